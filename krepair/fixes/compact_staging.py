@@ -32,7 +32,7 @@ from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh, grown
 from krepair.pipeline.compaction.check import CheckedSource
@@ -409,7 +409,7 @@ def _write(work: Work, partitions: Sequence[_Partition]) -> None:
 
 def _stage_items(work: Work, one: _Partition, group: RewriteSegments) -> list[CompactStageItem]:
     assert one.prepared is not None
-    target = f"{one.staging.stage_folder}/{group.base_offset:020d}.log"
+    target = f"{one.staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
@@ -436,7 +436,7 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
 
 def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
     if result.failure or result.problem:
-        name = f"{base_offset:020d}.log"
+        name = log_name(base_offset)
         text = result.why or f"{one.staging.folder.at(name)}, position {result.position}: {result.problem}"
         error = error_of(result.failure or "changed", text)
         one.staging.problem = one.staging.problem or error
@@ -472,7 +472,7 @@ def _recheck(work: Work, one: _Partition) -> None:
             )
             if now is None or astuple(now) != planned:
                 raise StalePlanError(
-                    f"{plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
+                    f"{plan.folder}/{log_name(source.base_offset)}: the decisions made anew are not the plan's",
                     next_command=_plan_anew(work),
                 )
 
@@ -574,7 +574,7 @@ def partition_to_prove(
     for group in _unpurged(plan, originals):
         bases = [source.base_offset for source in group.sources]
         in_groups.update(bases)
-        result = f"{results[group.base_offset]}/{group.base_offset:020d}.log"
+        result = f"{results[group.base_offset]}/{log_name(group.base_offset)}"
         groups.append(GroupToProve(tuple(map(checked, bases)), result))
     for base_offset in logs:
         if base_offset < plan.span.end_offset and base_offset not in in_groups:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
@@ -163,7 +164,7 @@ def unmapped(survey: Survey) -> str:
             return found.why
         if not found.complete:
             text = "the search behind its damage was given up: too many places look like batches"
-            return f"{base_offset:020d}.log: {text}"
+            return f"{log_name(base_offset)}: {text}"
     if len(survey.segments) != len(survey.partition.segments):
         return "not all of its segments could be read"
     return ""
@@ -314,7 +315,7 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
     why = unmapped(survey) if maps_of(survey) else ""
     for base_offset, found in sorted(maps_of(survey).items()):
         if found.failure == "unreadable":
-            yield Finding(rule="KR308", partition=folder, file=f"{base_offset:020d}.log", evidence=found.why)
+            yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=found.why)
     if why:
         for facts in survey.segments:
             if facts.summary.damage:
@@ -324,7 +325,7 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
         yield Finding(
             rule=one.rule,
             partition=folder,
-            file=f"{one.base_offset:020d}.log",
+            file=log_name(one.base_offset),
             position=one.range.start,
             evidence=f"{one.range.text}; {_where(one)}; {prices(one)}",
             bytes=one.range.bytes,
@@ -350,7 +351,7 @@ def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
     return Finding(
         rule=_RULE.get(facts.summary.damage, "KR302"),
         partition=survey.partition.folder,
-        file=f"{facts.base_offset:020d}.log",
+        file=log_name(facts.base_offset),
         position=facts.summary.valid_bytes,
         evidence=f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; {why}",
         bytes=rest,

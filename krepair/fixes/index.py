@@ -22,6 +22,7 @@ from krepair.fixes.second_readings import Applied, Job, aborted_job
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
+from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
@@ -81,7 +82,7 @@ class Index(Fix):
         )
         last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
         for finding in index_findings(survey):
-            is_active = finding.file in {f"{last:020d}.index", f"{last:020d}.timeindex"}
+            is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
             yield replace(finding, command=active) if is_active else finding
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
@@ -344,7 +345,7 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 rule=rule,
                 partition=survey.partition.folder,
-                file=f"{base_offset:020d}{suffix}",
+                file=segment_name(base_offset, suffix),
                 position=position,
                 evidence=text,
                 bytes=_zeros(time_indexes[base_offset], position) if rule == "KR201" else 0,
@@ -357,7 +358,7 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             rule="KR204",
             partition=survey.partition.folder,
-            file=f"{problem.base_offset:020d}.txnindex",
+            file=segment_name(problem.base_offset, ".txnindex"),
             position=problem.position,
             evidence=f"{problem.text}; read_committed consumers see aborted records, or miss committed ones",
         )
@@ -393,16 +394,16 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             notes.append(f"index left as it is: {found.why or found.unmended}")
         elif found.problems and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
             notes.append(
-                f"{base_offset:020d} is the active segment (the last one): its indexes are left; "
+                f"{offset_name(base_offset)} is the active segment (the last one): its indexes are left; "
                 "--include-active mends them, too"
             )
         if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
             notes.append(
-                f"{base_offset:020d} is the active segment (the last one): "
+                f"{offset_name(base_offset)} is the active segment (the last one): "
                 "its preallocated indexes are normal and are left"
             )
         for mend in found.mends:
-            name = f"{base_offset:020d}{mend.suffix}"
+            name = segment_name(base_offset, mend.suffix)
             changes.append(
                 ReplaceFile(
                     change_id=f"{folder}/{name}",
@@ -420,7 +421,7 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
         notes.append(f"transaction indexes left as they are: {transaction_indexes_of(survey).why}")
     for problem in transaction_indexes_of(survey).problems:
         if problem.base_offset not in rewritten:
-            name = f"{problem.base_offset:020d}.txnindex"
+            name = segment_name(problem.base_offset, ".txnindex")
             changes.append(
                 ReplaceFile(
                     change_id=f"{folder}/{name}",
@@ -478,7 +479,7 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
         yield Finding(
             rule="KR802",
             partition=survey.partition.folder,
-            file=f"{base_offset:020d}.log",
+            file=log_name(base_offset),
             evidence=(
                 f"{who} reads {read} ms as its largest timestamp, the log has {found.largest}; "
                 f"retention.ms={survey.settings.retention_ms} deletes it at the next start"

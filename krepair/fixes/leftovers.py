@@ -27,7 +27,7 @@ from krepair.fixes.swaps import (
     stage_swaps,
     swap_item,
 )
-from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
+from krepair.formats.filenames import ROOT_SUFFIX, FileKind, log_name, offset_name, parse_file_name
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
@@ -313,7 +313,7 @@ def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> Complet
         and parse_file_name(file.name).kind in {FileKind.LOG, *_INDEX_KINDS}
         and not parse_file_name(file.name).state
     ]
-    own = {f"{swap.base_offset:020d}{suffix}{SWAP}" for suffix in _INDEX_SUFFIXES}
+    own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in _INDEX_SUFFIXES}
     goes += [leftover.file.name for leftover in survey.partition.leftovers if leftover.file.name in own]
     return CompleteSwap(
         change_id=f"{survey.partition.folder}/{swap.name}",
@@ -389,7 +389,7 @@ def _fate(survey: Survey, leftover: Leftover) -> str:
     removed = next((one.why for one in seen.removals if one.file == leftover.file), "")
     if removed:
         return removed
-    name = f"{max(leftover.base_offset, 0):020d}.log{SWAP}"
+    name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
         text = seen.left if seen.left.startswith(leftover.file.name) else f"belongs to {name}"
         return f"{_LEFT_ALONE}: {text}" if seen.left else text

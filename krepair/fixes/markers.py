@@ -20,6 +20,7 @@ from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats.broker_version import version_of
+from krepair.formats.filenames import offset_name
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
@@ -373,7 +374,7 @@ def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
     aborted = sum(len(source.aborted_kept) for source in sources)
     log_bytes = group.kept_bytes
     return RewriteSegments(
-        change_id=f"{survey.partition.folder}/{sources[0].base_offset:020d}",
+        change_id=f"{survey.partition.folder}/{offset_name(sources[0].base_offset)}",
         base_offset=sources[0].base_offset,
         sources=sources,
         log_bytes=log_bytes,

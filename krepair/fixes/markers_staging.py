@@ -13,6 +13,7 @@ from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work, error_of
+from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
@@ -83,7 +84,7 @@ def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
                 jobs += [
                     (staging, OriginalsItem(place=place, change=group, keep=keep))
                     for group in groups_of(staging)
-                    if f"{group.base_offset:020d}.log" not in staging.freed
+                    if log_name(group.base_offset) not in staging.freed
                 ]
         except OSError as error:
             work.found_all(staging, error)
@@ -131,7 +132,7 @@ def _prepared(work: Work, staging: Staging) -> list[StageItem]:
 
 
 def _stage_items(work: Work, staging: Staging, group: RewriteSegments) -> list[StageItem]:
-    target = f"{staging.stage_folder}/{group.base_offset:020d}.log"
+    target = f"{staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
@@ -146,7 +147,7 @@ def _stage_items(work: Work, staging: Staging, group: RewriteSegments) -> list[S
                 source=number,
                 target=target,
                 out_position=position,
-                headers=digests.get(f"{source.base_offset:020d}.log", ""),
+                headers=digests.get(log_name(source.base_offset), ""),
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=work.scan_watermark(staging),
             )
@@ -175,7 +176,7 @@ def _recheck(work: Work, staging: Staging) -> None:
             now = found.get(source.base_offset)
             if now is None:
                 raise StalePlanError(
-                    f"{staging.plan.folder}/{source.base_offset:020d}.log: may no longer be compacted: "
+                    f"{staging.plan.folder}/{log_name(source.base_offset)}: may no longer be compacted: "
                     f"{limit_now(facts, policy)}",
                     next_command=anew,
                 )
@@ -188,7 +189,7 @@ def _recheck(work: Work, staging: Staging) -> None:
             )
             if astuple(now) != planned:
                 raise StalePlanError(
-                    f"{staging.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
+                    f"{staging.plan.folder}/{log_name(source.base_offset)}: the decisions made anew are not the plan's",
                     next_command=anew,
                 )
 
@@ -205,7 +206,7 @@ def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPo
             end = ends.get(source.base_offset, source.base_offset)
             if held_between(policy, source.base_offset, end) != source.held:
                 raise StalePlanError(
-                    f"{staging.plan.folder}/{source.base_offset:020d}.log: other markers than the plan has must stay "
+                    f"{staging.plan.folder}/{log_name(source.base_offset)}: other markers than the plan has must stay "
                     "for other replicas",
                     next_command=anew,
                 )
@@ -335,8 +336,8 @@ def finish_item(
 
 def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
     """The file whose owner, mode and attributes the new ones take over: the last original, kept or in place."""
-    name = f"{group.sources[-1].base_offset:020d}.log"
+    name = log_name(group.sources[-1].base_offset)
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
         if folder.tree.is_there(path):
             return path
-    return f"{folder.path}/{group.base_offset:020d}.log"  # purged: only the new one is left
+    return f"{folder.path}/{log_name(group.base_offset)}"  # purged: only the new one is left

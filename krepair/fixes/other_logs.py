@@ -12,6 +12,7 @@ import numpy as np
 from krepair.errors import StalePlanError
 from krepair.fixes.ground import Ground
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
+from krepair.formats.filenames import log_name
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
@@ -390,7 +391,7 @@ def rows_elsewhere(
     files: list[RowFile] = []
     for index, keys in engine.run(FIND_KEYS, items):
         if keys.failure or keys.problem:
-            where = f"{items[index].place.path}/{items[index].base_offset:020d}.log"
+            where = f"{items[index].place.path}/{log_name(items[index].base_offset)}"
             raise NotKnownError(f"{where}: {keys.why or keys.problem}")
         files += keys.files
     return tuple(files)

@@ -31,7 +31,14 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
 from krepair.formats import producer_snapshot
-from krepair.formats.filenames import CLEAN_SHUTDOWN, LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    log_name,
+    offset_name,
+    segment_name,
+)
 from krepair.journal.fence import standing_fences
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.log_dirs import log_dirs_left_out
@@ -369,7 +376,7 @@ class Range:
         if self.roll and size:
             made.append(
                 RollSegment(
-                    change_id=f"{folder}/{self.log_end:020d}",
+                    change_id=f"{folder}/{offset_name(self.log_end)}",
                     base_offset=self.log_end,
                     rule=RECOVERED,
                     reason="with it, what is before it is no longer read at a start",
@@ -423,7 +430,7 @@ def _read(ground: Ground, ranges: Sequence[Range]) -> None:
     for one in ranges:
         one.part.log_after = _from(one.survey.log_after, one.floor)
         for facts in one.part.segments:
-            one.survey.digests[f"{facts.base_offset:020d}.log"] = facts.summary.headers
+            one.survey.digests[log_name(facts.base_offset)] = facts.summary.headers
         problem = one.part.log.problem if one.part.log is not None else None
         if problem is not None and problem.code != "txnindex-damage":
             one.left = problem
@@ -451,7 +458,7 @@ def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
         if unmapped(one.part):
             one.leave("damage", unmapped(one.part), "tail,recovery")
         elif other is not None:
-            text = f"{other.base_offset:020d}.log at position {other.range.start}: {other.rule}: {other.range.text}"
+            text = f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
             one.leave("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")
         elif damages:
             torn.append(one)
@@ -573,7 +580,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
     there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
     counted = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
     opened = producer_snapshot.table(data)
-    name = f"{one.log_end:020d}.snapshot"
+    name = segment_name(one.log_end, ".snapshot")
     if one.log_end > seen.bases[0]:
         reason = f"{counted}, at the log end"
         one.snapshot = _replaced(one, name, -1 if there is None else there.file.size, data, reason)
@@ -632,8 +639,8 @@ def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
             one.leave("unreadable", result.why)
         one.aborts = [
             ReplaceFile(
-                change_id=f"{one.survey.partition.folder}/{each.base_offset:020d}.txnindex",
-                name=f"{each.base_offset:020d}.txnindex",
+                change_id=f"{one.survey.partition.folder}/{segment_name(each.base_offset, '.txnindex')}",
+                name=segment_name(each.base_offset, ".txnindex"),
                 method="regenerate",
                 rule=RECOVERED,
                 size_before=each.size_before,

@@ -23,7 +23,7 @@ from krepair.fixes.second_readings import (
 from krepair.fixes.snapshots import is_snapshot, stage_snapshot
 from krepair.fixes.staging import Staging, Work, Wrong, error_of
 from krepair.formats.broker_version import version_of
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import current_data, lines_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
@@ -322,12 +322,12 @@ def _items(
     plan, floor = work.plan, floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
     small = [one.name for one in partition.files() if not one.name.endswith(".log")]
-    stems = {f"{one.base_offset:020d}" for one in left}
+    stems = {offset_name(one.base_offset) for one in left}
     items = []
     for number, one in enumerate(left):
         last = number == len(left) - 1
         end = part.log_end_offset if last else left[number + 1].base_offset
-        own = [name for name in small if name.startswith(f"{one.base_offset:020d}.")]
+        own = [name for name in small if name.startswith(f"{offset_name(one.base_offset)}.")]
         others = [name for name in small if name.partition(".")[0] not in stems] if last else []
         items.append(
             RecoveredItem(

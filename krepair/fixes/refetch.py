@@ -29,7 +29,7 @@ from krepair.fixes.second_readings import Applied, Job, gone_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.checkpoint import decode_offsets
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import LARGEST_BYTES, current_data, lines_of
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
@@ -314,7 +314,7 @@ def _changes(partition: Partition) -> Iterator[Change]:
             files.append(snapshots[segment.base_offset])
         taken.update(file.name for file in files)
         yield SetAside(
-            change_id=f"{partition.folder}/{segment.base_offset:020d}",
+            change_id=f"{partition.folder}/{offset_name(segment.base_offset)}",
             base_offset=segment.base_offset,
             names=tuple(file.name for file in files),
             bytes=sum(file.size for file in files),

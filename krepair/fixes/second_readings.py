@@ -11,9 +11,9 @@ from krepair.fixes.staging import Staging, Work
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import (
     FileKind,
+    log_name,
     parse_file_name,
     private_folder,
-    segment_file,
 )
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
@@ -80,9 +80,7 @@ class Applied(NamedTuple):
         from krepair.pipeline.readings.partition import LogFile
 
         return tuple(
-            LogFile(
-                base_offset=base, path=f"{self.place.path}/{segment_file(base, FileKind.LOG)}", bytes=size
-            )
+            LogFile(base_offset=base, path=f"{self.place.path}/{log_name(base)}", bytes=size)
             for base, size in self.segments
         )
 

@@ -15,7 +15,7 @@ from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import shown
-from krepair.formats.filenames import FileKind, FileState, parse_file_name
+from krepair.formats.filenames import FileKind, FileState, log_name, parse_file_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_for_reading, read_whole, why
@@ -297,6 +297,6 @@ def _odd_name(partition: Partition) -> str:
 
 def _damaged(facts: SegmentFacts) -> str:
     return (
-        f"{facts.base_offset:020d}.log is damaged at position {facts.summary.valid_bytes}: which producers wrote "
+        f"{log_name(facts.base_offset)} is damaged at position {facts.summary.valid_bytes}: which producers wrote "
         "behind it cannot be told"
     )

@@ -17,7 +17,7 @@ from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, stat
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats import producer_snapshot
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
@@ -289,7 +289,9 @@ def _removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
 
 
 def _names(offsets: Sequence[int]) -> str:
-    return ", ".join(f"{offset:020d}" for offset in offsets[:_FEW]) + (" ..." if len(offsets) > _FEW else "")
+    return ", ".join(offset_name(offset) for offset in offsets[:_FEW]) + (
+        " ..." if len(offsets) > _FEW else ""
+    )
 
 
 # -- plan

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.formats.filenames import FileState
+from krepair.formats.filenames import FileState, log_name
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
@@ -70,7 +70,7 @@ def log_swaps(partition: Partition) -> list[Leftover]:
     found = [
         leftover
         for leftover in partition.leftovers
-        if leftover.kind == "swap" and leftover.file.name == f"{max(leftover.base_offset, 0):020d}.log{SWAP}"
+        if leftover.kind == "swap" and leftover.file.name == f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     ]
     return sorted(found, key=lambda each: each.base_offset)
 
@@ -159,7 +159,7 @@ def not_completed(
     """What is wrong with a swap that was completed, or empty; its log and indexes are read whole, independently."""
     from krepair.pipeline.swaps import VerifySwapItem
 
-    name = f"{change.base_offset:020d}.log{SWAP}"
+    name = f"{log_name(change.base_offset)}{SWAP}"
     pending = next(file for file in plan.files if file.name == name)
     item = VerifySwapItem(
         place=place, change=change, interval_bytes=interval_bytes, mtime_ns=pending.mtime_ns

@@ -25,6 +25,7 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.jobs import MAKE_MENDED
@@ -159,7 +160,9 @@ def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> M
 
 def _not_as_planned(change: MendLog, made: MendedResult) -> str:
     """How what was worked out anew differs from the plan, or empty."""
-    companions = {f"{change.base_offset:020d}{one.suffix}": one for one in made.companions if not one.same}
+    companions = {
+        segment_name(change.base_offset, one.suffix): one for one in made.companions if not one.same
+    }
     planned = {one.name: (one.size_before, one.size_after, one.digest_after) for one in change.companions}
     again = {name: (one.size_before, one.size_after, one.digest_after) for name, one in companions.items()}
     log = (made.size, made.digest, made.digest_gone, made.last_offset)
@@ -272,7 +275,7 @@ class _Draft:
                 damaged=True,
             )
         for one in told[:_SHOWN_AT_MOST]:
-            where = f"{one.base_offset:020d}.log at position {one.range.start}"
+            where = f"{log_name(one.base_offset)} at position {one.range.start}"
             given = "consent given: " if one.consent in self.accepted else ""
             self.notes.append(f"{given}{where}: {one.rule}: {one.range.text}; {prices(one)}")
         if len(told) > _SHOWN_AT_MOST:
@@ -297,7 +300,7 @@ class _Draft:
                     else f"{missing[0].rule}, which has no way out here"
                 )
                 self.notes.append(
-                    f"{base_offset:020d}.log: nothing is cut yet, since it has other damage: it needs {also}"
+                    f"{log_name(base_offset)}: nothing is cut yet, since it has other damage: it needs {also}"
                 )
 
     def _as_the_broker(self, damages: tuple[Damaged, ...]) -> None:
@@ -312,7 +315,7 @@ class _Draft:
         ]
         if before:
             self.notes.append(
-                f"{first.base_offset:020d}.log: nothing is cut yet: its first damage is at position "
+                f"{log_name(first.base_offset)}: nothing is cut yet: its first damage is at position "
                 f"{before[0].range.start} ({before[0].consent or before[0].rule})"
             )
             return
@@ -358,7 +361,7 @@ class _Draft:
         """The changes, now that the new files are known."""
         failed = next(((base, one) for base, one in sorted(self.made.items()) if one.failure), None)
         if failed is not None:
-            left = LeftAlone(failed[1].failure, f"{failed[0]:020d}.log: {failed[1].why}", damaged=True)
+            left = LeftAlone(failed[1].failure, f"{log_name(failed[0])}: {failed[1].why}", damaged=True)
             return TailDecision(notes=tuple(self.notes), left=left)
         changes: list[MendLog | SetAside] = [self._set_aside(base) for base in self.aside]
         for base_offset, ranges in sorted(self.without.items()):
@@ -393,7 +396,7 @@ class _Draft:
             last_offset=made.last_offset,
             companions=tuple(
                 NewCompanion(
-                    name=f"{base_offset:020d}{companion.suffix}",
+                    name=segment_name(base_offset, companion.suffix),
                     size_before=companion.size_before,
                     size_after=companion.size_after,
                     digest_after=companion.digest_after,
@@ -430,14 +433,14 @@ class _Draft:
             *(one.file for one in self.partition.snapshots if one.offset == base_offset),
         ]
         return SetAside(
-            change_id=f"{self.partition.folder}/{base_offset:020d}",
+            change_id=f"{self.partition.folder}/{offset_name(base_offset)}",
             base_offset=base_offset,
             names=tuple(file.name for file in files),
             bytes=sum(file.size for file in files),
             records=sum(one.records for one in valid_ranges(self.survey, facts)),
             rule=self.aside_for.rule,
             consent=self.aside_for.consent,
-            reason=f"it lies behind the cut in {self.aside_for.base_offset:020d}.log",
+            reason=f"it lies behind the cut in {log_name(self.aside_for.base_offset)}",
             undo=KeepOriginal(),
         )
 

@@ -113,6 +113,21 @@ def base_offset_of(name: str) -> int | None:
     return parse_java_integer(before, 64) if dot else None
 
 
+def offset_name(offset: int) -> str:
+    """An offset as Kafka writes it in names of files, in 20 digits. An impossible one gives a name that no file has."""
+    return f"{offset:0{OFFSET_DIGITS}d}"
+
+
+def log_name(base_offset: int) -> str:
+    """Name of a segment's ``.log``."""
+    return segment_name(base_offset, SUFFIXES[FileKind.LOG])
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """Name of a file of a segment, by its suffix; ``segment_file`` does the same for an offset that is checked."""
+    return f"{offset_name(base_offset)}{suffix}"
+
+
 def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
     """Name of a segment file: 20 digits, the kind's suffix, the state's suffix.
 
@@ -121,7 +136,7 @@ def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.
     """
     if not 0 <= base_offset <= MAX_OFFSET or kind not in SUFFIXES:
         raise UsageError(f"no segment file for offset {base_offset} and kind {kind}")
-    return f"{base_offset:0{OFFSET_DIGITS}d}{SUFFIXES[kind]}{state.value}"
+    return segment_name(base_offset, f"{SUFFIXES[kind]}{state.value}")
 
 
 @lru_cache(maxsize=_NAMES_KEPT)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from krepair.errors import PersonDecidesError, UsageError
 from krepair.formats.broker_version import version_of
+from krepair.formats.filenames import log_name
 from krepair.plan.model import Commit
 
 _LAST_WITH_P1 = (2, 8)
@@ -60,7 +61,7 @@ def choose_commit(
     reach = damage_in_reach(lowest_groups, damaged)
     if not reach:
         return Commit(order="P1", fence=True, why="right at every instant on every version, under the fence")
-    first = f"{reach[0].folder}/{reach[0].base_offset:020d}.log"
+    first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:
         message = (
             f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that is started meanwhile "

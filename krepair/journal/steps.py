@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from krepair.formats.filenames import segment_name
 from krepair.journal.record import ApplyIntent, Order
 
 EXTENSIONS = (".log", ".index", ".timeindex", ".txnindex")
@@ -95,7 +96,7 @@ class Names(NamedTuple):
 
 def segment_file(base_offset: int, extension: str) -> str:
     """Name of a segment's file as Kafka writes it: the base offset in 20 digits."""
-    return f"{base_offset:020d}{extension}"
+    return segment_name(base_offset, extension)
 
 
 def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:

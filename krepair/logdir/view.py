@@ -29,6 +29,7 @@ from krepair.formats.filenames import (
     FileState,
     FolderKind,
     FolderName,
+    log_name,
     parse_file_name,
     parse_folder_name,
     plan_id_of,
@@ -355,6 +356,6 @@ class _Contents:
                 file
                 for kind in _INDEX_KINDS
                 for base, file in self._live[kind].items()
-                if base not in logs and f"{base:020d}.log" not in taken
+                if base not in logs and log_name(base) not in taken
             )
         )

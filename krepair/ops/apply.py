@@ -29,6 +29,7 @@ from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.other_logs import places_of
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
+from krepair.formats.filenames import log_name
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
@@ -497,7 +498,7 @@ class _Apply:
         met = damage_met(ground, [_left(one) for one in fenced])
         for staging in fenced if met else ():
             staging.problem = StalePlanError(
-                f"{met[0].folder}/{met[0].base_offset:020d}.log is damaged, and was not when the plan was made: under "
+                f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
                 "the fence a broker that is started meanwhile would cut it",
                 next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
             )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.fixes.ground import Ground, told_version
 from krepair.fixes.logs import read_last_logs
+from krepair.formats.filenames import log_name
 from krepair.journal.actions.table import action_for
 from krepair.journal.choose import DamagedSegment, choose_commit, damage_in_reach
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
@@ -122,7 +123,7 @@ def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
     if rest > LOOK_AT_MOST_BYTES:
         return False
     try:
-        with opened_for_reading(f"{partition.path}/{facts.base_offset:020d}.log") as descriptor:
+        with opened_for_reading(f"{partition.path}/{log_name(facts.base_offset)}") as descriptor:
             data = os.pread(descriptor, rest, facts.summary.valid_bytes)
             return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
     except OSError:

@@ -21,6 +21,7 @@ from krepair.fixes.logs import read_logs_after
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
+from krepair.formats.filenames import log_name, segment_name
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
@@ -501,11 +502,12 @@ def _private_notes(partition: Partition) -> tuple[str, ...]:
 
 def fingerprints(survey: Survey) -> tuple[FileFingerprint, ...]:
     """Fingerprints of every regular file of the partition."""
-    digests = {f"{facts.base_offset:020d}.log": facts.summary.headers for facts in survey.segments}
+    digests = {log_name(facts.base_offset): facts.summary.headers for facts in survey.segments}
     digests |= survey.digests
     if survey.log is not None:
         digests |= {
-            f"{base:020d}.txnindex": digest_bytes(data) for base, data in survey.log.txn_entries.items()
+            segment_name(base, ".txnindex"): digest_bytes(data)
+            for base, data in survey.log.txn_entries.items()
         }
     return tuple(_fingerprint(file, digests.get(file.name, "")) for file in survey.partition.files())
 

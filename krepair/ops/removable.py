@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.errors import KrepairError
+from krepair.formats.filenames import offset_name
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
@@ -154,7 +155,7 @@ def _tails_of(part: Partition) -> Iterator[_Tail]:
         return
     base = part.segments[-1].base_offset
     for suffix in _TAILS:
-        path = f"{part.path}/{base:020d}{suffix}"
+        path = f"{part.path}/{offset_name(base)}{suffix}"
         try:
             with opened_for_reading(path) as descriptor:
                 state = os.fstat(descriptor)

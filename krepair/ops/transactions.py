@@ -14,6 +14,7 @@ from krepair.errors import ExitCode
 from krepair.fixes.ground import Ground, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
+from krepair.formats.filenames import log_name
 from krepair.formats.transaction_state import (
     IN_PROGRESS,
     TOPIC,
@@ -469,7 +470,9 @@ def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
             left = "" if problem is None else problem.why
             damaged = next((facts for facts in survey.segments[:-1] if not facts.summary.is_whole), None)
             where = (
-                f"{damaged.base_offset:020d}.log is damaged: {damaged.summary.damage_text}" if damaged else ""
+                f"{log_name(damaged.base_offset)} is damaged: {damaged.summary.damage_text}"
+                if damaged
+                else ""
             )
             found.append(NotJudged(partition=partition.folder, why=left or where))
     return found

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
@@ -18,7 +19,6 @@ from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import log_name
 
 MOST_PROBLEMS = 100
 

@@ -19,6 +19,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
+from krepair.formats.filenames import log_name, offset_name
 from krepair.kernels import classes as c
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
@@ -31,7 +32,7 @@ from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.indexes.regenerate import packed, read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import log_name, read_entries
+from krepair.pipeline.segment_files import read_entries
 
 MOST_RANGES = 4096
 LARGEST_LOG_BYTES = 2**31 - 1
@@ -572,7 +573,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
         return MendedResult(
             failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
         )
-    stem = f"{item.place.path}/{item.base_offset:020d}"
+    stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     index = packed(offset_index.ENTRY, made.offsets[:, 0] - item.base_offset, made.offsets[:, 1])
     first = item.without[0][0] if item.without else size
     front = int((made.offsets[:, 1] < first).sum()) * offset_index.ENTRY.size
@@ -658,7 +659,7 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
         disk.set_attributes(log, read_attributes(f"{stem}.log", tree))
         disk.sync_file(log)
     for suffix, data in companions.items():
-        path = f"{item.target}/{item.base_offset:020d}{suffix}"
+        path = f"{item.target}/{offset_name(item.base_offset)}{suffix}"
         if tree.is_there(path):
             disk.unlink(path)
         like = stem + suffix if tree.is_there(stem + suffix) else f"{stem}.log"

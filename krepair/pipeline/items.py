@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from krepair.durable.disk import Attributes
+from krepair.formats.filenames import offset_name
 from krepair.plan.model import RewriteSegments
 
 FailureKind = Literal["", "unreadable", "elsewhere", "changed", "verify", "disk"]
@@ -54,7 +55,7 @@ class Place(Struct, frozen=True, kw_only=True):
     def stem(self, base_offset: int) -> str:
         """Absolute path of a segment's files without their suffix."""
         folder = f"{self.path}/{self.kept}" if base_offset in self.moved else self.path
-        return f"{folder}/{base_offset:020d}"
+        return f"{folder}/{offset_name(base_offset)}"
 
 
 class ScanItem(Struct, frozen=True, kw_only=True):

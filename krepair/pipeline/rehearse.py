@@ -22,10 +22,10 @@ from krepair.checks.rehearsal.segment import SegmentState
 from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.segment_files import log_name
 
 _WINDOW_BYTES: Final = 1 << 20
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
@@ -168,7 +168,7 @@ def _segment_state(
     item: RehearseItem, segment: RehearsedSegment, reader: _Reader, behaviour: Behaviour
 ) -> SegmentState:
     base, most = segment.base_offset, item.index_bytes
-    stem = f"{base:020d}"
+    stem = offset_name(base)
     index, times = f"{stem}.index", f"{stem}.timeindex"
     offsets = FileEntries(reader.of(index), max(segment.index_bytes, 0), _OFFSET_ENTRY, base, 0)
     stamps = FileEntries(reader.of(times), max(segment.time_index_bytes, 0), _TIME_ENTRY, base, 1)
@@ -188,7 +188,9 @@ def _segment_state(
 
 
 def _snapshot(reader: _Reader, offset: int) -> SnapshotContent:
-    decoded = producer_snapshot.decode(reader.whole(f"{offset:020d}.snapshot", _SNAPSHOT_AT_MOST_BYTES))
+    decoded = producer_snapshot.decode(
+        reader.whole(segment_name(offset, ".snapshot"), _SNAPSHOT_AT_MOST_BYTES)
+    )
     return None if isinstance(decoded, Damage) else decoded.entries
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from krepair.formats import txn_index
+from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import (
     WINDOW_BYTES,
@@ -22,7 +23,7 @@ from krepair.pipeline.items import (
     ScanResult,
 )
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
 
 
@@ -70,7 +71,7 @@ def scan_once(
             summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
     except OSError as error:
         return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
-    where = f"{item.base_offset:020d}.txnindex"
+    where = segment_name(item.base_offset, ".txnindex")
     text = (
         f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
         if damage

@@ -1,4 +1,4 @@
-"""What tasks take from the files of a segment: the log's name, and the ``.txnindex`` as kernels want it."""
+"""What tasks take from the files of a segment: its ``.txnindex``, as kernels want it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from krepair.formats import txn_index
 from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import opened_for_reading, read_open
 from krepair.pipeline.index_files import index_bytes_needed
-from krepair.pipeline.items import (
-    Place,
-)
+from krepair.pipeline.items import Place
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
-
-
-def log_name(base_offset: int) -> str:
-    """File name of a segment's ``.log``."""
-    return f"{base_offset:020d}.log"
 
 
 def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:

@@ -17,6 +17,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
@@ -24,7 +25,7 @@ from krepair.pipeline.indexes.regenerate import read_into_from, regenerate_offse
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
-from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, log_name
+from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.model import CompleteSwap, NewFile
 
 SWAP = ".swap"
@@ -158,10 +159,10 @@ def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
     if made.damage_text:
         text = f"position {made.valid_bytes} of {item.size}: {made.damage_text}"
         return replace(result, problem=text), {}
-    files = {f"{base:020d}.index": made.index, f"{base:020d}.timeindex": made.time_index}
-    entries, problem = _aborted(f"{item.place.path}/{base:020d}.txnindex{SWAP}", base, tree)
+    files = {segment_name(base, ".index"): made.index, segment_name(base, ".timeindex"): made.time_index}
+    entries, problem = _aborted(f"{item.place.path}/{segment_name(base, '.txnindex')}{SWAP}", base, tree)
     if entries:
-        files[f"{base:020d}.txnindex"] = entries
+        files[segment_name(base, ".txnindex")] = entries
     return replace(result, problem=problem), files
 
 
@@ -226,7 +227,9 @@ def stage_swap(item: StageSwapItem) -> SwapOutcome:
         return SwapOutcome(failure="changed", why=text)
     try:
         _write(item, made, path, RealDisk(tree))
-        wrong = _audited(path, f"{item.stage}/{change.base_offset:020d}", change, item.interval_bytes, tree)
+        wrong = _audited(
+            path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
+        )
     except OSError as error:
         return SwapOutcome(failure="disk", why=f"{error.filename or path}: {why(error)}")
     if wrong:
@@ -305,4 +308,6 @@ def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
     left = next((one for one in change.goes if one not in own and tree.is_there(f"{path}/{one}")), "")
     if left:
         return f"{left} is there, although the swap replaces it"
-    return _audited(f"{path}/{name}", f"{path}/{change.base_offset:020d}", change, item.interval_bytes, tree)
+    return _audited(
+        f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
+    )

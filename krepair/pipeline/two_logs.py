@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
 from krepair.durable.tree import Tree
+from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.segment_files import log_name
 
 
 class LogAt(Struct, frozen=True, kw_only=True):

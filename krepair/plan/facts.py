@@ -29,11 +29,6 @@ _DEFAULTS: Final = {
 _COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
-def segment_name(base_offset: int, suffix: str) -> str:
-    """Name of a file of a segment. For an impossible offset it is a name that no file has."""
-    return f"{base_offset:020d}{suffix}"
-
-
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
     """Sizes in bytes by file name."""
     return {file.name: file.size for file in files}

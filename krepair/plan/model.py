@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from krepair.formats.filenames import segment_name
 from krepair.logdir.config import Setting
 from krepair.rules.evidence import Evidence
 from krepair.rules.outcome import (
@@ -439,7 +440,7 @@ class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """Its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` is there."""
-        return tuple(f"{self.base_offset:020d}{suffix}" for suffix in (".index", ".timeindex", ".log"))
+        return tuple(segment_name(self.base_offset, suffix) for suffix in (".index", ".timeindex", ".log"))
 
 
 Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines | RollSegment

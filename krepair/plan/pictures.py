@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from krepair.formats import time_index
+from krepair.formats.filenames import log_name
 from krepair.plan.actions.fate import Content, Run, summed
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
@@ -376,7 +377,7 @@ def _ages(partition: PartitionPlan) -> MarkerAges | None:
     for change in partition.changes:
         for source in action_of(change).sources(change):
             kept, gone = _count(source, _MARKERS_KEPT), _count(source, _MARKERS_GONE)
-            moment = modified.get(f"{source.base_offset:020d}.log")
+            moment = modified.get(log_name(source.base_offset))
             if moment is not None and (kept or gone):
                 seen.append((moment, kept, gone))
     if not seen:

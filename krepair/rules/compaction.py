@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.kernels import compact_filter as f
 from krepair.kernels.scan import SegmentSummary
@@ -140,7 +141,7 @@ def too_large(decision: PartitionDecision) -> LeftAlone | None:
     """Why the partition is left alone, or None: compressed again, a new log would have more than 2 GiB."""
     for group in decision.groups:
         if group.kept_bytes > LARGEST_LOG_BYTES:
-            name = f"{group.sources[0].base_offset:020d}.log"
+            name = log_name(group.sources[0].base_offset)
             return LeftAlone(
                 "compacted-too-large",
                 f"{name}: compressed again at the default level it would have {group.kept_bytes} bytes, but a log can "

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from krepair.formats.filenames import segment_name
+
 RENAMES_SINCE: Final = (3, 0, 0)
 """From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
 
@@ -60,7 +62,7 @@ class PendingSwap(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the file."""
-        return f"{self.base_offset:020d}.log.swap"
+        return segment_name(self.base_offset, ".log.swap")
 
 
 class Completion(NamedTuple):

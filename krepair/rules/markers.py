@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import UNSET
 
 from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.formats.filenames import segment_name
 from krepair.kernels import classes as c
 from krepair.kernels.scan_window import decision_delta
 from krepair.rules import span as spans
@@ -329,7 +330,7 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
     for one in corrected:
         unknown = int((one.entry_flags == c.ENTRY_OTHER_PRODUCER).sum()) + one.facts.summary.aborts_unindexed
         if unknown:
-            name = f"{one.facts.base_offset:020d}.txnindex"
+            name = segment_name(one.facts.base_offset, ".txnindex")
             return LeftAlone(
                 "txnindex-disagrees",
                 f"{name}: {unknown} aborted transaction(s) with batches in the log are missing in it, or have another "

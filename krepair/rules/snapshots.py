@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import segment_name
 from krepair.formats.producer_snapshot import ENTRY
 from krepair.kernels import classes as c
 from krepair.rules.model import Int64s
@@ -114,7 +115,7 @@ class SeenSnapshots(NamedTuple):
     @property
     def name_at_end(self) -> str:
         """Name of the snapshot at the log end."""
-        return f"{self.log_end:020d}.snapshot"
+        return segment_name(self.log_end, ".snapshot")
 
 
 def judge_files(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from krepair.formats.filenames import log_name
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
 from krepair.rules.producers import INT64_MAX, ProducerStates
 
@@ -98,7 +99,7 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
     """Why the partition is left alone, or None: a segment that is not the active one is damaged."""
     for segment in segments:
         summary = segment.summary
-        where = f"{segment.base_offset:020d}.log, position {summary.valid_bytes}"
+        where = f"{log_name(segment.base_offset)}, position {summary.valid_bytes}"
         if segment is not segments[-1] and not summary.is_whole:
             return LeftAlone(
                 "damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True

@@ -73,6 +73,19 @@ def test_no_module_is_a_drawer_and_none_is_too_long() -> None:
     assert (drawers, long) == ([], [])
 
 
+def test_one_function_writes_offsets_as_names_of_files_have_them() -> None:
+    digits = re.compile(r":0?20d?\}|zfill\(20\)|OFFSET_DIGITS\}")
+    hits = [
+        str(module.relative_to(ROOT))
+        for module in MODULES
+        for line in digits.findall(module.read_text())
+        if line
+    ]
+    assert hits == ["krepair/formats/filenames.py"], (
+        "use formats.filenames.offset_name, log_name or segment_name"
+    )
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     names = {
         ".".join(each.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for each in MODULES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from krepair.formats.filenames import offset_name
+
 
 class StartFailsError(Exception):
     """An exception that no version catches: the log is not loaded, and the broker does not start.
@@ -43,5 +45,5 @@ class OffsetOverflowError(Exception):
     """``LogSegmentOffsetOverflowException``: an offset that does not fit the base offset of its segment."""
 
     def __init__(self, base_offset: int) -> None:
-        super().__init__(f"{base_offset:020d}")
+        super().__init__(offset_name(base_offset))
         self.base_offset = base_offset

@@ -19,6 +19,7 @@ from krepair.checks.rehearsal.failures import (
 from krepair.checks.rehearsal.index_state import OffsetIndexState, TimeIndexState, TransactionIndexState
 from krepair.checks.rehearsal.log_file import LogBatch, LogFile
 from krepair.checks.rehearsal.producers import ProducerStates
+from krepair.formats.filenames import offset_name
 
 _COPY_BYTES = 1 << 20
 
@@ -76,7 +77,7 @@ class SegmentState:
 
     def empty_at(self, base_offset: int) -> SegmentState:
         """A new segment with the same settings."""
-        stem, most = f"{base_offset:020d}", self.offsets.most_bytes
+        stem, most = offset_name(base_offset), self.offsets.most_bytes
         return SegmentState(
             base_offset=base_offset,
             log=self.log.part(f"{stem}.log", 0, 0),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.formats.filenames import parse_file_name
+from krepair.formats.filenames import log_name, parse_file_name
 from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
@@ -143,7 +143,7 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         if intent.original is not None or here is not None:
             return here == intent.original
         base_offset = parse_file_name(intent.name).base_offset
-        return base_offset is None or folder.state(f"{base_offset:020d}.log") is not None
+        return base_offset is None or folder.state(log_name(base_offset)) is not None
 
     def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
         """Checks that nobody wrote the file since.

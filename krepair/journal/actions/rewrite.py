@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
+from krepair.formats.filenames import offset_name
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
@@ -55,7 +56,7 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
         folder, staged = ground.folder, ground.staged.get(change.change_id, StagedGroup())
         originals = check_fresh(folder, ground.partition, change)
         sources = tuple(source.base_offset for source in change.sources)
-        bad = {f"{base:020d}" for base in ground.damaged & set(sources)}
+        bad = {offset_name(base) for base in ground.damaged & set(sources)}
         copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
         # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
         of_batches = {name for name, file in ground.planned.items() if name.endswith(".log") and file.digest}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.formats.filenames import FileState as NameState
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.actions.rewrite import check_group_undo, is_group_back, kept_of_group
@@ -69,7 +69,7 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
         _check_others(folder, planned, change)
         originals = [state for name in change.goes if (state := unchanged(folder, planned, name)) is not None]
         staged = check_staged_files(folder, change.makes)
-        bad = {f"{base:020d}" for base in change.copied}
+        bad = {offset_name(base) for base in change.copied}
         group = ApplyIntent(
             change_id=change.change_id,
             base_offset=change.base_offset,
@@ -93,7 +93,7 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
         folder, planned = ground.folder, ground.planned
         name = segment_file(change.base_offset, ".log")
         originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
-        bad = {f"{base:020d}" for base in change.copied}
+        bad = {offset_name(base) for base in change.copied}
         staged = (
             made_of(folder, new.name, holds(folder, new.size, new.digest), originals) for new in change.makes
         )

@@ -9,6 +9,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.survey import Survey
 from krepair.formats.codec import Codec
+from krepair.formats.filenames import log_name
 from krepair.pipeline.jobs import READ_CONTENTS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _finding(item: ContentItem, problem: ContentProblem) -> Finding:
     return Finding(
         rule="KR307",
         partition=item.place.folder,
-        file=f"{item.base_offset:020d}.log",
+        file=log_name(item.base_offset),
         position=problem.position,
         evidence=f"{problem.length} bytes of {codec}: expected {problem.expected}, found {problem.found}",
         bytes=problem.length,

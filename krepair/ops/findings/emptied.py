@@ -12,6 +12,7 @@ from typing import Final
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
+from krepair.formats.filenames import log_name
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.ownership import Node, lacks, said_of, usual_owner
 from krepair.ops.next_start.refusal import Version
@@ -71,7 +72,7 @@ def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterabl
             rule="KR804",
             partition=node.partition,
             evidence=(
-                f"the next start recovers {line.bytes_read} bytes here, from {line.segments[0]:020d}.log on, in a "
+                f"the next start recovers {line.bytes_read} bytes here, from {log_name(line.segments[0])} on, in a "
                 f"folder that its user cannot write: {said_of(view, node, usual, missing)}; a broker since 4.0 then "
                 "may empty the first of these segments and delete all later ones (a broker before 4.0 only stops)"
             ),

@@ -18,7 +18,7 @@ from krepair.fixes.epochs import log_start_of
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import MARKER_CLASSES
 from krepair.fixes.survey import Survey
-from krepair.formats.filenames import FileKind, base_offset_of, segment_file
+from krepair.formats.filenames import base_offset_of, log_name
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c
 from krepair.logdir.config import Setting
@@ -175,7 +175,7 @@ def _finding(rule: str, partition: Partition, gaps: Sequence[Gap], why: str) -> 
 
 def _shown(gap: Gap) -> str:
     if gap.base_offset >= 0:
-        name = segment_file(gap.base_offset, FileKind.LOG)
+        name = log_name(gap.base_offset)
         return f"{gap.missing} of those from {gap.start} to {gap.end - 1} in {name}"
     return f"{gap.start} to {gap.end - 1} are in no segment"
 

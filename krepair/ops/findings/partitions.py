@@ -9,6 +9,7 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
+from krepair.formats.filenames import log_name
 from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.trouble import mtimes_look_copied
@@ -88,7 +89,7 @@ def _log_findings(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             rule="KR306",
             partition=survey.partition.folder,
-            file=f"{old.base_offset:020d}.log",
+            file=log_name(old.base_offset),
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )

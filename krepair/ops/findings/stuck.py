@@ -7,6 +7,7 @@ from typing import Final
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
+from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.refusal import Version
@@ -36,7 +37,7 @@ def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator
             yield Finding(
                 rule="KR105",
                 partition=survey.partition.folder,
-                file=f"{facts.base_offset:020d}.log",
+                file=log_name(facts.base_offset),
                 position=position,
                 evidence=f"{text}; {where}",
             )

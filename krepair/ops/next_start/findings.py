@@ -11,6 +11,7 @@ from krepair.checks.retention import Deletions
 from krepair.checks.words import count_text
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
+from krepair.formats.filenames import offset_name
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
 from krepair.ops.next_start.refusal import Cause, Version, causes_of_refusal
@@ -75,7 +76,7 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         partition=survey.partition.folder,
         evidence=(
             f"{count_text(len(bases), 'segment')} "
-            f"from {going.due[0]:020d} to {going.due[-1]:020d}, {size} bytes: their youngest "
+            f"from {offset_name(going.due[0])} to {offset_name(going.due[-1])}, {size} bytes: their youngest "
             f"record is of {youngest} ms, retention.ms={survey.settings.retention_ms}; the next start deletes them"
         ),
         bytes=size,

@@ -15,7 +15,7 @@ from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
-from krepair.formats.filenames import LOG_START_CHECKPOINT
+from krepair.formats.filenames import LOG_START_CHECKPOINT, offset_name
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
@@ -101,7 +101,7 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     """The line of a partition of which retention deletes segments; a refusal or a cut log says more than that."""
-    names = ", ".join(f"{base:020d}" for base in going.expected)
+    names = ", ".join(offset_name(base) for base in going.expected)
     text = f"{line.text}; then retention deletes {count_text(len(going.expected), 'segment')}: {names}"
     if going.too_early:
         text += f"; {len(going.too_early)} of them before their time"

@@ -18,6 +18,7 @@ from krepair.fixes.leftovers import LEFTOVERS_SEEN
 from krepair.fixes.snapshots import SNAPSHOTS_SEEN
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import producer_snapshot
+from krepair.formats.filenames import log_name, offset_name
 from krepair.logdir.values import LogDir, Segment
 from krepair.pipeline.jobs import REHEARSE
 from krepair.rules.snapshots import expiry_of
@@ -195,7 +196,7 @@ def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
     if gone and not cut:
         texts.append(f"log start {outcome.log_end} is past the log end: every segment is deleted")
     elif new:
-        names = ", ".join(f"{base:020d}" for base in new)
+        names = ", ".join(offset_name(base) for base in new)
         texts.append(f"recovery splits a segment and makes {names}")
     whole = log_end_of(survey.segments)
     if not cut and not gone and not new and survey.segments and outcome.log_end != whole:
@@ -208,7 +209,7 @@ def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
 def _cut_texts(survey: Survey, cut: dict[int, int], gone: tuple[int, ...]) -> Iterator[str]:
     numbers = {facts.base_offset: number for number, facts in enumerate(survey.segments)}
     for base_offset, size in sorted(cut.items()):
-        where = f"recovery cuts {base_offset:020d}.log at position {size}"
+        where = f"recovery cuts {log_name(base_offset)} at position {size}"
         if unmapped(survey) or base_offset not in maps_of(survey):
             drops = f" and drops {count_text(len(gone), 'later segment')}" if gone else ""
             yield where + drops

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import txn_index
+from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
 from krepair.pipeline.compaction.content import TOO_LARGE
@@ -38,7 +39,6 @@ from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_o
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
-from krepair.pipeline.segment_files import log_name
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rules.compaction import (

@@ -17,6 +17,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.castagnoli import crc32c
+from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.scan import (
@@ -62,7 +63,7 @@ from krepair.pipeline.items import FailureKind, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.rewrite.stage import not_as_decided
 from krepair.pipeline.scan import scan_once
-from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
 from krepair.rules.markers import stays as batch_stays
 

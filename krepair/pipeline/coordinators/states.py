@@ -19,12 +19,12 @@ from krepair.checks.walk import find_batches
 from krepair.durable.tree import Tree
 from krepair.formats.batch_v2 import batch_damage
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name
 from krepair.formats.record import batch_records
 from krepair.formats.transaction_state import TransactionValue, decode_value
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.segment_files import log_name
 
 WINDOW_BYTES: Final = 8 << 20
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
@@ -20,7 +21,6 @@ from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Place
-from krepair.pipeline.segment_files import log_name
 
 MOST_RANGES = 100
 _CUT_BYTES = 16 << 20  # a group of thousands of members is one record of tens of MB; it is held three times

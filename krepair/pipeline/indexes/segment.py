@@ -28,6 +28,7 @@ from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
+from krepair.formats.filenames import log_name, offset_name
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.places import claimed_places
 from krepair.kernels.recover import IndexEntries
@@ -39,7 +40,6 @@ from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_a
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import log_name
 from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
@@ -138,7 +138,7 @@ class _Segment:
     def __init__(self, item: InspectItem, tree: Tree) -> None:
         self.item = item
         self.tree = tree
-        self.stem = f"{item.place.path}/{item.base_offset:020d}"
+        self.stem = f"{item.place.path}/{offset_name(item.base_offset)}"
         self.files = {
             suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
         }
@@ -475,7 +475,7 @@ def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tupl
         active=False,
         depth="regenerate",
     )
-    made, problem = regenerated(f"{first.place.path}/{first.base_offset:020d}", look, tree)
+    made, problem = regenerated(f"{first.place.path}/{offset_name(first.base_offset)}", look, tree)
     return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
 
 
@@ -517,7 +517,7 @@ def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> dict[str, str
 def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
     """Whether a cut file is certain to be right; if not, the whole log has to tell."""
     suffix = _suffix(item.change)
-    stem, file = f"{item.place.path}/{item.base_offset:020d}", IndexFile(len(data), data)
+    stem, file = f"{item.place.path}/{offset_name(item.base_offset)}", IndexFile(len(data), data)
     index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
     offsets = offset_entries(index, item.base_offset)
     times = time_entries(file if suffix == TIME_INDEX else IndexFile(0), item.base_offset)

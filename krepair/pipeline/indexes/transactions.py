@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.filenames import log_name, segment_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import status_of
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import log_name, read_entries
+from krepair.pipeline.segment_files import read_entries
 
 
 class TxnItem(Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ def _inspect(item: TxnItem, tree: Tree) -> TxnResult:
             made[base] = data
         if text:
             size = (
-                status_of(f"{item.place.path}/{base:020d}.txnindex", tree).st_size
+                status_of(f"{item.place.path}/{segment_name(base, '.txnindex')}", tree).st_size
                 if base in item.present
                 else -1
             )

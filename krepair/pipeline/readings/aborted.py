@@ -19,6 +19,7 @@ from msgspec import Struct
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.control import ControlType
+from krepair.formats.filenames import log_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
@@ -74,7 +75,7 @@ def _read(item: AbortedItem, tree: Tree) -> Reading:
         replay.keeps = part.base_offset == item.base_offset
         replay.take(part)
         if part.walked.problem:
-            text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
+            text = f"{log_name(part.base_offset)}, position {part.walked.position}: {part.walked.problem}"
             return Reading(problems=(text,), bytes=read)
     log_start = item.logs[0].base_offset if item.logs else 0
     problems = _problems(txn_index.decode(data), replay, recorded, log_start)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from krepair.checks.companions import CompanionAudit
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.filenames import offset_name, segment_name
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.items import Place
@@ -94,7 +95,7 @@ def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Ite
 
 
 def _index_problems(item: MendedLogItem, audit: CompanionAudit) -> Iterator[str]:
-    stem = f"{item.change.base_offset:020d}"
+    stem = offset_name(item.change.base_offset)
     for suffix, position, text in audit.finish(item.change.size_after, item.interval_bytes):
         yield f"{stem}{suffix}, position {position}: {text}"
 
@@ -124,7 +125,7 @@ def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
             or digest_file(kept + CUT, tree) != change.digest_removed
         ):
             yield f"{change.name}: the kept bytes are not the {gone} that were cut"
-    name = f"{change.base_offset:020d}.txnindex"
+    name = segment_name(change.base_offset, ".txnindex")
     original = read_kept(f"{item.keep}/{name}", TXN_INDEX_AT_MOST_BYTES, tree)
     if original is not None and not txn_index.damage(original, change.base_offset):
         stays = [entry for entry in txn_index.decode(original) if entry.last_offset <= change.last_offset]

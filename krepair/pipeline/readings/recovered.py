@@ -15,6 +15,7 @@ from msgspec import Struct
 from krepair.checks.walk import Walked, walk, walk_in_memory
 from krepair.durable.medium import forget_pages, make_sure_it_is_written
 from krepair.durable.tree import Tree
+from krepair.formats.filenames import offset_name
 from krepair.kernels.scan import Bytes, Int32s, ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
@@ -99,7 +100,7 @@ def why_not_settled(item: RecoveredItem, tree: Tree) -> str:
 
 
 def _name(item: RecoveredItem) -> str:
-    return f"{item.base_offset:020d}"
+    return offset_name(item.base_offset)
 
 
 def _stem(item: RecoveredItem) -> str:

@@ -20,6 +20,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.control import ControlType
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
@@ -114,7 +115,7 @@ def _read(item: SnapshotItem, tree: Tree) -> Reading:
         read += int(part.walked.sizes.sum())
         end = max([end, part.base_offset, *(part.lasts[-1:] + 1).tolist()])
         if part.walked.problem and part.base_offset != item.logs[-1].base_offset:
-            text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
+            text = f"{log_name(part.base_offset)}, position {part.walked.position}: {part.walked.problem}"
             return Reading(problems=(text,), bytes=read)
     end = max(end, item.logs[-1].base_offset)
     problems = [] if end == log_end else [f"the log ends at offset {end}"]

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.filenames import log_name
 from krepair.kernels import replica_rows as h
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump.record import Shown, shown_of
@@ -16,7 +17,6 @@ from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk, hashes_of
-from krepair.pipeline.segment_files import log_name
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, Int64s, fates_of
 

@@ -16,6 +16,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.scan import ReadInto
@@ -25,7 +26,7 @@ from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
-from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, log_name, read_entries
+from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import (
     EVENT_COLUMNS,
@@ -302,7 +303,7 @@ def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
         try:
             entries = _entries(item, base, tree)
         except OSError as error:
-            raise OSError(error.errno, why(error), f"{base:020d}.txnindex") from error
+            raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
         if entries:
             view = txn_index.view(entries)
             columns = [view[name].astype(np.int64) for name in ("producer_id", "first_offset", "last_offset")]

@@ -15,6 +15,7 @@ import numpy as np
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.codec import Codec
+from krepair.formats.filenames import log_name
 from krepair.formats.varint import write_varint
 from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
@@ -37,7 +38,6 @@ from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
-from krepair.pipeline.segment_files import log_name
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, fates_of
 

@@ -12,6 +12,7 @@ from krepair.checks.walk import Walked
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.formats.filenames import log_name
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
@@ -68,17 +69,17 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: 
     Returns:
         What is wrong, or empty.
     """
-    new_path = f"{folder}/{change.base_offset:020d}.log"
+    new_path = f"{folder}/{log_name(change.base_offset)}"
     try:
         with opened_for_reading(new_path, tree) as new:
             cursor = _Cursor(new, batches_to_compare(new_path, tree))
             for source in change.sources:
-                path = f"{keep}/{source.base_offset:020d}.log"
+                path = f"{keep}/{log_name(source.base_offset)}"
                 with opened_for_reading(path, tree) as old:
                     for walked in batches_to_compare(path, tree):
                         problem = walked.problem or cursor.take(old, walked)
                         if problem:
-                            return f"{source.base_offset:020d}.log: {problem}"
+                            return f"{log_name(source.base_offset)}: {problem}"
     except OSError as error:
         return f"{error.filename}: {why(error)}"
     return cursor.rest()

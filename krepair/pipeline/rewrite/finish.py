@@ -8,6 +8,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
+from krepair.formats.filenames import offset_name, segment_name
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
@@ -35,7 +36,7 @@ def finish(item: FinishItem) -> FinishResult:
 
 def _make_companions(item: FinishItem, disk: RealDisk) -> dict[str, str]:
     """Makes the indexes; returns a digest of each by its name, for whoever reads them again."""
-    stem = f"{item.stage}/{item.change.base_offset:020d}"
+    stem = f"{item.stage}/{offset_name(item.change.base_offset)}"
     change = item.change
     made = regenerate_offset_and_time(
         f"{stem}.log",
@@ -58,7 +59,7 @@ def _make_companions(item: FinishItem, disk: RealDisk) -> dict[str, str]:
     disk.set_attributes(f"{stem}.log", item.attributes)
     disk.sync_file(f"{stem}.log")
     disk.sync_dir(item.stage)
-    return {f"{change.base_offset:020d}{suffix}": digest_bytes(data) for suffix, data in files.items()}
+    return {segment_name(change.base_offset, suffix): digest_bytes(data) for suffix, data in files.items()}
 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError
+from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
@@ -21,7 +22,7 @@ from krepair.pipeline.items import (
 )
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.rewrite.kept_bytes import KeptBytes
-from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
 

@@ -14,6 +14,7 @@ from krepair.checks.walk import Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
+from krepair.formats.filenames import offset_name
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole
@@ -118,8 +119,8 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
         OSError: a file cannot be read.
     """
     change = item.change
-    stem = f"{item.stage}/{change.base_offset:020d}"
-    name = f"{item.place.folder}: new {change.base_offset:020d}"
+    stem = f"{item.stage}/{offset_name(change.base_offset)}"
+    name = f"{item.place.folder}: new {offset_name(change.base_offset)}"
     counts = _Counts(change)
     batches = 0
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
@@ -181,10 +182,10 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
     tree, wrong = reached(item.place)
     if wrong:
         return VerifyResult(failure="elsewhere", why=wrong)
-    stem = f"{item.place.path}/{item.base_offset:020d}"
+    stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
     problems: list[tuple[str, int, str]] = []
-    name = f"{item.base_offset:020d}"
+    name = offset_name(item.base_offset)
     try:
         with opened_for_reading(f"{stem}.log", tree) as descriptor:
             size = os.fstat(descriptor).st_size

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.words import count_text
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name, segment_name
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     FETCHED_ANEW,
@@ -20,7 +20,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.actions.fate import Content, Fate, removed
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
-from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts
 from krepair.plan.model import Change, MendLog, ReplaceFile, SetAside
 from krepair.plan.objection import Objection
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
@@ -69,7 +69,7 @@ class Aside(Action[SetAside]):
 
     def review(self, facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
         """Its files must be those of one segment, and a person must have consented to the loss."""
-        where, stem = change.change_id, segment_name(change.base_offset, "")
+        where, stem = change.change_id, offset_name(change.base_offset)
         expected = [stem + suffix for suffix in _OF_A_SEGMENT if stem + suffix in facts.files]
         if where != f"{facts.partition.folder}/{stem}" or list(change.names) != expected:
             yield Objection("RV30", where, f"the files of segment {change.base_offset} are {expected}")

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import UnsetType
 
 from krepair.checks.words import count_text
+from krepair.formats.filenames import offset_name
 from krepair.plan.facts import PartitionFacts, setting
 from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
@@ -36,8 +37,8 @@ def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegmen
     if why:
         yield Objection("RV33", where, f"its evidence is {evidence.kind!r}, but {why}")
     for source in sources:
-        yield from _source(source, evidence, f"{where}/{source.base_offset:020d}")
-        yield from _beyond_facts(source, evidence, f"{where}/{source.base_offset:020d}")
+        yield from _source(source, evidence, f"{where}/{offset_name(source.base_offset)}")
+        yield from _beyond_facts(source, evidence, f"{where}/{offset_name(source.base_offset)}")
     latest = latest_horizon_ms(evidence.kind, facts.policy.now_ms, _retention_ms(facts))
     by_time = evidence.kind in BY_TIME or facts.policy.horizon in _HORIZON_NAMES
     if by_time:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.words import count_text
+from krepair.formats.filenames import segment_name
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     ROUNDING_BYTES,
@@ -20,7 +21,7 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import DATA_THAT_GOES
-from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
 

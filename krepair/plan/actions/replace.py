@@ -8,7 +8,7 @@ from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.checks.words import count_text
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, segment_name
 from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Trimmed, Work
 from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts
@@ -121,7 +121,7 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
             yield Objection(
                 "RV25", where, "producer snapshots are regenerated, and only by --fix snapshots or recovery"
             )
-        if name != f"{facts.partition.log_end_offset:020d}.snapshot":
+        if name != segment_name(facts.partition.log_end_offset, ".snapshot"):
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
     elif not _INDEX.fullmatch(name) or fix not in {"", "index", _RECOVERY}:
         yield Objection("RV25", where, f"{name!r} is not a file that this version replaces")

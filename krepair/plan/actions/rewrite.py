@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.words import count_text
+from krepair.formats.filenames import offset_name, segment_name
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
     LAGGING_REPLICA,
@@ -24,14 +25,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.actions.evidence_review import evidence_of_partition
 from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
 from krepair.plan.actions.key_review import key_sums, keys_of_source
-from krepair.plan.facts import (
-    SNAPSHOT_NAME,
-    SOURCE_SUFFIXES,
-    PartitionFacts,
-    own_setting,
-    segment_name,
-    setting,
-)
+from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, own_setting, setting
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.own_policy import not_asked_for
@@ -230,7 +224,7 @@ def _order(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterato
         if bases and bases[0] <= previous:
             yield Objection("RV15", change.change_id, "groups are not ascending and disjoint")
         previous = max([previous, *bases])
-        if change.change_id != f"{facts.partition.folder}/{change.base_offset:020d}":
+        if change.change_id != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
             yield Objection("RV09", change.change_id, "change_id is not folder and base offset")
 
 

@@ -7,9 +7,10 @@ from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.checks.words import count_text
+from krepair.formats.filenames import offset_name
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.listing import ROLLS
-from krepair.plan.facts import PartitionFacts, segment_name
+from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import RollSegment
 from krepair.plan.objection import Objection
 
@@ -44,7 +45,7 @@ class Roll(Action[RollSegment]):
         rule = RULES.get(change.rule)
         if rule is None or rule.fix not in facts.fixes:
             yield Objection("RV25", where, f"{change.rule!r} is not a rule that the chosen fixes mend")
-        if where != f"{facts.partition.folder}/{segment_name(change.base_offset, '')}":
+        if where != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
             yield Objection("RV09", where, f"is not segment {change.base_offset} of this folder")
         end = facts.partition.log_end_offset
         if change.base_offset != end or not max(facts.bases, default=-1) < end <= _LARGEST_OFFSET:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.words import count_text
+from krepair.formats.filenames import segment_name
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import SWAPS
-from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.words import count_text
+from krepair.formats.filenames import offset_name
 from krepair.ops.compare_pictures import ReplicaBar
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
@@ -236,5 +237,5 @@ def _width(part: int, whole: int) -> float:
 
 def _name(cell: Cell) -> str:
     if cell.segments == 1:
-        return f"segment {cell.first_base:020d}"
-    return f"{count_text(cell.segments, 'segment')} from {cell.first_base:020d}"
+        return f"segment {offset_name(cell.first_base)}"
+    return f"{count_text(cell.segments, 'segment')} from {offset_name(cell.first_base)}"
