@@ -375,14 +375,14 @@ def test_no_marker_goes_whose_transaction_another_replica_still_has(seed: int, t
         offset += 1
 
     def replica(number: int) -> list[Batch]:
-        """What a cleaner may have left: a transaction without data may have lost its marker."""
+        """What a cleaner may have left: a transaction without data may have lost its marker; or any, by divergence."""
         gone = {batch.base_offset for batch in history if not batch.control and chance.random() < 0.5}
         left = [batch for batch in history if batch.base_offset not in gone]
         for pid, first, marker in spans:
             has = any(
                 b.producer_id == pid and not b.control and first <= b.base_offset < marker for b in left
             )
-            if not has and chance.random() < 0.3 and number != 1:
+            if (not has or seed % 2) and chance.random() < 0.3 and number != 1:
                 left = [batch for batch in left if batch.base_offset != marker]
         return left
 
@@ -462,3 +462,34 @@ def test_the_real_plan_of_a_preview_asks_the_other_replicas_again_and_says_what_
     gone.mkdir()
     with pytest.raises(KrepairError):
         plan_from(preview, options_from(preview, run.given))
+
+
+# -- a replica that has lost a marker between two transactions of one producer
+
+
+def one_producer() -> list[Batch]:
+    """Three transactions of one producer, whose keys came again."""
+    batches = [value(0, "first")]
+    for number in range(3):
+        offset = 1 + 2 * number
+        batches += [in_txn(offset, f"k{number}", 7), commit(offset + 1, pid=7, timestamp=OLD)]
+    return [*batches, value(7, "end")]
+
+
+@pytest.mark.parametrize("given", ["directory", "facts"])
+@pytest.mark.parametrize("fix", FIXES)
+@pytest.mark.parametrize("lost", [(2,), (2, 4), (4,), (2, 4, 6)])
+def test_a_batch_holds_its_own_marker_though_an_earlier_one_is_lost_there(
+    lost: tuple[int, ...], fix: str, given: str, tmp_path: Path
+) -> None:
+    """The other replica has diverged: to it the batches look like one transaction."""
+    from tests.ops.test_facts_evidence import other
+
+    mine = [batch for batch in one_producer() if batch.control or batch.base_offset in {0, 7}]
+    broker(tmp_path, 1, mine)
+    theirs = [batch for batch in one_producer() if batch.base_offset not in lost]
+    facts = other(tmp_path, 2, theirs)
+    side = f"2={facts}" if given == "facts" else f"2={tmp_path}/b2"
+    plan = applied(verbs(tmp_path, fix, side, replicas="1,2"))
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    assert left_in(tmp_path / "b1" / "t-0").markers == (2, 4, 6)

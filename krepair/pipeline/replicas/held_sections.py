@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
 from krepair.formats.facts_tables import Table, packed, unpacked
-from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
+from krepair.pipeline.replicas.holdings import COLUMNS, Pairs, kept_pairs
 
-_LIST: Final = "holdings"
-_COLUMNS: Final = 2
+_LIST: Final = "runs"
 _PIECE: Final = 1 << 16
 
 
@@ -25,7 +24,7 @@ class Holding(Struct, frozen=True, kw_only=True):
         index: of the folder in ``BrokerState.partitions``.
         why: why nothing is known of it, or empty.
         log_end: offset after the last batch that was read.
-        pairs: how many (producer id, offset) there are in its section.
+        pairs: how many runs of data there are in its section.
         limited: whether the active segment was left out, since a running broker writes it.
     """
 
@@ -78,6 +77,6 @@ def read_pairs(reader: FactsReader, holding: Holding, scratch: str) -> Pairs:
     """
     name = f"{_LIST}/{holding.index}"
     place = reader.sections.get(name)
-    if place is None or place.bytes != holding.pairs * _COLUMNS * 8:
+    if place is None or place.bytes != holding.pairs * COLUMNS * 8:
         raise FactsDamagedError(f"{name}: {holding.pairs} transactions were expected, found another number")
-    return kept_pairs(unpacked(reader.blocks(name), _COLUMNS), scratch)
+    return kept_pairs(unpacked(reader.blocks(name), COLUMNS), scratch)

@@ -2,8 +2,9 @@
 
 A marker goes or is emptied only if no other replica holds a batch of its transaction, data or emptied: such a replica
 would never end the transaction, or would end it by the next marker of the producer. Of another replica it is enough to
-know where each transaction begins of which a batch is left: the first marker of that producer behind it, on this
-replica, ends it.
+know from where to where each producer has data without a marker in between. The first marker of the producer behind
+such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run: then the
+markers inside of the run stay as well.
 
 Both sides are read in the order of offsets, so that no more of them is held than what is open at one place.
 
@@ -34,12 +35,13 @@ from krepair.pipeline.place import reached
 PAIRS_INLINE: Final = 1 << 12
 """So many pairs travel in a result; more go to the scratch folder, where there is one."""
 _PIECE: Final = 1 << 14
-_NO_PAIRS: Final = np.empty((0, 2), np.int64)
+COLUMNS: Final = 3
+_NO_PAIRS: Final = np.empty((0, COLUMNS), np.int64)
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class Pairs(Struct, frozen=True, kw_only=True):
-    """int64[N, 2] (producer id, offset of a batch), ascending by offset.
+    """int64[N, 3] (producer id, offset of the first and of the last batch of a run), ascending by the first offset.
 
     Attributes:
         path: in the scratch folder; empty: ``data`` holds them.
@@ -57,8 +59,8 @@ class Pairs(Struct, frozen=True, kw_only=True):
             OSError: the file cannot be read.
         """
         if not self.path:
-            return np.frombuffer(self.data, np.int64).reshape(-1, 2)
-        found: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, 2)
+            return np.frombuffer(self.data, np.int64).reshape(-1, COLUMNS)
+        found: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, COLUMNS)
         return found
 
 
@@ -66,7 +68,7 @@ def kept_pairs(pieces: Iterable[Int64s], scratch: str) -> Pairs:
     """Pairs in memory if they are few, else in a file of the scratch folder.
 
     Args:
-        pieces: int64[N, 2] each.
+        pieces: int64[N, 3] each.
         scratch: path of the folder; without one they stay in memory.
 
     Raises:
@@ -111,7 +113,7 @@ class HeldResult(Struct, frozen=True, kw_only=True):
         why: of a failure, or what is damaged.
         damaged: whether the log is damaged, so that it says nothing.
         log_end: offset after the last batch.
-        transactions: of each transaction with a batch at least its first.
+        transactions: the runs of data batches of each producer, without a marker in between.
     """
 
     failure: FailureKind = ""
@@ -186,7 +188,7 @@ class _Held:
         self._item, self._tree = item, tree
 
     def pieces(self) -> Iterator[Int64s]:
-        """The beginnings of transactions, window by window.
+        """The runs of transactional data, window by window.
 
         Raises:
             _Damaged: a batch is damaged, or offsets do not ascend.
@@ -203,7 +205,7 @@ class _Held:
                 )
                 raise _Damaged(text)
             self.log_end = int(bases[-1]) + int(headers["last_offset_delta"][-1]) + 1
-            yield _beginnings(headers)
+            yield _runs(headers)
 
 
 def _headers(
@@ -238,17 +240,20 @@ def _of_transactions(headers: Any) -> Any:
     return (attributes & batch_v2.TRANSACTIONAL != 0) & (headers["producer_id"] >= 0)
 
 
-def _beginnings(headers: Any) -> Int64s:
-    """Of each producer's run of data batches without a marker between them the first: int64[N, 2] by offset."""
+def _runs(headers: Any) -> Int64s:
+    """Of each producer's run of data batches without a marker between them the ends: int64[N, 3] by first offset."""
     ours = headers[_of_transactions(headers)]
     is_data = ours["attributes"] & batch_v2.CONTROL == 0
     producers = ours["producer_id"].astype(np.int64)
     order = np.argsort(producers, kind="stable")
     producers, is_data = producers[order], is_data[order]
-    begins = is_data.copy()
-    begins[1:] &= ~(is_data[:-1] & (producers[1:] == producers[:-1]))
-    pairs = np.column_stack([producers[begins], ours["base_offset"].astype(np.int64)[order][begins]])
-    found: Int64s = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    bases = ours["base_offset"].astype(np.int64)[order]
+    goes_on = is_data[:-1] & is_data[1:] & (producers[1:] == producers[:-1])
+    begins, ends = is_data.copy(), is_data.copy()
+    begins[1:] &= ~goes_on
+    ends[:-1] &= ~goes_on
+    runs = np.column_stack([producers[begins], bases[begins], bases[ends]])
+    found: Int64s = runs[np.argsort(runs[:, 1], kind="stable")]
     return found
 
 
@@ -284,38 +289,58 @@ def _markers(headers: Any) -> Int64s:
 
 
 class _Waiting:
-    """The transactions of others that no marker has ended yet, up to a place that moves on.
+    """The runs of others that no marker has ended yet, up to a place that moves on.
 
     Args:
-        tables: int64[N, 2] each, ascending by offset.
+        tables: int64[N, 3] each, see ``Pairs``.
     """
 
     def __init__(self, tables: Sequence[Int64s]) -> None:
         self._tables = [_Ascending(table) for table in tables]
-        self._producers: Int64s = _NO_OFFSETS
+        self._open: Int64s = _NO_PAIRS
 
     def ended_by(self, markers: Int64s, last: int) -> Int64s:
-        """Offsets of those markers that end one.
+        """Offsets of those markers that end a run, or lie inside of one.
 
         Args:
             markers: int64[M, 2] of the next window.
             last: offset up to which the window goes.
         """
-        fresh = np.concatenate([_NO_PAIRS, *(table.up_to(last) for table in self._tables)])
-        before = np.column_stack([self._producers, np.full(len(self._producers), -1, np.int64)])
-        events = np.concatenate([before, fresh, markers])
-        is_marker = np.arange(len(events)) >= len(before) + len(fresh)
-        # a transaction at the offset of a marker is behind that marker
+        runs = np.concatenate([self._open, *(table.up_to(last) for table in self._tables)])
+        ends = np.column_stack([markers, np.full(len(markers), -1, np.int64)])
+        events = np.concatenate([runs, ends])
+        is_marker = np.arange(len(events)) >= len(runs)
+        # a run that begins at the offset of a marker is behind that marker
         order = np.lexsort((~is_marker, events[:, 1], events[:, 0]))
-        producers, offsets, is_marker = events[order, 0], events[order, 1], is_marker[order]
-        same = producers[1:] == producers[:-1]
-        ends = np.zeros(len(order), bool)
-        ends[1:] = is_marker[1:] & ~is_marker[:-1] & same
-        is_last = np.ones(len(order), bool)
-        is_last[:-1] = ~same
-        self._producers = producers[is_last & ~is_marker]
-        found: Int64s = offsets[ends]
+        producers, offsets, lasts = events[order].T
+        is_marker = is_marker[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = producers[1:] != producers[:-1]
+        groups = np.cumsum(begins) - 1
+        data_to = _greatest(lasts, groups)  # of the runs that began before
+        marked_to = _greatest(np.where(is_marker, offsets, -1), groups)
+        before = np.append(np.int64(-1), marked_to[:-1])
+        before[begins] = -1
+        is_last = np.append(begins[1:], True)[: len(order)]
+        waits = is_last & (data_to > marked_to)
+        self._open = np.column_stack(
+            [producers[waits], np.full(int(waits.sum()), -1, np.int64), data_to[waits]]
+        )
+        found: Int64s = offsets[is_marker & (data_to > before)]
         return found
+
+
+def _greatest(values: Int64s, groups: Int64s) -> Int64s:
+    """Of each place the greatest value so far in its group.
+
+    Args:
+        values: int64[N].
+        groups: int64[N], ascending from 0 on.
+    """
+    known, ranks = np.unique(values, return_inverse=True)
+    shifted = groups * len(known)
+    found: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
+    return found
 
 
 class _Ascending:
