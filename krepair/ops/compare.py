@@ -16,6 +16,7 @@ from krepair.errors import ExitCode, UnreadableError
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
+from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
 from krepair.ops.side_reading import (
     TRIES,
@@ -43,7 +44,6 @@ from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import Content, Group, groups_of, verdict_of
 from krepair.rules.replicas.transactions import last_stable_offset
 
-INTERNAL_COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
 _KEYS_SHOWN: Final = 20
@@ -214,7 +214,7 @@ class Comparison:
         engine: Engine,
         scratch: Scratch,
     ) -> None:
-        self._sides, self._settings, self._options = opened, settings, options
+        self._sides, self._policies, self._options = opened, Policies(settings), options
         self._engine, self._scratch = engine, scratch
 
     def verdicts(self) -> Iterator[m.PartitionVerdict]:
@@ -254,7 +254,8 @@ class Comparison:
             for group in of_partition:
                 if group.differing:
                     sources = tuple(_source(replicas, group))
-                    yield GroupWork(group, sources, compacted=self._is_compacted(topic, group))
+                    compacted = self._policies.compacts(topic, group, replicas)
+                    yield GroupWork(group, sources, compacted=compacted)
 
     def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], UnreadableError | None]:
         """What the records came to, or why they cannot be read: the files of a running broker come and go."""
@@ -275,12 +276,6 @@ class Comparison:
                         replicas[place] = read_again(self._engine, one, last=last)
                         found = True
         return found
-
-    def _is_compacted(self, topic: str, group: Group) -> bool:
-        settings = self._settings.topic(topic)
-        if settings.policy_is_known:
-            return settings.compacts
-        return topic in INTERNAL_COMPACTED or any(one.state.cleaner_position >= 0 for one in group.replicas)
 
     # -- keys as a person knows them ---------------------------------------------------------------
     def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[SideReplica]) -> m.PartitionVerdict:

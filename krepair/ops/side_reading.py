@@ -479,6 +479,7 @@ def replica_of(
         index_aborts=table(result.index_aborts, 3),
         borders=table(result.borders, 2),
         highest_hole=result.highest_hole,
+        cleaned_to=result.cleaned_to,
         damages=tuple(Damage(one.first, one.last, one.tail, one.text) for one in result.damages),
         limited=result.limited,
         from_facts=from_facts,

@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
@@ -109,6 +110,7 @@ class Headers:
     def __init__(self) -> None:
         self.batches = 0
         self.first_offset = -1
+        self.cleaned_to = -1
         self._state = np.full(h.SUM_STATE, -1, np.int64)
         self._room = 0
         self._ranges: list[Words] = []
@@ -139,11 +141,13 @@ class Headers:
             self._range_rows = np.empty((self._room, RANGE_COLUMNS), np.uint64)
             self._epoch_rows = np.empty((self._room, EPOCH_COLUMNS), np.int64)
             self._event_room = np.empty((self._room, EVENT_COLUMNS), np.int64)
-        state = self._state
+        state, hole = self._state, self.highest_hole
         h.sum_batches(window, origin, rows, state, self._range_rows, self._epoch_rows, self._event_room)
         if self.first_offset < 0:
             self.first_offset = int(rows[0, r.B_BASE_OFFSET])
         self.batches += len(rows)
+        if self.highest_hole > hole:
+            self._note_cleaned(rows)
         self._ranges.append(self._range_rows[: state[h.S_RANGES]].copy())
         self._note_epochs(self._epoch_rows[: state[h.S_EPOCHS]])
         if state[h.S_EVENTS]:
@@ -154,6 +158,13 @@ class Headers:
                 self._event_rows = len(self._events[0]) // 2
         if len(self._ranges) > _FOLD_RANGES:
             self._ranges = [summed_ranges(self._ranges)]
+
+    def _note_cleaned(self, rows: Int64s) -> None:
+        """A broker gives the records of a batch one offset after the other, so one with fewer was cleaned."""
+        last = rows[:, r.B_LAST_OFFSET]
+        fewer = rows[:, r.B_COUNT] < last - rows[:, r.B_BASE_OFFSET] + 1
+        cleaned = last[fewer & (rows[:, r.B_MAGIC] >= MAGIC)]
+        self.cleaned_to = max(self.cleaned_to, int(cleaned.max(initial=-2)) + 1)
 
     def _note_epochs(self, runs: Int64s) -> None:
         """Nearly always one run that goes on."""
@@ -222,6 +233,7 @@ def read_headers(item: ReplicaItem) -> HeadersPart:
             index_aborts=_index_aborts(item, tree).tobytes(),
             borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
             highest_hole=headers.highest_hole,
+            cleaned_to=headers.cleaned_to,
             damages=tuple(damages),
             batches=headers.batches,
             log_bytes=sum(size for _, size in item.segments),
@@ -258,6 +270,7 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
         index_aborts=b"".join(part.index_aborts for part in parts),
         borders=b"".join(part.borders for part in parts),
         highest_hole=hole,
+        cleaned_to=max(part.cleaned_to for part in parts),
         damages=tuple(found for part in parts for found in part.damages),
         batches=sum(part.batches for part in parts),
         log_bytes=sum(part.log_bytes for part in parts),

@@ -105,6 +105,7 @@ class HeadersPart(Struct, frozen=True, kw_only=True):
         index_aborts: as there, of these segments.
         borders: as there.
         highest_hole: as there, within these segments.
+        cleaned_to: as there.
         damages: as there.
         batches: as there.
         log_bytes: as there.
@@ -122,6 +123,7 @@ class HeadersPart(Struct, frozen=True, kw_only=True):
     index_aborts: bytes = b""
     borders: bytes = b""
     highest_hole: int = -1
+    cleaned_to: int = -1
     damages: tuple[Damaged, ...] = ()
     batches: int = 0
     log_bytes: int = 0
@@ -141,6 +143,8 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
         index_aborts: (producer id, first offset, offset of the marker) of all ``.txnindex``.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
         highest_hole: highest offset that has no record although it lies in the log, -1 none.
+        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 none: so far a cleaner or
+            krepair has been here, or in the log that this one was fetched from.
         damages: what is damaged.
         batches: how many were read.
         log_bytes: of ``.log`` that were read.
@@ -157,6 +161,7 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
     index_aborts: bytes = b""
     borders: bytes = b""
     highest_hole: int = -1
+    cleaned_to: int = -1
     damages: tuple[Damaged, ...] = ()
     batches: int = 0
     log_bytes: int = 0

@@ -48,6 +48,7 @@ class Replica:
         index_aborts: int64[N, 3].
         borders: int64[N, 2] (offset after a segment's last batch, base offset of the next segment).
         highest_hole: highest offset without a record, -1 none.
+        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 none.
         damages: what is damaged.
         failure: why it could not be read, or empty; then nothing else counts.
         at_rest: whether it did not change while it was read.
@@ -64,6 +65,7 @@ class Replica:
     index_aborts: Int64s
     borders: Int64s
     highest_hole: int = -1
+    cleaned_to: int = -1
     damages: tuple[Damage, ...] = ()
     failure: str = ""
     at_rest: bool = True
@@ -132,6 +134,7 @@ class Group:
                 end=one.end,
                 cleaner=one.state.cleaner_position,
                 highest_hole=one.highest_hole,
+                cleaned_to=one.cleaned_to,
                 gaps=tuple((first, after) for first, after in one.borders.tolist() if first < after),
                 says=one.says,
                 hidden=max((last for _, last in one.hidden), default=-1),

@@ -51,6 +51,8 @@ class Standing(Struct, frozen=True, kw_only=True):
         end: log end offset.
         cleaner: first offset that is not clean, -1 none.
         highest_hole: highest offset without a record, -1 none. Above it nothing was ever removed here.
+        cleaned_to: offset after the last batch that a cleaner or krepair has certainly cleaned, here or in the log
+            that this one was fetched from; -1 none.
         gaps: (offset, offset after it) between a segment's last batch and the next segment; a lost file leaves one.
         says: whether it counts; one that could not be read does not.
         hidden: highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden.
@@ -61,6 +63,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     end: int
     cleaner: int = -1
     highest_hole: int = -1
+    cleaned_to: int = -1
     gaps: tuple[tuple[int, int], ...] = ()
     says: bool = True
     hidden: int = -1
@@ -231,7 +234,9 @@ class _Judge:
         value = missing & ~tombstone
         others = np.stack([standing.covers(o) for standing in self._standings]).sum(axis=0) - 1
         unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
-        lost = value & (complete | (unclean & alone & (between | (others > 1))))
+        # What somebody has cleaned above the recorded position may be gone for a reason, or be lost: nobody is blamed.
+        touched = o < lacks.cleaned_to
+        lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean)
         lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.cleaner >= 0)
         yield LOST, s, lost | lost_tombstone

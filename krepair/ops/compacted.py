@@ -1,0 +1,89 @@
+"""Tells whether a partition is compacted: by the settings, by cleaners, by what cleaning leaves in a log, by plans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import UnsetType
+
+from krepair.durable.tree import Tree
+from krepair.errors import KrepairError
+from krepair.journal.plan_copy import Place, find_copies
+from krepair.logdir.config import Settings
+from krepair.logdir.values import PrivateFolder
+from krepair.ops.side_reading import SideReplica
+from krepair.rules.replicas.judge import Group
+
+INTERNAL_COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_LOOKED_INTO_BYTES: Final = 64 << 20
+"""A larger copy of a plan is passed over: it is evidence beside others, and costs too much."""
+
+
+class Policies:
+    """Which partitions are compacted; each copy of a plan is read once.
+
+    Args:
+        settings: of brokers and topics.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._plans: dict[tuple[str, str], frozenset[str]] = {}
+
+    def compacts(self, topic: str, group: Group, replicas: Iterable[SideReplica]) -> bool:
+        """Whether records may be missing because a later one of their key is there.
+
+        Where the settings do not say it, a recorded cleaner position does, and a batch that holds fewer records than
+        offsets, and the copy of a plan of krepair that compacted this partition. Batches that are gone whole say
+        nothing: they may as well be lost.
+
+        Args:
+            topic: its name.
+            group: the replicas that are compared.
+            replicas: all of the partition, as they were read.
+        """
+        settings = self._settings.topic(topic)
+        if settings.policy_is_known:
+            return settings.compacts
+        if topic in INTERNAL_COMPACTED:
+            return True
+        if any(one.state.cleaner_position >= 0 or one.cleaned_to >= 0 for one in group.replicas):
+            return True
+        return any(self._planned(one) for one in replicas)
+
+    def _planned(self, one: SideReplica) -> bool:
+        """Whether a plan of krepair, whose originals are still kept, compacted a replica by key."""
+        if one.reading is None:
+            return False
+        log_dir, folder = one.state.log_dir, one.state.folder
+        return any(
+            folder in self._compacted(log_dir, private, one.reading.listing.private)
+            for private in one.reading.listing.private
+        )
+
+    def _compacted(
+        self, log_dir: str, private: PrivateFolder, beside: Sequence[PrivateFolder]
+    ) -> frozenset[str]:
+        """The folders that a plan compacts by key."""
+        known = self._plans.get((log_dir, private.plan_id))
+        if known is None:
+            own = [one.path for one in beside if one.plan_id == private.plan_id]
+            known = self._plans[log_dir, private.plan_id] = frozenset(_read(log_dir, private.plan_id, own))
+        return known
+
+
+def _read(log_dir: str, plan_id: str, private: Sequence[str]) -> Iterable[str]:
+    try:
+        inode = os.stat(log_dir).st_ino
+        place = Place(log_dir, inode, plan_id, private, any_path=True)
+        with Tree(log_dir, inode) as tree:
+            copies = find_copies(tree, place, at_most=_LOOKED_INTO_BYTES)
+    except (OSError, KrepairError):
+        return
+    for copy in copies:
+        if copy.plan is not None:
+            for part in copy.plan.partitions:
+                if part.changes and not isinstance(part.compaction, UnsetType):
+                    yield part.folder
