@@ -72,7 +72,7 @@ REASONS: dict[Reason, ReasonText] = {
     Reason.MARKER_EPOCH: ReasonText(
         Verdict.KEEP,
         "marker of the current epoch of an active producer that has no data left: it fences older epochs",
-        "Cleaner.cleanInto, isBatchLastRecordOfProducer (2.2.1), KAFKA-8335",
+        "docs/rules.md: brokers of 2.2.1 to 4.3.1 empty it",
     ),
     Reason.CONTROL_OTHER: ReasonText(
         Verdict.KEEP, "control batch that is neither commit nor abort", "CleanedTransactionMetadata (2.2.1)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import naive
-from tests.builders import NOW_MS, LogDir
+from tests.builders import NOW_MS, LogDir, abort, commit, data, emptied
 from tests.lab.cleaned import (
     DAY_MS,
     REASONS_WITHIN,
@@ -35,6 +36,7 @@ SETTINGS = {
     "delete.retention.ms": 1000,
 }
 UNLIMITED = 2**60
+EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,47 @@ def test_twin_and_kafka_agree_on_logs_full_of_emptied_batches_that_no_pass_has_s
     seen = run(judge(way.version), way, shape, range(1000, 1120), tmp_path, first_pass=False)
     for reason in (*REASONS_WITHIN, "D01", "D02"):
         assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
+
+
+@pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", "4.3.1"] if EVERY else ["2.2.1", "3.9.2"])
+def test_cleaner_empties_a_marker_of_a_living_producer_without_data_and_its_epoch_is_lost_with_the_snapshots(
+    judge: Callable[[str], Judge], tmp_path: Path, version: str
+) -> None:
+    """Producer 7 was fenced, 8 committed in its epoch, 9 has markers alone. 2.2.1 knows no time of 7 and 9."""
+    made = LogDir(tmp_path).partition("t", index_interval_bytes=200)
+    made.segment(
+        *(emptied(0, pid=7), abort(1, pid=7, epoch=1)),
+        *(emptied(2, pid=8), commit(3, pid=8)),
+        *(commit(4, pid=9, epoch=3), commit(5, pid=9, epoch=3)),
+        *(data(6), data(7)),
+    )
+    made.segment(data(8))
+    folder = made.write()
+    now, horizon = NOW_MS + 60_000, UNLIMITED if version == "2.2.1" else NOW_MS + 10**10
+    segments, _ = naive.read_partition(folder)
+    twin = naive.compact(segments, replace(rules(LITERAL, Shape(now_ms=now)), now_ms=now))
+    assert {d.batch.base_offset for d in twin.decisions if d.reason == "K05"} == {1, 4, 5}
+    mine = written(twin, folder, tmp_path / "mine" / "t-0")
+    reached = judge(version).fixpoint(folder, horizon=horizon, end=8, settings=SETTINGS, now_ms=now)
+    assert reached.reached
+    left = {
+        offset: batch
+        for offset, (_, batch) in batches_below(folder, 8).items()
+        if batch.producer_id in (7, 9)
+    }
+    headers_alone = {offset for offset, batch in left.items() if batch.control_type is None}
+    assert headers_alone == set(left) == (set() if version == "2.2.1" else {1, 4, 5})
+    for path in (folder, mine):
+        for snapshot in path.glob("*.snapshot"):
+            snapshot.unlink()
+    epochs = [
+        {
+            one.producer_id: one.epoch
+            for one in judge(version).load(path, clean=False, settings=SETTINGS, now_ms=now).producers
+        }
+        for path in (folder, mine)
+    ]
+    assert epochs == [{8: 0}, {8: 0} if version == "2.2.1" else {7: 1, 8: 0, 9: 3}]
 
 
 def test_segments_kept_apart_serve_the_same_and_hold_no_endless_transaction(

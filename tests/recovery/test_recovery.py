@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from krepair.pipeline.readings import aborted
 from krepair.pipeline.readings.aborted import AbortedItem, verify_aborted
 from krepair.pipeline.readings.partition import Reading
 from krepair.plan.review import review
+from tests.journal.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.scene import tree
-from tests.recovery.scene import VERSIONS, Verbs, loaded, points_of, started, write_unclean
+from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, points_of, started, write_unclean
 
 
 def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_raised(tmp_path: Path) -> None:
@@ -81,3 +83,38 @@ def test_start_after_it_recovers_the_empty_segment_alone_and_serves_what_a_plain
     assert (a.log_end, a.stable_offset) == (b.log_end, b.stable_offset) == (450, 440)
     assert a.served == b.served
     assert (a.producers, a.aborted) == (b.producers, b.aborted)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", VERSIONS)
+def test_indexes_that_a_running_broker_wrote_stay_as_they_are_and_serve_what_those_of_a_recovery_serve(
+    version: str, judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    """A broker counts the bytes between two entries anew after each start: its entries lie elsewhere, and are true."""
+    path = write_unclean(tmp_path / "plain")
+    own = {}
+    for base in (200, 300):
+        for suffix, size in ((".index", 8), (".timeindex", 12)):
+            file = path / "t-0" / f"{base:020d}{suffix}"
+            entries = [file.read_bytes()[at : at + size] for at in range(0, file.stat().st_size, size)]
+            assert len(entries) > 3
+            own[file.name] = b"".join([*entries[1:-1:2], entries[-1]])
+            file.write_bytes(own[file.name])
+    ready = shutil.copytree(path, tmp_path / "ready")
+    verbs = Verbs(ready, broker_version=version)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert verbs.wrong(plan) == []
+    assert {name: (ready / "t-0" / name).read_bytes() for name in own} == own
+    point, settings = points_of(path)["t"], SETTINGS
+    judge(version).start(
+        path / "t-0", clean=False, recovery_point=point, log_start=0, settings=settings, now_ms=NOW_MS
+    )
+    assert all((path / "t-0" / name).read_bytes() != data for name, data in own.items())
+    times = [TIME_MS + at for at in range(-1, 397)]  # of the closed segments
+    a, b = (
+        judge(version).serve(one / "t-0", range(451), times, settings=settings, now_ms=NOW_MS)
+        for one in (path, ready)
+    )
+    assert (a.fetched, a.found) == (b.fetched, b.found)
+    assert len(set(a.found)) > 50
