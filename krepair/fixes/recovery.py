@@ -18,7 +18,7 @@ from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.words import count_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, UsageError
-from krepair.fixes.damage import damages_of, look_at_damage, unmapped
+from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -57,6 +57,7 @@ from krepair.plan.model import (
     RollSegment,
 )
 from krepair.rules import epochs
+from krepair.rules.damage import unmapped
 from krepair.rules.epochs import EpochReason, clears_history, epochs_of_log, writes_epoch_zero
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.recovery import epochs_after_recovery, floor_of, why_not_rolled
@@ -453,10 +454,10 @@ def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
             if any(facts.summary.damage for facts in one.part.segments_after):
                 one.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
-        damages = damages_of(ground.view, one.part)
+        damages = damages_in(ground.view, one.part)
         other = next((each for each in damages if not each.torn), None)
-        if unmapped(one.part):
-            one.leave("damage", unmapped(one.part), "tail,recovery")
+        if unmapped(damaged_logs(one.part)):
+            one.leave("damage", unmapped(damaged_logs(one.part)), "tail,recovery")
         elif other is not None:
             text = f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
             one.leave("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")

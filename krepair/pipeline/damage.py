@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from msgspec import Struct
 
@@ -33,77 +32,13 @@ from krepair.pipeline.indexes.regenerate import packed, read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.segment_files import read_entries
+from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 
 MOST_RANGES = 4096
 LARGEST_LOG_BYTES = 2**31 - 1
 """Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
-OffsetsRecovery = Literal["", "empties", "splits", "strays", "stops"]
-_ORDERED = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
-
-
-class ValidRange(Struct, frozen=True, kw_only=True):
-    """Batches side by side, all valid.
-
-    Attributes:
-        start: position of the first.
-        end: position after the last.
-        first_offset: base offset of the first.
-        first_is_old: whether the first is of v0 or v1: of a wrapper, ``first_offset`` is that of its last message.
-        last_offset: last offset of the last.
-        batches: how many.
-        records: in data batches; a message of v0 or v1 counts as one.
-    """
-
-    start: int
-    end: int
-    first_offset: int
-    last_offset: int
-    batches: int
-    records: int
-    first_is_old: bool = False
-
-
-class DamagedRange(Struct, frozen=True, kw_only=True):
-    """Bytes between valid batches, or after the last one.
-
-    Attributes:
-        start: position of the first.
-        end: position after the last.
-        damage: kind (``classes.D_*``) of what is wrong at ``start``.
-        text: what was expected and found there.
-        first_lost: the offset after the last valid batch before it.
-        next_offset: offset of the valid batch behind it in this log, -1 if none.
-        records: as the header of the one batch that it is says, -1 where no header can be read.
-        last_lost: last offset as that header says, -1 where none can be read.
-        zeros: whether all of it is zeros.
-    """
-
-    start: int
-    end: int
-    damage: int
-    text: str
-    first_lost: int
-    next_offset: int
-    records: int
-    last_lost: int
-    zeros: bool
-
-    @property
-    def bytes(self) -> int:
-        """How many."""
-        return self.end - self.start
-
-    @property
-    def partial(self) -> bool:
-        """Whether it can only be the rest of a write that was torn: cut short, or nothing but zeros."""
-        return self.zeros or self.damage in (c.D_TORN, c.D_PAST_END)
-
-    @property
-    def checksummed(self) -> bool:
-        """Whether the batch at its start has a right checksum, and only its offsets or its records are wrong."""
-        return self.damage in _ORDERED
 
 
 class MapItem(Struct, frozen=True, kw_only=True):
@@ -137,27 +72,14 @@ class MapItem(Struct, frozen=True, kw_only=True):
         return self.size
 
 
-class MapResult(Struct, frozen=True, kw_only=True):
+class MapResult(DamageMap, frozen=True, kw_only=True):
     """What is valid in a damaged log, and what is not.
 
     Attributes:
         failure: kind of failure, empty if the log could be read.
-        why: of a failure.
-        valid: ascending; the first is left out when empty.
-        damaged: ascending.
-        complete: whether the search behind the last damage came to an end.
-        recovery: what the offsets of batches with right checksums make a broker's recovery do, see
-            ``recovery_of_offsets``; only looked at where some are wrong.
-        cut: position at which a broker's recovery cuts the log for what lies there; its size if nowhere.
     """
 
     failure: FailureKind = ""
-    why: str = ""
-    valid: tuple[ValidRange, ...] = ()
-    damaged: tuple[DamagedRange, ...] = ()
-    complete: bool = True
-    recovery: OffsetsRecovery = ""
-    cut: int = -1
 
 
 def map_damage(item: MapItem) -> MapResult:
@@ -384,16 +306,7 @@ def _valid_from(
     summary = scan_segment(inputs, lambda buffer, at: read_into(buffer, at + position))
     if not summary.batches or summary.first_offset <= last or summary.first_offset > item.highest:
         return None
-    ran = ValidRange(
-        start=position,
-        end=position + summary.valid_bytes,
-        first_offset=summary.first_offset,
-        last_offset=summary.last_offset,
-        batches=summary.batches,
-        records=int(summary.tallies[:, c.T_RECORDS].sum()),
-        first_is_old=summary.old_batches > 0 and summary.old_position == 0,
-    )
-    return ran, summary.damage, summary.damage_text
+    return valid_range(summary, position), summary.damage, summary.damage_text
 
 
 def _damaged(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
 from krepair.checks.words import count_text
-from krepair.fixes.damage import broker_loss, maps_of, unmapped
+from krepair.fixes.damage import damaged_logs
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN
@@ -21,6 +21,7 @@ from krepair.formats import producer_snapshot
 from krepair.formats.filenames import log_name, offset_name
 from krepair.logdir.values import LogDir, Segment
 from krepair.pipeline.jobs import REHEARSE
+from krepair.rules.damage import broker_loss, unmapped
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
@@ -207,14 +208,15 @@ def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
 
 
 def _cut_texts(survey: Survey, cut: dict[int, int], gone: tuple[int, ...]) -> Iterator[str]:
+    logs = damaged_logs(survey)
     numbers = {facts.base_offset: number for number, facts in enumerate(survey.segments)}
     for base_offset, size in sorted(cut.items()):
         where = f"recovery cuts {log_name(base_offset)} at position {size}"
-        if unmapped(survey) or base_offset not in maps_of(survey):
+        if unmapped(logs) or base_offset not in logs.maps:
             drops = f" and drops {count_text(len(gone), 'later segment')}" if gone else ""
             yield where + drops
             continue
-        loss = broker_loss(survey, numbers[base_offset], size, alone=not gone)
+        loss = broker_loss(logs, numbers[base_offset], size, alone=not gone)
         later = base_offset != survey.partition.segments[-1].base_offset
         stay = "; later segments stay, behind a gap" if later and not gone else ""
         yield f"{where}: {loss.text()} are lost{stay}"

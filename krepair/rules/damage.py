@@ -1,0 +1,365 @@
+"""Damage of logs: what is a torn tail, what each way out costs, and what a broker's recovery makes of it. Pure.
+
+Source: ``LogSegment.recover``, ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+from krepair.formats.filenames import log_name
+from krepair.kernels import classes as c
+from krepair.kernels.scan import SegmentSummary
+from krepair.rules.model import SegmentFacts
+
+TORN_TAIL: Final = "KR301"
+OffsetsRecovery = Literal["", "empties", "splits", "strays", "stops"]
+_ORDERED: Final = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
+_RULE: Final = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
+_UNNOTICED: Final = "a broker's recovery does not notice it"
+_WRONG_OFFSETS: Final = frozenset({"KR303", "KR304"})
+
+
+class ValidRange(Struct, frozen=True, kw_only=True):
+    """Batches side by side, all valid.
+
+    Attributes:
+        start: position of the first.
+        end: position after the last.
+        first_offset: base offset of the first.
+        first_is_old: whether the first is of v0 or v1: of a wrapper, ``first_offset`` is that of its last message.
+        last_offset: last offset of the last.
+        batches: how many.
+        records: in data batches; a message of v0 or v1 counts as one.
+    """
+
+    start: int
+    end: int
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+    first_is_old: bool = False
+
+
+class DamagedRange(Struct, frozen=True, kw_only=True):
+    """Bytes between valid batches, or after the last one.
+
+    Attributes:
+        start: position of the first.
+        end: position after the last.
+        damage: kind (``classes.D_*``) of what is wrong at ``start``.
+        text: what was expected and found there.
+        first_lost: the offset after the last valid batch before it.
+        next_offset: offset of the valid batch behind it in this log, -1 if none.
+        records: as the header of the one batch that it is says, -1 where no header can be read.
+        last_lost: last offset as that header says, -1 where none can be read.
+        zeros: whether all of it is zeros.
+    """
+
+    start: int
+    end: int
+    damage: int
+    text: str
+    first_lost: int
+    next_offset: int
+    records: int
+    last_lost: int
+    zeros: bool
+
+    @property
+    def bytes(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+    @property
+    def partial(self) -> bool:
+        """Whether it can only be the rest of a write that was torn: cut short, or nothing but zeros."""
+        return self.zeros or self.damage in (c.D_TORN, c.D_PAST_END)
+
+    @property
+    def checksummed(self) -> bool:
+        """Whether the batch at its start has a right checksum, and only its offsets or its records are wrong."""
+        return self.damage in _ORDERED
+
+
+class DamageMap(Struct, frozen=True, kw_only=True):
+    """What is valid in a damaged log, and what is not. Valid and damaged ranges together are the file.
+
+    Attributes:
+        why: why the log could not be read; empty if it could.
+        valid: ascending; the first is left out when empty.
+        damaged: ascending.
+        complete: whether the search behind the last damage came to an end.
+        recovery: what the offsets of batches with right checksums make a broker's recovery do, see
+            ``pipeline.damage.recovery_of_offsets``; only looked at where some are wrong.
+        cut: position at which a broker's recovery cuts the log for what lies there; its size if nowhere.
+    """
+
+    why: str = ""
+    valid: tuple[ValidRange, ...] = ()
+    damaged: tuple[DamagedRange, ...] = ()
+    complete: bool = True
+    recovery: OffsetsRecovery = ""
+    cut: int = -1
+
+
+class DamagedLogs(NamedTuple):
+    """The logs of one partition of which some may be damaged.
+
+    Attributes:
+        folder: of the partition.
+        segments: facts of the logs that could be read, ascending.
+        maps: of the damaged ones, by base offset.
+        listed: how many logs there are.
+    """
+
+    folder: str
+    segments: Sequence[SegmentFacts]
+    maps: Mapping[int, DamageMap]
+    listed: int
+
+
+class Loss(NamedTuple):
+    """What one way out of damage costs.
+
+    Attributes:
+        bytes: of ``.log`` files.
+        first: the first offset that no batch has any more.
+        last: the last one, -1 where it cannot be told.
+        records: by the headers of batches that can be read, else by the offsets; -1 where nothing can be told.
+        at_most: whether some are counted by the offsets, of which there may be more than records.
+        at_least: whether there are bytes of which nothing can be told.
+        segments: whole segments that go.
+        last_at_most: whether ``last`` is only a bound: a message of v0 or v1 follows, which may wrap earlier ones.
+    """
+
+    bytes: int
+    first: int
+    last: int
+    records: int
+    at_most: bool
+    segments: int = 0
+    last_at_most: bool = False
+    at_least: bool = False
+
+    def text(self) -> str:
+        """In words."""
+        bound = "at most " if self.last_at_most else ""
+        offsets = (
+            f"offsets {self.first} to {bound}{self.last}" if self.last >= self.first else _no_offsets(self)
+        )
+        records = "an unknown number of records"
+        if self.records >= 0:
+            words = {(True, False): "at most ", (False, True): "at least ", (True, True): "about "}
+            records = f"{words.get((self.at_most, self.at_least), '')}{_counted(self.records, 'record')}"
+        whole = f", {_counted(self.segments, 'later segment')} among them" if self.segments else ""
+        return f"{_counted(self.bytes, 'byte')}{whole}, {offsets}, {records}"
+
+
+def _counted(count: int, word: str) -> str:
+    """In plain digits, as the other numbers of this text: a person compares them with offsets and positions."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _no_offsets(loss: Loss) -> str:
+    return f"offsets from {loss.first} on" if loss.last < 0 else "no offsets"
+
+
+class Damaged(NamedTuple):
+    """One damaged range of a partition, with all that is said about it.
+
+    Attributes:
+        base_offset: of its segment.
+        range: the bytes.
+        rule: ``KRnnn``.
+        torn: whether it is the torn tail of the partition: cut without a consent.
+        consent: what has to be typed after ``--accept-data-loss``; empty where nothing is lost, or no way is offered.
+        excised: what cutting out only these bytes costs.
+        broker: what cutting the segment here and dropping all later ones costs, as a broker's recovery does.
+        recovery: what a broker's recovery that comes to it does, in words.
+    """
+
+    base_offset: int
+    range: DamagedRange
+    rule: str
+    torn: bool
+    consent: str
+    excised: Loss
+    broker: Loss
+    recovery: str
+
+    @property
+    def price(self) -> str:
+        """What each way out costs, and what has to be typed for it."""
+        if self.torn:
+            return f"a torn tail: --fix tail cuts it and keeps the bytes; {self.recovery}"
+        if not self.consent:
+            return f"{self.recovery}; krepair offers no way out"
+        return (
+            f"{self.recovery}; "
+            f"cutting out only the damage: {self.excised.text()}; "
+            f"consent: --accept-data-loss {self.consent}"
+        )
+
+
+def rule_of(damage: int, *, torn: bool = False) -> str:
+    """The rule that names a kind of damage (``classes.D_*``)."""
+    return _RULE.get(damage, TORN_TAIL if torn else "KR302")
+
+
+def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
+    """The valid batches that a scan found from a position of a log on."""
+    return ValidRange(
+        start=start,
+        end=start + summary.valid_bytes,
+        first_offset=summary.first_offset,
+        last_offset=summary.last_offset,
+        batches=summary.batches,
+        records=int(summary.tallies[:, c.T_RECORDS].sum()),
+        first_is_old=summary.old_batches > 0 and summary.old_position == 0,
+    )
+
+
+def unmapped(logs: DamagedLogs) -> str:
+    """Why the damage of a partition is not known to its end, or empty."""
+    for base_offset, found in sorted(logs.maps.items()):
+        if found.why:
+            return found.why
+        if not found.complete:
+            text = "the search behind its damage was given up: too many places look like batches"
+            return f"{log_name(base_offset)}: {text}"
+    if len(logs.segments) != logs.listed:
+        return "not all of its segments could be read"
+    return ""
+
+
+def valid_ranges(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ...]:
+    """What is valid in a segment."""
+    found = logs.maps.get(facts.base_offset)
+    if found is not None:
+        return found.valid
+    return (valid_range(facts.summary),) if facts.summary.batches else ()
+
+
+def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
+    """Every damaged range of a partition that could be mapped, ascending.
+
+    Args:
+        logs: of the partition.
+        flushed: offsets below it were on disk when the broker stopped, so no power cut has torn them.
+    """
+    if unmapped(logs):
+        return ()
+    found = []
+    for number, facts in enumerate(logs.segments):
+        mapped = logs.maps.get(facts.base_offset)
+        if mapped is None:
+            continue
+        active = number == len(logs.segments) - 1
+        for one in mapped.damaged:
+            torn = active and _is_torn(one, flushed)
+            rule = rule_of(one.damage, torn=torn)
+            harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
+            broker = broker_loss(logs, number, one.start)
+            found.append(
+                Damaged(
+                    base_offset=facts.base_offset,
+                    range=one,
+                    rule=rule,
+                    torn=torn,
+                    consent="" if harmless else f"{rule}:{logs.folder}:{one.first_lost}",
+                    excised=_excised(logs, number, one),
+                    broker=broker,
+                    recovery=_recovery(logs, number, one, rule, broker),
+                )
+            )
+    return tuple(found)
+
+
+def _recovery(logs: DamagedLogs, number: int, one: DamagedRange, rule: str, broker: Loss) -> str:
+    """What a broker's recovery does that comes to a damage."""
+    if rule not in _WRONG_OFFSETS:
+        return f"a broker's recovery cuts here: {broker.text()} are lost"
+    mapped = logs.maps[logs.segments[number].base_offset]
+    if mapped.recovery == "splits":
+        return "a broker's recovery splits the segment there and loses nothing"
+    if mapped.recovery == "empties":
+        why = "a broker's recovery comes to an index entry that goes back and empties the segment"
+        return f"{why}: {broker_loss(logs, number, 0).text()} are lost"
+    if not mapped.recovery and one.start < mapped.cut < one.end:
+        loss = broker_loss(logs, number, mapped.cut)
+        return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
+    what = {
+        "strays": "a broker's recovery splits the segment, and the log end jumps there",
+        "stops": "a broker whose recovery comes to it does not start",
+    }
+    return f"{what.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
+
+
+def _is_torn(one: DamagedRange, flushed: int) -> bool:
+    """The rest of a write that never ended: behind it nothing is valid, and it was not flushed, or is not whole.
+
+    A whole batch with a wrong checksum that had been flushed was a batch once: its disk has changed it.
+    """
+    if one.next_offset >= 0 or one.checksummed:
+        return False
+    return one.partial or one.first_lost >= flushed
+
+
+def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
+    """Records of a damaged range, and whether that is only a bound; -1 if nothing tells."""
+    if one.records >= 0:
+        return one.records, False
+    if last >= 0:
+        return max(last - one.first_lost + 1, 0), True
+    return (0, False) if one.zeros else (-1, True)
+
+
+def _excised(logs: DamagedLogs, number: int, one: DamagedRange) -> Loss:
+    """What is lost without the damaged bytes alone."""
+    following = [ran for ran in valid_ranges(logs, logs.segments[number]) if ran.start >= one.end]
+    for facts in logs.segments[number + 1 :]:
+        following += valid_ranges(logs, facts)[:1]
+    if not following:
+        records, at_most = _records_of(one, one.last_lost)
+        return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
+    last = following[0].first_offset - 1
+    records, at_most = _records_of(one, last)
+    return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following[0].first_is_old)
+
+
+def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = False) -> Loss:
+    """What is lost when a broker cuts a segment and deletes all later ones.
+
+    Args:
+        logs: mapped.
+        number: of the segment.
+        start: position of the cut.
+        alone: whether later segments stay, as where only this one is recovered for its missing index.
+    """
+    facts = logs.segments[number]
+    later = () if alone else logs.segments[number + 1 :]
+    size = facts.summary.file_size - start + sum(one.summary.file_size for one in later)
+    here = logs.maps[facts.base_offset]
+    kept = [ran for ran in here.valid if ran.end <= start]
+    valid = [ran for ran in here.valid if ran.end > start]
+    gaps = [gap for gap in here.damaged if gap.start >= start]
+    within = any(gap.start < start < gap.end for gap in here.damaged)
+    for one in later:
+        valid += valid_ranges(logs, one)
+        gaps += logs.maps[one.base_offset].damaged if one.base_offset in logs.maps else ()
+    first = kept[-1].last_offset + 1 if kept else facts.base_offset
+    last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=-1)
+    records, at_most, at_least = sum(ran.records for ran in valid), False, within
+    for gap in gaps:
+        count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
+        records += max(count, 0)
+        at_most = at_most or (bound and count >= 0)
+        at_least = at_least or count < 0
+    if at_least and not records:
+        records = -1
+    return Loss(size, first, last, records, at_most, len(later), at_least=at_least)

@@ -1,0 +1,211 @@
+"""Damaged logs, by bare facts: what is torn, what each way out costs, what goes, and what waits for a consent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krepair.kernels import classes as c
+from krepair.rules.damage import (
+    DamagedLogs,
+    DamagedRange,
+    DamageMap,
+    Loss,
+    ValidRange,
+    broker_loss,
+    damages_of,
+    unmapped,
+)
+from krepair.rules.tail import (
+    ListedLog,
+    LogEnd,
+    TailChoice,
+    TailWay,
+    choose_cuts,
+    notes_on_end,
+    parts_of_consent,
+    wrong_consent,
+)
+from tests.rules.facts import facts
+
+SIZE = 1000
+LISTED = [ListedLog(0, SIZE, 1), ListedLog(100, SIZE, 1), ListedLog(200, SIZE, 1)]
+
+
+def good(start: int, end: int, first: int, last: int) -> ValidRange:
+    count = last - first + 1
+    return ValidRange(start=start, end=end, first_offset=first, last_offset=last, batches=1, records=count)
+
+
+def bad(start: int, end: int, first_lost: int, **fields: Any) -> DamagedRange:
+    named = {
+        "damage": c.D_CRC,
+        "text": "wrong",
+        "next_offset": -1,
+        "records": -1,
+        "last_lost": -1,
+        "zeros": False,
+    }
+    return DamagedRange(start=start, end=end, first_lost=first_lost, **{**named, **fields})
+
+
+MIDDLE = DamageMap(
+    valid=(good(0, 400, 0, 39), good(500, SIZE, 50, 99)), damaged=(bad(400, 500, 40, next_offset=50),)
+)
+TWICE = DamageMap(
+    valid=(good(0, 200, 100, 119), good(300, 400, 130, 139)),
+    damaged=(bad(200, 300, 120, next_offset=130), bad(400, SIZE, 140, last_lost=199)),
+)
+TORN = DamageMap(valid=(good(0, 900, 200, 289),), damaged=(bad(900, SIZE, 290, damage=c.D_TORN),))
+
+
+def logs(*maps: DamageMap | None, listed: int = -1) -> DamagedLogs:
+    segments = [
+        facts(number * 100, file_size=SIZE, valid_bytes=SIZE, last_offset=number * 100 + 99)
+        for number, _ in enumerate(maps)
+    ]
+    known = {number * 100: one for number, one in enumerate(maps) if one is not None}
+    return DamagedLogs("t-0", segments, known, len(maps) if listed < 0 else listed)
+
+
+def chosen(of: DamagedLogs, *consents: str, way: TailWay = "excise", names: int = 1) -> TailChoice:
+    listed = [one._replace(names=names) for one in LISTED[: len(of.segments)]]
+    return choose_cuts(damages_of(of, 0 if way == "excise" else 2**62), listed, consents, way)
+
+
+@pytest.mark.parametrize(
+    ("fields", "flushed", "torn"),
+    [
+        ({"damage": c.D_TORN}, 2**62, True),
+        ({"zeros": True}, 2**62, True),
+        ({}, 290, True),
+        ({}, 291, False),
+        ({"next_offset": 299}, 0, False),
+        ({"damage": c.D_OFFSET_ORDER}, 0, False),
+    ],
+)
+def test_a_torn_tail_is_cut_short_or_was_not_flushed_and_nothing_valid_is_behind_it(
+    fields: dict[str, Any], flushed: int, torn: bool
+) -> None:
+    tail = DamageMap(valid=TORN.valid, damaged=(bad(900, SIZE, 290, **fields),))
+    assert [one.torn for one in damages_of(logs(None, None, tail), flushed)] == [torn]
+    assert [one.torn for one in damages_of(logs(None, tail, None), flushed)] == [False], (
+        "it is not the active log"
+    )
+
+
+def test_what_each_way_out_costs() -> None:
+    (one,) = damages_of(logs(MIDDLE, None, None), 0)
+    assert one.consent == "KR302:t-0:40"
+    assert one.excised == Loss(100, 40, 49, 10, True)
+    assert one.broker[:4] == (SIZE - 400 + 2 * SIZE, 40, 299, 60), "10 by the offsets, and 50 that are valid"
+    assert broker_loss(logs(MIDDLE, None, None), 0, 400, alone=True).bytes == SIZE - 400
+
+
+def test_damage_that_is_not_known_to_its_end_is_no_ground_for_a_cut() -> None:
+    assert unmapped(logs(MIDDLE)) == ""
+    assert "not all of its segments" in unmapped(logs(MIDDLE, listed=2))
+    assert unmapped(logs(DamageMap(why="it cannot be read"))) == "it cannot be read"
+    given_up = logs(DamageMap(damaged=TORN.damaged, complete=False))
+    assert "was given up" in unmapped(given_up)
+    assert damages_of(given_up, 0) == ()
+
+
+def test_a_torn_tail_goes_without_a_consent() -> None:
+    found = chosen(logs(None, None, TORN))
+    (cut,) = found.cuts
+    assert (cut.log.base_offset, cut.bounds, cut.at_end) == (200, ((900, SIZE),), True)
+    assert cut.reason == "torn tail: wrong"
+    assert (found.aside, found.notes, found.left) == ((), (), None)
+
+
+def test_without_a_consent_nothing_goes_and_what_would_be_typed_is_told() -> None:
+    found = chosen(logs(MIDDLE, None, None))
+    assert found.cuts == ()
+    assert found.left is not None
+    assert "--accept-data-loss KR302:t-0:40" in found.left.next_command
+    assert found.notes[0].startswith(f"{0:020d}.log at position 400: KR302: wrong")
+
+
+def test_by_consent_only_the_damage_goes() -> None:
+    found = chosen(logs(MIDDLE, None, None), "KR302:t-0:40")
+    (cut,) = found.cuts
+    assert (cut.bounds, cut.at_end, cut.losses[0].bytes) == (((400, 500),), False, 100)
+    assert cut.reason == "only the damage, by consent: wrong"
+    assert found.left is None
+
+
+def test_a_log_with_two_damages_needs_both_consents() -> None:
+    both = logs(None, TWICE, None)
+    one = chosen(both, "KR302:t-0:120")
+    assert one.cuts == ()
+    assert (
+        "nothing is cut yet, since it has other damage: it needs --accept-data-loss KR302:t-0:140"
+        in one.notes[-1]
+    )
+    (cut,) = chosen(both, "KR302:t-0:120", "KR302:t-0:140").cuts
+    assert cut.bounds == ((200, 300), (400, SIZE))
+    assert cut.reason.endswith("wrong (and 1 more)")
+
+
+def test_as_a_broker_later_segments_are_set_aside_from_the_end() -> None:
+    found = chosen(logs(MIDDLE, None, None), "KR302:t-0:40", way="broker")
+    (cut,) = found.cuts
+    assert (cut.bounds, cut.at_end) == (((400, SIZE),), True)
+    assert found.aside == (200, 100)
+    assert cut.losses[0].segments == 2
+    assert cut.reason == "as a broker would, by consent: wrong"
+
+
+def test_as_a_broker_nothing_goes_behind_a_damage_that_stays() -> None:
+    found = chosen(logs(None, TWICE, None), "KR302:t-0:140", way="broker")
+    assert (found.cuts, found.aside) == ((), ())
+    assert "its first damage is at position 200 (KR302:t-0:120)" in found.notes[-1]
+
+
+def test_a_file_with_two_names_is_never_cut_in_its_place_but_may_be_written_anew() -> None:
+    shared = chosen(logs(None, None, TORN), names=2)
+    assert shared.cuts == ()
+    assert "2 names (hard links)" in shared.notes[-1]
+    assert chosen(logs(MIDDLE, None, None), "KR302:t-0:40", names=2).cuts
+    aside = chosen(logs(MIDDLE, None, None), "KR302:t-0:40", way="broker", names=2)
+    assert (aside.cuts, aside.aside) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("KR302:t-0:40", ""),
+        (
+            "KR302:t-0:41",
+            "KR302 at offset 41 is not a first lost offset in t-0: type --accept-data-loss KR302:t-0:40",
+        ),
+        ("KR303:t-0:40", "KR303 at offset 40 is not its damage"),
+        ("KR302:u-0:40", "u-0 is not among the partitions"),
+        ("KR302:v-0:40", "v-0 has no damage that needs a consent"),
+    ],
+)
+def test_a_consent_that_names_nothing_is_told_what_it_could_name(text: str, why: str) -> None:
+    found = {"t-0": damages_of(logs(MIDDLE), 0), "v-0": ()}
+    assert why in wrong_consent(text, found)
+    assert bool(wrong_consent(text, found)) == bool(why)
+    assert parts_of_consent(text) == tuple(text.split(":"))
+
+
+def test_what_lies_past_the_new_end_is_told_unless_a_fix_takes_it() -> None:
+    torn = chosen(logs(None, None, TORN))
+    ends = LogEnd(290, {"recovery point": 290, "high watermark": 295}, {290: "a.snapshot", 299: "b.snapshot"})
+    (told,) = notes_on_end(torn, ends, ("tail",), writers=True)
+    assert "high watermark 295" in told
+    assert "b.snapshot" in told
+    assert "recovery point" not in told
+    assert "a.snapshot" not in told
+    assert not list(notes_on_end(torn, ends, ("tail", "checkpoints", "snapshots"), writers=True))
+    assert not list(notes_on_end(torn, None, ("tail",), writers=True))
+
+
+def test_lost_bytes_with_writers_may_have_held_the_end_of_a_transaction() -> None:
+    by_consent = chosen(logs(MIDDLE, None, None), "KR302:t-0:40")
+    assert "KR103" in " ".join(notes_on_end(by_consent, None, (), writers=True))
+    assert not list(notes_on_end(by_consent, None, (), writers=False))
