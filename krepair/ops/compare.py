@@ -46,6 +46,9 @@ from krepair.rules.replicas.transactions import last_stable_offset
 
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
+_HEADERS_AT_ONCE: Final = 1024
+_HEADERS_BYTES: Final = 64 << 30
+"""Partitions, and bytes of their logs, whose headers are read in one job, and held until they are judged."""
 _KEYS_SHOWN: Final = 20
 _Replicas = tuple[tuple[str, int], list[SideReplica]]
 """((topic, number), its replicas by broker)."""
@@ -219,15 +222,32 @@ class Comparison:
 
     def verdicts(self) -> Iterator[m.PartitionVerdict]:
         """The verdict on every wanted partition, by topic and number."""
-        found: dict[tuple[str, int], list[SideReplica]] = {}
-        for replica in read_all_headers(self._engine, self._sides, self._options.wants):
-            found.setdefault((replica.state.topic, replica.state.partition), []).append(replica)
-        for replicas in found.values():
-            replicas.sort(key=lambda one: one.replica.broker)
-        names = sorted(found)
-        for first in range(0, len(names), _AT_ONCE):
-            some = names[first : first + _AT_ONCE]
-            yield from self._some([(name, found[name]) for name in some])
+        for names in self._parts():
+            found: dict[tuple[str, int], list[SideReplica]] = {name: [] for name in names}
+            for replica in read_all_headers(self._engine, self._sides, lambda *name: name in found):  # noqa: B023
+                found[replica.state.topic, replica.state.partition].append(replica)
+            for replicas in found.values():
+                replicas.sort(key=lambda one: one.replica.broker)
+            for first in range(0, len(names), _AT_ONCE):
+                yield from self._some([(name, found[name]) for name in names[first : first + _AT_ONCE]])
+
+    def _parts(self) -> Iterator[list[tuple[str, int]]]:
+        """The wanted partitions in order, some at a time: what their headers came to is held together."""
+        sizes: Counter[tuple[str, int]] = Counter()
+        for side in self._sides:
+            for one in side.state.partitions:
+                if one.kind == CURRENT and self._options.wants(one.topic, one.partition):
+                    sizes[one.topic, one.partition] += one.log_bytes
+        names: list[tuple[str, int]] = []
+        total = 0
+        for name, size in sorted(sizes.items()):
+            if names and (len(names) >= _HEADERS_AT_ONCE or total + size > _HEADERS_BYTES):
+                yield names
+                names, total = [], 0
+            names.append(name)
+            total += size
+        if names:
+            yield names
 
     def _some(self, partitions: Sequence[_Replicas]) -> Iterator[m.PartitionVerdict]:
         """The verdicts on a few partitions, whose records are read in one job."""

@@ -294,11 +294,17 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
 def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[HeadersResult]:
     """The headers of replicas, in order; large ones are read in several tasks."""
     parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
-    found: list[list[HeadersPart]] = [[] for _ in items]
-    results = dict(engine.run(READ_REPLICA_HEADERS, [part for _, part in parts]))
-    for index, (number, _) in enumerate(parts):
-        found[number].append(results.pop(index))
-    return [joined_headers(of_one) for of_one in found]
+    waiting = [dict[int, HeadersPart]() for _ in items]
+    counts = Counter(number for number, _ in parts)
+    found: dict[int, HeadersResult] = {}
+    for index, part in engine.run(READ_REPLICA_HEADERS, [part for _, part in parts]):
+        number = parts[index][0]
+        of_one = waiting[number]
+        of_one[index] = part
+        if len(of_one) == counts[number]:  # events of transactions are large: they go as soon as they can
+            found[number] = joined_headers([of_one[place] for place in sorted(of_one)])
+            of_one.clear()
+    return [found[number] for number in range(len(items))]
 
 
 def _why_not_read(side: OpenSide, state: ReplicaState) -> str:
@@ -426,8 +432,10 @@ def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
     if reading.limited and not result.failure:
         result = replace(result, log_end=reading.bound, limited=True)
     replica = replica_of(reading.side.broker, reading.state, result)
-    known = without_end(replica.transactions, replica.hidden)
-    source = RowSource(replace(reading.item, transactions=known.tobytes()))
+    transactions = result.transactions
+    if replica.hidden:
+        transactions = without_end(replica.transactions, replica.hidden).tobytes()
+    source = RowSource(replace(reading.item, transactions=transactions))
     return SideReplica(replica, source, result, reading)
 
 

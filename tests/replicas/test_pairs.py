@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
-from krepair.rules.replicas.pairs import Ledger, longer_aborts
-from krepair.rules.replicas.transactions import ABORT, NONE
+from krepair.rules.replicas.pairs import Ledger, judge_transactions, longer_aborts
+from krepair.rules.replicas.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
 
 PRODUCER, MARKER = 7, 117
 
@@ -45,3 +45,56 @@ def test_an_index_made_anew_of_a_cleaned_log_is_no_lost_marker(begins: int, data
 def test_one_transaction_with_two_producer_epochs_is_a_lost_marker_whatever_the_index_was_made_of() -> None:
     mine = ledger(2, 100, 83, 83, two_epochs=True)
     assert found(mine, ledger(1, 150, 117)) == [(COMMITTED_TO_ABORTED, 83)]
+
+
+# -- markers that never came, against a slow twin -----------------------------------------------------
+
+
+def by_chance(chance: np.random.Generator, lost: float) -> Ledger:
+    """Events of three producers, some of them lost."""
+    rows = [
+        (int(producer), offset, int(chance.choice([DATA, DATA, COMMIT, ABORT])), 0)
+        for offset, producer in enumerate(chance.integers(1, 4, 60))
+        if chance.random() >= lost
+    ]
+    transactions = transactions_of(np.array(rows, np.int64).reshape(-1, 4))
+    return Ledger(
+        broker=1,
+        start=0,
+        end=60,
+        cleaner=-1,
+        transactions=transactions,
+        index_aborts=np.empty((0, 3), np.int64),
+    )
+
+
+def slow_twin(mine: Ledger, other: Ledger, high: int) -> dict[str, tuple[int, int]]:
+    found: dict[str, list[int]] = {}
+    for producer, first, _, marker, kind, _ in mine.transactions.tolist():
+        limit = high if marker == NONE else min(marker, high)
+        theirs = [
+            (row[3], row[4])
+            for row in other.transactions.tolist()
+            if row[0] == producer and row[3] != NONE and first < row[3] < limit
+        ]
+        if first == NONE or not theirs:
+            continue
+        _, theirs_kind = min(theirs)
+        name = "stuck"
+        if marker != NONE:
+            parted = "committed-to-aborted" if kind == ABORT else "aborted-to-committed"
+            name = "marker-missed" if kind == theirs_kind else parted
+        found.setdefault(name, []).append(first)
+    return {name: (min(firsts), len(firsts)) for name, firsts in found.items()}
+
+
+def test_markers_that_never_came_are_found_as_by_a_slow_twin() -> None:
+    kinds: set[str] = set()
+    for seed in range(200):
+        chance = np.random.default_rng(seed)
+        mine, other = by_chance(chance, 0.2), by_chance(chance, 0.1)
+        fork = int(chance.integers(0, 80))
+        said = {one.kind: (one.offset, one.how_many) for one in judge_transactions(mine, other, fork)}
+        assert said == slow_twin(mine, other, min(60, fork))
+        kinds |= set(said)
+    assert len(kinds) == 4

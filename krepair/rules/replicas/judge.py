@@ -244,6 +244,7 @@ def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
         rule=m.RULE_OF[found.kind],
         brokers=(one.broker,),
         offset=found.offset,
+        count=found.how_many,
         text=found.text,
     )
 

@@ -25,19 +25,23 @@ from krepair.rules.replicas.transactions import (
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
 _WITNESSES: Final = 2
+A_PRODUCER, A_FIRST, A_MARKER = range(3)
+"""Columns of ``Ledger.index_aborts``."""
 
 
 class TransactionFinding(NamedTuple):
-    """One transaction that two replicas take differently.
+    """Transactions that two replicas take differently, of one kind.
 
     Attributes:
         kind: of disagreement.
-        offset: first offset of its data on the replica that is wrong.
-        text: what each has.
+        offset: first offset of the data of the first of them, on the replica that is wrong.
+        how_many: of them there are.
+        text: what each has of the first.
     """
 
     kind: str
     offset: int
+    how_many: int
     text: str
 
 
@@ -50,7 +54,7 @@ class Ledger:
         start: log start offset.
         end: log end offset.
         cleaner: first offset that is not clean, -1 none.
-        transactions: int64[N, TRANSACTION_COLUMNS].
+        transactions: int64[N, TRANSACTION_COLUMNS], ascending by producer, then by offset.
         index_aborts: int64[M, 3] (producer id, first offset, offset of the marker), of its ``.txnindex``.
         hidden: (first, last) offset of each damaged part.
     """
@@ -65,7 +69,7 @@ class Ledger:
 
 
 def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[TransactionFinding]:
-    """What is wrong with the transactions of one replica, by those of another.
+    """What is wrong with the transactions of one replica, by those of another: one finding of each kind.
 
     Args:
         mine: of the replica that is judged.
@@ -85,30 +89,53 @@ def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[Transact
     markers = other.transactions[other.transactions[:, T_MARKER] != NONE]
     if not len(rows) or not len(markers):
         return
-    markers = markers[np.lexsort((markers[:, T_MARKER], markers[:, T_PRODUCER]))]
-    begins = np.searchsorted(markers[:, T_PRODUCER], rows[:, T_PRODUCER], "left")
-    ends = np.searchsorted(markers[:, T_PRODUCER], rows[:, T_PRODUCER], "right")
     limits = np.where(rows[:, T_MARKER] == NONE, high, np.minimum(rows[:, T_MARKER], high))
-    for number in np.flatnonzero(begins < ends).tolist():
-        of_it = markers[begins[number] : ends[number], T_MARKER]
-        first = int(rows[number, T_FIRST])
-        place = int(np.searchsorted(of_it, first, "right"))
-        if place < len(of_it) and of_it[place] < limits[number]:
-            yield _of_marker(mine, other, rows[number], markers[begins[number] + place])
+    places = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
+    found = markers[np.minimum(places, len(markers) - 1)]
+    inside = (places < len(markers)) & (found[:, T_PRODUCER] == rows[:, T_PRODUCER])
+    inside &= found[:, T_MARKER] < limits
+    rows, found = rows[inside], found[inside]
+    is_open, same = rows[:, T_MARKER] == NONE, rows[:, T_KIND] == found[:, T_KIND]
+    aborted = rows[:, T_KIND] == ABORT
+    for kind, chosen in (
+        (STUCK, is_open),
+        (MARKER_MISSED, ~is_open & same),
+        (COMMITTED_TO_ABORTED, ~is_open & ~same & aborted),
+        (ABORTED_TO_COMMITTED, ~is_open & ~same & ~aborted),
+    ):
+        if chosen.any():
+            place = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
+            text = _of_marker(mine, other, rows[place], found[place])
+            yield TransactionFinding(kind, int(rows[place, T_FIRST]), int(chosen.sum()), text)
 
 
-def _of_marker(mine: Ledger, other: Ledger, row: Int64s, marker: Int64s) -> TransactionFinding:
+def _places(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> Int64s:
+    """Of each (producer, offset) the place of the first row of a table that is not below it.
+
+    Args:
+        table: int64[N, ...], ascending by producer (column 0), then by the other column.
+        column: the other column.
+        producers: int64[M].
+        offsets: int64[M].
+    """
+    low = np.zeros(len(producers), np.int64)
+    high = np.full(len(producers), len(table), np.int64)
+    for _ in range(len(table).bit_length()):
+        middle = np.minimum((low + high) // 2, len(table) - 1)
+        known = table[middle, T_PRODUCER]
+        below = (known < producers) | ((known == producers) & (table[middle, column] < offsets))
+        below &= low < high
+        low, high = np.where(below, middle + 1, low), np.where(below, high, np.minimum(middle, high))
+    return low
+
+
+def _of_marker(mine: Ledger, other: Ledger, row: Int64s, marker: Int64s) -> str:
     producer, first, at = int(row[T_PRODUCER]), int(row[T_FIRST]), int(marker[T_MARKER])
     theirs = f"broker {other.broker} has its {KIND_NAMES.get(int(marker[T_KIND]), 'marker')} at {at}"
     if row[T_MARKER] == NONE:
-        text = f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; {theirs}"
-        return TransactionFinding(STUCK, first, text)
+        return f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; {theirs}"
     own = f"the {KIND_NAMES.get(int(row[T_KIND]), 'marker')} at {int(row[T_MARKER])}"
-    text = f"producer {producer}'s records from {first} end with {own} on broker {mine.broker}; {theirs}"
-    if row[T_KIND] == marker[T_KIND]:
-        return TransactionFinding(MARKER_MISSED, first, text)
-    kind = COMMITTED_TO_ABORTED if row[T_KIND] == ABORT else ABORTED_TO_COMMITTED
-    return TransactionFinding(kind, first, text)
+    return f"producer {producer}'s records from {first} end with {own} on broker {mine.broker}; {theirs}"
 
 
 def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
@@ -116,17 +143,28 @@ def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[Transactio
     if other.end < mine.end or other.hidden or mine.hidden:
         return
     rows = open_transactions(mine.transactions)
-    for row in rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_FIRST] >= other.start)]:
-        producer, first = int(row[T_PRODUCER]), int(row[T_FIRST])
-        theirs = other.transactions[other.transactions[:, T_PRODUCER] == producer]
-        holds = (theirs[:, T_FIRST] != NONE) & (theirs[:, T_FIRST] <= first) & (first <= theirs[:, T_LAST])
-        if not (holds | (theirs[:, T_MARKER] > first)).any():
-            yield TransactionFinding(
-                STUCK,
-                first,
-                f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; broker "
-                f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
-            )
+    rows = rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_FIRST] >= other.start)]
+    stuck = [int(row[T_FIRST]) for row in rows if not _knows(other, int(row[T_PRODUCER]), int(row[T_FIRST]))]
+    if not stuck:
+        return
+    first = min(stuck)
+    producer = int(rows[rows[:, T_FIRST] == first][0, T_PRODUCER])
+    yield TransactionFinding(
+        STUCK,
+        first,
+        len(stuck),
+        f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; broker "
+        f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
+    )
+
+
+def _knows(other: Ledger, producer: int, first: int) -> bool:
+    """Whether a replica has the transaction of a producer that holds an offset, or a marker behind it."""
+    table = other.transactions
+    begin, end = np.searchsorted(table[:, T_PRODUCER], [producer, producer + 1])
+    theirs = table[begin:end]
+    holds = (theirs[:, T_FIRST] != NONE) & (theirs[:, T_FIRST] <= first) & (first <= theirs[:, T_LAST])
+    return bool((holds | (theirs[:, T_MARKER] > first)).any())
 
 
 def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
@@ -141,48 +179,57 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
         mine: of the replica that is judged.
         others: of the other replicas, each with the first offset of two histories with mine.
     """
-    if mine.hidden:
+    aborts = mine.index_aborts
+    if mine.hidden or not len(aborts) or not others:
         return
-    theirs = [
-        (other, fork, {(producer, marker): first for producer, first, marker in other.index_aborts.tolist()})
-        for other, fork in others
-    ]
-    for producer, first, marker in mine.index_aborts.tolist():
-        known = [
-            (other, begins[producer, marker])
-            for other, fork, begins in theirs
-            if (producer, marker) in begins
-            and max(mine.start, other.start) <= first < min(mine.end, other.end, fork)
-        ]
+    first = aborts[:, A_FIRST]
+    own = _markers_of(mine.transactions, aborts)
+    certain = (own[:, T_EPOCHS] != NONE) & (own[:, T_EPOCHS] != 0)
+    known, later = [], []
+    for other, fork in others:
+        begins = _begins(other, aborts)
+        low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
+        known.append((begins != NONE) & (first >= low) & (first < high))
+        # Not what is whole there: one that has data at the start that its index tells, where no cleaner has been.
+        whole = (begins >= other.cleaner) & (_markers_of(other.transactions, aborts)[:, T_FIRST] == begins)
         # One that never cleaned so far has fetched a log that was clean already: its index was made of that.
-        later = [(other, begins) for other, begins in known if begins > first and other.cleaner > first]
-        certain = _two_epochs(mine.transactions, producer, marker)
-        if not certain:
-            later = [
-                (other, begins) for other, begins in later if _begins_whole(other, producer, marker, begins)
-            ]
-        if later and (certain or len(later) == len(known) >= _WITNESSES):
-            other, begins = later[0]
-            yield TransactionFinding(
-                COMMITTED_TO_ABORTED,
-                first,
-                f"the ABORT of producer {producer} at {marker} covers {first} and on on broker {mine.broker}, {begins} "
-                f"and on on broker {other.broker}: an earlier marker never came to broker {mine.broker}",
-            )
+        later.append(known[-1] & (begins > first) & (other.cleaner > first) & (certain | whole))
+    told, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
+    wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == told) & (told >= _WITNESSES))))
+    if not len(wrong):
+        return
+    place = int(wrong[first[wrong].argmin()])
+    producer, begin, marker = aborts[place].tolist()
+    other = next(other for (other, _), of_it in zip(others, later, strict=True) if of_it[place])
+    yield TransactionFinding(
+        COMMITTED_TO_ABORTED,
+        begin,
+        len(wrong),
+        f"the ABORT of producer {producer} at {marker} covers {begin} and on on broker {mine.broker}, "
+        f"{int(_begins(other, aborts[place : place + 1])[0])} and on on broker {other.broker}: an earlier marker "
+        f"never came to broker {mine.broker}",
+    )
 
 
-def _begins_whole(ledger: Ledger, producer: int, marker: int, begins: int) -> bool:
-    """Whether a replica has the data with which an ABORT begins in its index, where no cleaner has been."""
-    row = _row_of(ledger.transactions, producer, marker)
-    return begins >= ledger.cleaner and bool((row[:, T_FIRST] == begins).any())
+def _begins(other: Ledger, aborts: Int64s) -> Int64s:
+    """The first offset that the index of another replica tells of the same ABORTs, ``NONE`` where it has none."""
+    theirs = other.index_aborts
+    theirs = theirs[np.lexsort((theirs[:, A_MARKER], theirs[:, A_PRODUCER]))]
+    return _same(theirs, A_MARKER, aborts)[:, A_FIRST]
 
 
-def _row_of(transactions: Int64s, producer: int, marker: int) -> Int64s:
-    found: Int64s = transactions[
-        (transactions[:, T_PRODUCER] == producer) & (transactions[:, T_MARKER] == marker)
-    ]
+def _markers_of(transactions: Int64s, aborts: Int64s) -> Int64s:
+    """The transactions that end with ABORTs, ``NONE`` in all columns where there is none."""
+    return _same(transactions[transactions[:, T_MARKER] != NONE], T_MARKER, aborts)
+
+
+def _same(table: Int64s, column: int, aborts: Int64s) -> Int64s:
+    """The rows of a table with the producer and the marker of ABORTs, ``NONE`` in all columns where there is none."""
+    found = np.full((len(aborts), table.shape[1]), NONE, np.int64)
+    if not len(table):
+        return found
+    producers, markers = aborts[:, A_PRODUCER], aborts[:, A_MARKER]
+    places = np.minimum(_places(table, column, producers, markers), len(table) - 1)
+    same = (table[places, T_PRODUCER] == producers) & (table[places, column] == markers)
+    found[same] = table[places[same]]
     return found
-
-
-def _two_epochs(transactions: Int64s, producer: int, marker: int) -> bool:
-    return bool(_row_of(transactions, producer, marker)[:, T_EPOCHS].any())
