@@ -274,7 +274,7 @@ def _view_of(made: Plan | PlanSequence, path: str, options: Options) -> View:
     from krepair.plan.sequence import PlanSequence
 
     if isinstance(made, PlanSequence):
-        return fit.planned_sequence_view(made, path)
+        return fit.planned_sequence_view(made, path, options)
     return fit.planned_view(made, path, options)
 
 

@@ -28,12 +28,17 @@ class Space(NamedTuple):
         free_inodes: number of files that the caller may still make; -1 if the file system has no such limit.
         block_bytes: bytes of a block; a file uses whole blocks.
         mounted_read_only: whether nothing can be written.
+        withheld_bytes: bytes that have to become free before ``free_bytes`` begins to grow; 0 but on an XFS that has
+            less than it keeps for itself.
+        links_are_files: whether a second name of a file counts as one more file, as on tmpfs.
     """
 
     free_bytes: int
     free_inodes: int
     block_bytes: int
     mounted_read_only: bool
+    withheld_bytes: int = 0
+    links_are_files: bool = False
 
 
 def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
@@ -62,13 +67,27 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
     free = state.f_bavail * state.f_frsize
     if use_reserved:
         free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)
-    free = max(free - _NOT_GIVEN_BYTES.get(file_system_of(path).kind, 0), 0)
+    kind = file_system_of(path).kind
+    given = free - _NOT_GIVEN_BYTES.get(kind, 0)
     return Space(
-        free_bytes=free,
+        free_bytes=max(given, 0),
         free_inodes=state.f_favail if state.f_files else -1,
         block_bytes=state.f_frsize,
         mounted_read_only=bool(state.f_flag & os.ST_RDONLY),
+        withheld_bytes=max(-given, 0),
+        links_are_files=kind
+        == "tmpfs",  # ``shmem_link`` in the kernel's mm/shmem.c takes an inode for each name
     )
+
+
+def reserved_for_root(path: str) -> int:
+    """Bytes that are free for root alone, as any user can see it; a part of them may be the file system's own.
+
+    Raises:
+        OSError: the path is not there or cannot be reached.
+    """
+    state = os.statvfs(path)
+    return max(state.f_bfree - state.f_bavail, 0) * state.f_frsize
 
 
 class Reserve(NamedTuple):

@@ -168,6 +168,20 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
     return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
 
 
+def sequence_command(log_dir: str, path: str, options: Options) -> str:
+    """What to type for the same sequence of plans, with the clock of the time when it is typed.
+
+    Args:
+        log_dir: path of the log directory.
+        path: of its file.
+        options: as typed.
+    """
+    asked = asked_of(options)
+    made = replace(options, config=asked.config or None, topic_config=asked.topic_config or None, free=True)
+    words = (*made.as_plan_words(), *made.as_place_words())
+    return shlex.join(("krepair", "plan", log_dir, *words, "--out", path))
+
+
 def plan_command(
     plan: Plan,
     *,

@@ -235,9 +235,10 @@ def _guards(
 
 
 def _next(results: Sequence[ChangeResult]) -> str:
-    """What to type where no failure says it: a disk that was full is the one that the same apply may find otherwise."""
-    full = any(result.exit_code == ExitCode.UNWRITABLE for result in results)
-    return "krepair apply PLAN" if full else "krepair verify PLAN"
+    """What to type where no failure says it: what stopped half done, or at a full disk, the same apply continues."""
+    goes_on = (ExitCode.UNWRITABLE, ExitCode.PARTLY)
+    stopped = any(result.outcome == "failed" and result.exit_code in goes_on for result in results)
+    return "krepair apply PLAN" if stopped else "krepair verify PLAN"
 
 
 def _waits(staging: Staging, change: Change) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from krepair.logdir.space import Space, read_space
+from krepair.ops.again import sequence_command
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
 from krepair.ops.removable import Way, nothing_fits
@@ -21,7 +22,7 @@ from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_section, with_next
-from krepair.plan.sequence import PlanSequence
+from krepair.plan.sequence import NO_ROOM, PlanSequence
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text
 
 
@@ -37,10 +38,10 @@ def shortage(
             f"{bytes_words(need.bytes)} on top while it is applied, {bytes_text(space.free_bytes)} are free"
         )
     else:
-        files = count_text(need.files, "new file")
+        files = count_text(need.files_on(links_are_files=space.links_are_files), "new file")
         what = f"{files} while it is applied, the file system has room for {space.free_inodes:,}"
     way = way_out(plan, targets, space, at)
-    return Way(f"{plan.log_dir}: the plan needs {what}; {way.text}", way.command)
+    return Way(f"{plan.log_dir}: the plan needs {what}; {way.text}", way.command, way.then)
 
 
 def copies_shortage(plan: Plan, targets: Iterable[PartitionPlan]) -> str:
@@ -85,7 +86,7 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     observed, fits = fit_section(plan, targets, space, options)
     if not fits:
         instead = Section(
-            title=NEXT, lines=("Not apply: it would refuse this plan.",), commands=observed.commands
+            title=NEXT, lines=("Not apply: it would refuse this plan.",), commands=observed.commands[:1]
         )
         return View(title=page.title, sections=(observed, *with_next(page, instead).sections))
     if reserved:
@@ -101,7 +102,8 @@ def fit_section(
     reserved = options is not None and options.use_reserved
     inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
     whose = " for root" if reserved else ""
-    needed = f"{bytes_text(need.bytes)}, for {count_text(need.files, 'file')}"
+    files = need.files_on(links_are_files=space.links_are_files)
+    needed = f"{bytes_text(need.bytes)}, for {count_text(files, 'file')}"
     lines = [
         f"Bytes free{whose} now: {bytes_text(space.free_bytes)}{inodes}.",
         f"Bytes needed on top while the plan is applied: {needed}.",
@@ -114,22 +116,28 @@ def fit_section(
     if not need.fits(space):
         way = way_out(plan, targets, space, options)
         lines.append(f"{way.text[0].upper()}{way.text[1:]}.")
-        return Section(title=refused, lines=tuple(lines), commands=(way.command,)), False
+        return Section(title=refused, lines=tuple(lines), commands=way.commands), False
     if reserved:
         why = why_reserve_does_not_do(plan, targets)
         if why:
             way = way_out(plan, targets, space, options)
             lines += [f"{why}.", f"{way.text[0].upper()}{way.text[1:]}."]
-            return Section(title=refused, lines=tuple(lines), commands=(way.command,)), False
+            return Section(title=refused, lines=tuple(lines), commands=way.commands), False
         short = still_short_after(plan, targets)
         lines += [short] if short else []
     return Section(title="It fits on the disk", lines=tuple(lines)), True
 
 
-def planned_sequence_view(sequence: PlanSequence, path: str) -> View:
-    """The page of a sequence that was made just now; where nothing of it fits, first what could go."""
+def planned_sequence_view(sequence: PlanSequence, path: str, options: Options) -> View:
+    """The page of a sequence that was made just now; where nothing of it fits, first what could go.
+
+    Args:
+        sequence: just made.
+        path: of its file.
+        options: as typed.
+    """
     page = show_sequence(sequence, path, steps=False)
-    if sequence.steps or not sequence.left_out:
+    if sequence.steps or all(one.code != NO_ROOM for one in sequence.left_out):
         return page
-    stuck = nothing_fits(sequence)
+    stuck = nothing_fits(sequence, sequence_command(sequence.log_dir, path, options))
     return View(title=page.title, sections=(stuck, *page.sections))

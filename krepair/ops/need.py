@@ -23,15 +23,22 @@ class Need(NamedTuple):
 
     Attributes:
         bytes: at the peak.
-        files: new files and folders; a kept original is one more name of a file that is there.
+        files: new files and folders.
+        links: second names that originals have meanwhile. Most file systems have no limit for them.
     """
 
     bytes: int
     files: int
+    links: int = 0
+
+    def files_on(self, *, links_are_files: bool) -> int:
+        """How many files it needs where a second name counts as one, or does not."""
+        return self.files + self.links if links_are_files else self.files
 
     def fits(self, space: Space) -> bool:
         """Whether there is room for it."""
-        return self.bytes <= space.free_bytes and (space.free_inodes < 0 or self.files <= space.free_inodes)
+        files = self.files_on(links_are_files=space.links_are_files)
+        return self.bytes <= space.free_bytes and (space.free_inodes < 0 or files <= space.free_inodes)
 
 
 def need_of_all(plan: Plan, targets: Iterable[PartitionPlan]) -> Need:
@@ -47,7 +54,8 @@ def need_with_copy(copy_bytes: int, targets: Iterable[PartitionPlan]) -> Need:
     # The root is changed in two parts, around the partitions.
     root = on_top_of_all(target for target in changing if is_root(target)).peak
     partitions = on_top_of_all(target for target in changing if not is_root(target)).peak
-    return Need(copy_bytes + root + partitions, sum(map(_files_of, changing)) + _files_of_a_group(changing))
+    files = sum(map(_files_of, changing)) + _files_of_a_group(changing)
+    return Need(copy_bytes + root + partitions, files, max(map(_links_of, changing)))
 
 
 def need_of_part(plan: Plan, targets: Sequence[PartitionPlan]) -> Need:
@@ -99,3 +107,17 @@ def _files_of_a_group(targets: Iterable[PartitionPlan]) -> int:
     """Files of the one group that is staged: the files that it replaces are gone before the next one."""
     groups = [change for target in targets for change in target.changes if is_let_go(change)]
     return max((len(action_of(change).touches(change).makes) + 1 for change in groups), default=0)
+
+
+def _links_of(target: PartitionPlan) -> int:
+    """Names that originals get before their own ones go: of one partition after the other, of one group of it."""
+    there = {file.name for file in target.files}
+    groups = [len(there & set(action_of(change).touches(change).names)) for change in _let_go(target)]
+    staying = [change for change in target.changes if not is_let_go(change)]
+    return sum(len(there & set(action_of(change).touches(change).names)) for change in staying) + max(
+        groups, default=0
+    )
+
+
+def _let_go(target: PartitionPlan) -> list[Change]:
+    return [change for change in target.changes if is_let_go(change)]

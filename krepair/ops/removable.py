@@ -1,8 +1,8 @@
 """What lies in a log directory and can go without loss, each with its bytes and with a command that works on its disk.
 
 A plan needs a journal. Where none can be written, since no block or no inode is free, a command of the system is named
-that needs neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and
-``fallocate --dig-holes``.
+that needs neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``,
+``fallocate --dig-holes``, and ``cp`` to another disk.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from krepair.errors import KrepairError
 from krepair.formats.filenames import offset_name
 from krepair.logdir.reading import opened_for_reading
-from krepair.logdir.space import read_space
+from krepair.logdir.space import read_space, reserved_for_root
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, kept_originals
 from krepair.ops.need import FILES_OF_A_TARGET
 from krepair.plan.figures import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
-from krepair.plan.sequence import PlanSequence
+from krepair.plan.sequence import NO_ROOM, PlanSequence
 from krepair.plan.view import Section, bytes_text, bytes_words, count_text
 
 MOST_FILES: Final = 10
@@ -37,10 +37,17 @@ class Way(NamedTuple):
     Attributes:
         text: in words, without a full stop.
         command: to type, or empty.
+        then: what to type after it, or instead of it, or empty; the text says which.
     """
 
     text: str
     command: str
+    then: str = ""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(filter(None, (self.command, self.then)))
 
 
 class _Tail(NamedTuple):
@@ -69,27 +76,139 @@ def room_for_a_journal(log_dir: str) -> bool:
     return files and space.free_bytes >= PRIVATE_FOLDER_BYTES + PLAN_COPY_STEP_BYTES + space.block_bytes
 
 
-def nothing_fits(sequence: PlanSequence) -> Section:
-    """What to do where no step of a sequence fits: what can go, and else how much is needed where."""
+class Lack(NamedTuple):
+    """What has to become free before the first plan fits.
+
+    Attributes:
+        bytes: of room.
+        files: for which there has to be room, too.
+        begin_with: folder of the partition that this plan changes.
+    """
+
+    bytes: int
+    files: int
+    begin_with: str
+
+
+def last_ways(log_dir: str, again: str, lack: Lack) -> tuple[Way, ...]:
+    """What is left where nothing that can go is enough: what only root has, and partitions that wait on another disk.
+
+    Args:
+        log_dir: the log directory.
+        again: the command that makes the plan again.
+        lack: of the first plan.
+    """
+    try:
+        view = read_log_dir(log_dir)
+        return (*_as_root(log_dir, again, lack), *_to_another_disk(view, lack))
+    except (KrepairError, OSError):
+        return ()
+
+
+def nothing_fits(sequence: PlanSequence, again: str) -> Section:
+    """What to do where no step of a sequence fits: what can go, what only root has, and what can wait elsewhere.
+
+    Args:
+        sequence: without a step.
+        again: the command that makes the sequence again.
+    """
     could = removable(sequence.log_dir)
     lines = [f"What can safely go: {one.text}." for one in could] or [
-        "krepair knows of nothing here that can go."
+        "krepair knows of nothing here that can go without loss."
     ]
-    first = next((one for one in sequence.left_out if one.bytes_missing), None)
+    left_out = [one for one in sequence.left_out if one.code == NO_ROOM]
+    first = min(left_out, key=lambda one: (one.bytes_missing, one.files_missing))
     if not room_for_a_journal(sequence.log_dir):
         lines.append("No plan can be applied now, with any --keep: there is no room for its journal.")
-    if first is not None:
-        missing, originals = bytes_text(first.bytes_missing), bytes_text(first.originals)
-        lines.append(
-            f"The partition to begin with is {first.partition}: {missing} more bytes have to be free here. With "
-            f"--keep DIR its originals are copied to another disk, where {originals} bytes have to be free; then there "
-            "is an undo of it."
+    if first.bytes_missing or first.files_missing:
+        bytes_missing, originals = bytes_words(first.bytes_missing), bytes_words(first.originals)
+        files = count_text(first.files_missing, "more file")
+        what = (
+            f"{bytes_missing} more have to be free here"
+            if first.bytes_missing
+            else f"there has to be room for {files} here"
         )
+        lines.append(
+            f"The partition to begin with is {first.partition}: {what}. With --keep DIR its originals are copied to "
+            f"another disk, where {originals} have to be free; then there is an undo of it."
+        )
+    lack = Lack(first.bytes_missing, first.files_missing, first.partition)
+    ways = last_ways(sequence.log_dir, again, lack)
+    lines += [f"{one.text}." for one in ways]
+    commands = [one.command for one in (*could, *ways) if one.command]
+    last = [again, *(one.then for one in ways if one.then)]
     return Section(
         title="Nothing of it fits on the disk",
         lines=tuple(lines),
-        commands=tuple(one.command for one in could if one.command),
+        commands=tuple(dict.fromkeys((*commands, *last))),
     )
+
+
+def _as_root(log_dir: str, again: str, lack: Lack) -> Iterator[Way]:
+    """Root may take more blocks than the broker's user, who is not told of them by a plan."""
+    more = reserved_for_root(log_dir)
+    if os.geteuid() != 0 and lack.bytes and more >= lack.bytes and not lack.files:
+        yield Way(
+            f"As root, the same command can take a part of {bytes_words(more)} that only root has. Type it as root, "
+            "and the apply that it names, too",
+            again,
+        )
+
+
+def _to_another_disk(view: LogDir, lack: Lack) -> Iterator[Way]:
+    """The smallest partition that makes room while it waits on another disk; else the largest ones."""
+    able = [
+        _Movable(_blocks_of(part), sum(1 for _ in part.files()) + 1, part)
+        for part in view.partitions
+        if part.folder != lack.begin_with and not (part.private or part.specials or part.unreadable)
+    ]
+    chosen = _enough(sorted(able, key=lambda one: (one.bytes, one.files, one.part.folder)), lack)
+    if not chosen:
+        return
+    parts = sorted((one.part for one in chosen), key=lambda part: (part.topic, part.number))
+    held = sum(file.size for part in parts for file in part.files())
+    them = "it" if len(parts) == 1 else "them"
+    names = [part.folder for part in parts]
+    yield Way(
+        f"What can wait on another disk meanwhile: {', '.join(names)}, {bytes_words(held)}. Move {them} there (DIR) "
+        "while no broker can start: a broker would begin such a partition anew, without its records. Then make the "
+        f"plan again, apply it, verify it, purge what it keeps, and move {them} back",
+        _moved([part.path for part in parts], "DIR"),
+        _moved([f"DIR/{name}" for name in names], f"{view.path}/"),
+    )
+
+
+def _moved(sources: Sequence[str], target: str) -> str:
+    """A command that removes folders only when their copies are on the other disk; typed again, it goes on."""
+    copy = shlex.join(("cp", "-a", "--", *sources, target))
+    return f"{copy} && sync && {shlex.join(('rm', '-r', '--', *sources))}"
+
+
+class _Movable(NamedTuple):
+    bytes: int
+    files: int
+    part: Partition
+
+
+def _enough(able: Sequence[_Movable], lack: Lack) -> list[_Movable]:
+    """Of partitions, smallest first: one that is enough, else as few as are, the largest first."""
+    for one in able:
+        if one.bytes >= lack.bytes and one.files >= lack.files:
+            return [one]
+    chosen: list[_Movable] = []
+    for one in reversed(able[-MOST_FILES:]):
+        chosen.append(one)
+        if (
+            sum(each.bytes for each in chosen) >= lack.bytes
+            and sum(each.files for each in chosen) >= lack.files
+        ):
+            return chosen
+    return []
+
+
+def _blocks_of(part: Partition) -> int:
+    """Bytes of the blocks that its files take."""
+    return sum(os.lstat(f"{part.path}/{file.name}").st_blocks * _SECTOR for file in part.files())
 
 
 def _kept(view: LogDir) -> Iterator[Way]:

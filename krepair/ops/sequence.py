@@ -41,8 +41,8 @@ from krepair.pipeline.progress import Progress
 from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
-from krepair.plan.sequence import LeftOut, PlanSequence, Step, merged, originals_out, seal
-from krepair.plan.view import bytes_words
+from krepair.plan.sequence import NO_ROOM, LeftOut, PlanSequence, Step, merged, originals_out, seal
+from krepair.plan.view import bytes_words, count_text
 
 Verb = Callable[[Plan, Options, Progress | None], ApplyReport]
 
@@ -161,7 +161,8 @@ def _rooms(log_dir: str, space: Space, options: Options) -> Iterator[Room]:
     start_needs = needed_at_most(view)
     folder = copies_in(options.keep)
     elsewhere = read_space(folder).free_bytes if folder else 0
-    room = Room(space.free_bytes, space.free_inodes, space.free_bytes, start_needs, 0, elsewhere)
+    free, files = space.free_bytes, space.free_inodes
+    room = Room(free, files, free, start_needs, 0, elsewhere, space.withheld_bytes, space.links_are_files)
     if not options.use_reserved:
         yield room
     try:
@@ -180,14 +181,18 @@ def _rooms(log_dir: str, space: Space, options: Options) -> Iterator[Room]:
 def _left_out(whole: Plan, chosen: Chosen) -> Iterator[LeftOut]:
     after = "even after all steps" if chosen.steps else "now"
     for one, missing in chosen.rest:
-        why = f"{bytes_words(missing)} more have to be free than are {after}"
-        if not missing:
-            why = f"there is no room for so many files, or for its copies, {after}"
+        if missing.bytes:
+            why = f"{bytes_words(missing.bytes)} more have to be free than are {after}"
+        elif missing.files:
+            why = f"there has to be room for {count_text(missing.files, 'more file')} than there is {after}"
+        else:
+            why = f"there is no room for its copies {after}"
         yield LeftOut(
             partition=one.folder,
-            code="room",
+            code=NO_ROOM,
             why=why,
-            bytes_missing=missing,
+            bytes_missing=missing.bytes,
+            files_missing=missing.files,
             originals=originals_out(one),
         )
     for one in whole.partitions:
@@ -353,7 +358,7 @@ def _next_of_apply(sequence: PlanSequence, reports: Sequence[StepReport], option
         return "krepair verify PLAN"
     if last.outcome in ("stopped", "interrupted"):
         return apply_command(sequence, "PLAN", options)
-    if last.exit_code == ExitCode.UNWRITABLE:
+    if last.exit_code in (ExitCode.UNWRITABLE, ExitCode.PARTLY):
         return apply_command(sequence, "PLAN", options)
     if last.number > 1 or last.exit_code in (ExitCode.REFUSED, ExitCode.STALE_PLAN):
         # What is free or what is there is not as it was: the rest is best asked for anew.

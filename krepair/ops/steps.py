@@ -28,6 +28,13 @@ _SMALLER: Final = (3, 4)
 """By this share a step is made smaller whose plan turned out longer than its parts."""
 
 
+class Missing(NamedTuple):
+    """What has to become free before something fits: bytes, and room for files."""
+
+    bytes: int
+    files: int
+
+
 class Room(NamedTuple):
     """What a sequence may take.
 
@@ -38,6 +45,8 @@ class Room(NamedTuple):
         start_needs: bytes that the next start of the broker may write.
         reserved: how much of ``bytes`` only root has.
         elsewhere: bytes that are free where copies of originals go.
+        withheld: bytes that have to become free before there are more, see ``krepair.logdir.space.Space``.
+        links_are_files: see there.
     """
 
     bytes: int
@@ -46,16 +55,29 @@ class Room(NamedTuple):
     start_needs: int
     reserved: int = 0
     elsewhere: int = 0
+    withheld: int = 0
+    links_are_files: bool = False
 
     def after(self, stays: int, copied: int = 0) -> Room:
         """The room after a step that takes so many bytes more, or gives them back."""
         return self._replace(
-            bytes=self.bytes - stays, for_broker=self.for_broker - stays, elsewhere=self.elsewhere - copied
+            bytes=self.bytes - stays,
+            for_broker=self.for_broker - stays,
+            elsewhere=self.elsewhere - copied,
+        )
+
+    def missing(self, need: Need) -> Missing:
+        """What has to become free before there is room for it."""
+        files = need.files_on(links_are_files=self.links_are_files)
+        return Missing(
+            need.bytes - self.bytes + self.withheld if need.bytes > self.bytes else 0,
+            max(files - self.files, 0) if self.files >= 0 else 0,
         )
 
     def has(self, need: Need) -> bool:
         """Whether there is room for it."""
-        return need.bytes <= self.bytes and (self.files < 0 or need.files <= self.files)
+        files = need.files_on(links_are_files=self.links_are_files)
+        return need.bytes <= self.bytes and (self.files < 0 or files <= self.files)
 
 
 class Chosen(NamedTuple):
@@ -63,12 +85,12 @@ class Chosen(NamedTuple):
 
     Attributes:
         steps: in order.
-        rest: partitions that do not fit even after them, each with the bytes that it lacks; 0: it lacks files.
+        rest: partitions that do not fit even after them, each with what it lacks; nothing: room for its copies.
         room: what is left after all steps.
     """
 
     steps: tuple[Step, ...]
-    rest: tuple[tuple[PartitionPlan, int], ...]
+    rest: tuple[tuple[PartitionPlan, Missing], ...]
     room: Room
 
 
@@ -174,12 +196,12 @@ class _Chooser:
             step, after = self._step(keep, folders, room)
             if step is not None and (keep != INPLACE or after.for_broker >= room.start_needs):
                 return Chosen((step,), (), after)
-        short = max(self._whole.peak_extra_bytes - room.bytes, 0)
+        short = room.missing(need_of_all(self._whole, targets_of(self._whole)))
         return Chosen((), tuple((part.kept, short) for part in parts), room)
 
-    def lacking(self, parts: Sequence[_Part], room: Room) -> tuple[tuple[PartitionPlan, int], ...]:
-        """Partitions, and how many bytes each lacks for a step of its own."""
-        return tuple((one.kept, max(self.need([one.freed]).bytes - room.bytes, 0)) for one in parts)
+    def lacking(self, parts: Sequence[_Part], room: Room) -> tuple[tuple[PartitionPlan, Missing], ...]:
+        """Partitions, and what each lacks for a step of its own."""
+        return tuple((one.kept, room.missing(self.need([one.freed]))) for one in parts)
 
     def _step(self, keep: str, folders: Sequence[str], room: Room) -> tuple[Step | None, Room]:
         plan = self._make(keep, folders)
@@ -192,7 +214,7 @@ class _Chooser:
         step = Step(
             plan=plan,
             needs_bytes=need.bytes,
-            needs_files=need.files,
+            needs_files=need.files_on(links_are_files=room.links_are_files),
             free_before=room.bytes,
             free_after=after.bytes,
             reserved_bytes=max(min(need.bytes - (room.bytes - room.reserved), room.reserved), 0),

@@ -21,6 +21,8 @@ from krepair.plan.model import FORMAT_VERSION, Asked, PartitionPlan, Plan, Previ
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of, dumps, kind_of, loads, read_bytes
 
 KIND: Final = "sequence"
+NO_ROOM: Final = "room"
+"""Code of a partition whose changes do not fit even after all steps."""
 _MAKE_ANEW: Final = "krepair plan LOGDIR --free --out PLAN"
 
 
@@ -58,6 +60,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
         why: in words.
         next_command: what to type about it, or empty.
         bytes_missing: of ``room``: how many bytes more have to be free; otherwise 0.
+        files_missing: of ``room``: how many more files there has to be room for; otherwise 0.
         originals: of ``room``: bytes that its changes replace, so that copies of them take as many; otherwise 0.
     """
 
@@ -66,6 +69,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
     why: str
     next_command: str = ""
     bytes_missing: int = 0
+    files_missing: int = 0
     originals: int = 0
 
 

@@ -10,6 +10,7 @@ from krepair.plan.model import Plan
 from krepair.plan.render import NEXT, from_command, plan_view
 from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.sequence import PlanSequence, Step, changing, merged
+from krepair.plan.ticket import names_text
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, size_text
 
 WITHOUT_UNDO = "There is no undo of some steps"
@@ -118,7 +119,7 @@ def _row(number: int, step: Step) -> tuple[str, ...]:
     return (
         str(number),
         f"{len(changing(plan)):,}",
-        _kept_where(plan),
+        kept_where(plan.policy.keep),
         size_text(step.needs_bytes),
         size_text(step.free_before),
         size_text(step.free_after),
@@ -127,10 +128,11 @@ def _row(number: int, step: Step) -> tuple[str, ...]:
     )
 
 
-def _kept_where(plan: Plan) -> str:
-    if plan.policy.keep == UNTIL_VERIFIED:
+def kept_where(keep: str) -> str:
+    """What becomes of originals, by the word of ``--keep``, in a cell of a table."""
+    if keep == UNTIL_VERIFIED:
         return "freed, no undo"
-    return f"copied to {plan.policy.keep}" if copies_in(plan.policy.keep) else "kept until purge"
+    return f"copied to {keep}" if copies_in(keep) else "kept until purge"
 
 
 def _summary(sequence: PlanSequence, whole: Plan) -> Section:
@@ -147,14 +149,20 @@ def _summary(sequence: PlanSequence, whole: Plan) -> Section:
 
 
 def _left_out(sequence: PlanSequence) -> Section:
-    rows = [(one.partition, one.code, one.why, one.next_command) for one in sequence.left_out]
+    """One row for all partitions of which the same is to be said."""
+    same: dict[tuple[str, str, str], list[str]] = {}
+    for one in sequence.left_out:
+        same.setdefault((one.code, one.why, one.next_command), []).append(one.partition)
+    rows = [
+        (f"{len(names):,}", names_text(names), code, why, command)
+        for (code, why, command), names in same.items()
+    ]
     more = len(rows) - _MOST_ROWS
+    columns = ("partitions", "which", "code", "why", "command")
     return Section(
         title="Partitions in no step",
-        lines=(f"{count_text(more, 'more partition')}: see krepair show --format json.",) if more > 0 else (),
-        table=Table(columns=("partition", "code", "why", "command"), rows=tuple(rows[:_MOST_ROWS]))
-        if rows
-        else None,
+        lines=(f"{count_text(more, 'more row')}: see krepair show --format json.",) if more > 0 else (),
+        table=Table(columns=columns, rows=tuple(rows[:_MOST_ROWS]), right=frozenset({0})) if rows else None,
     )
 
 

@@ -25,6 +25,7 @@ from krepair.plan.diff import diff_plans
 from krepair.plan.figures import on_top_of_all
 from krepair.plan.model import Plan
 from krepair.plan.planfile import read_plan
+from krepair.plan.sequence import read_file
 from tests.ops.scene import Scene, scene, tree
 
 INLINE = Options(engine=Engine.INLINE)
@@ -74,8 +75,10 @@ def test_a_plan_that_fits_only_where_groups_make_room_for_the_next_ones_says_the
     first = fit.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "with --keep until-verified it fits" in first.lines[-1].lower()
-    (command,) = first.commands
-    assert command.startswith(f"krepair plan {bloat.path} ")
+    sequence, command = first.commands
+    assert all(one.startswith(f"krepair plan {bloat.path} ") for one in first.commands)
+    assert " --free " in sequence
+    assert "--keep" not in sequence
     assert " --keep until-verified " in command
 
 
@@ -91,8 +94,9 @@ def test_a_plan_of_which_parts_fit_names_the_command_for_one(
     first = fit.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "one at a time" in first.lines[-1]
-    assert "--keep until-verified " in first.commands[0]
-    assert " --partition __" in first.commands[0]
+    assert " --free " in first.commands[0]
+    assert "--keep until-verified " in first.commands[1]
+    assert " --partition __" in first.commands[1]
 
 
 def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_could_go(
@@ -104,7 +108,7 @@ def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_
     way = way_out(plan, targets_of(plan), space(free))
     assert "at least 10,000 (9.8 KiB) more bytes" in way.text
     assert "knows of nothing here that can go" in way.text
-    assert way.command == f"krepair check {bloat.path}"
+    assert way.command.startswith(f"krepair plan {bloat.path} --free ")
     (Path(bloat.path) / "__consumer_offsets-0" / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
     left = way_out(plan, targets_of(plan), space(free))
     assert (
@@ -112,6 +116,7 @@ def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_
         in left.text
     )
     assert left.command == f"krepair plan {bloat.path} --fix leftovers --keep until-verified --out PLAN"
+    assert left.then == way.command
     earlier = bloat.plan(partitions=(("__consumer_offsets", 1),))
     assert bloat.apply(earlier).exit_code == ExitCode.DONE
     way = way_out(plan, targets_of(plan), space(free))
@@ -171,12 +176,17 @@ def test_the_command_that_is_advised_gives_the_plan_of_the_same_options_and_cloc
     monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
     monkeypatch.setattr(apply_module, "read_space", lambda *_, **__: tight)
     if said_by == "plan":
-        (command,) = fit.planned_view(plan, "P").sections[0].commands
+        sequence, command = fit.planned_view(plan, "P").sections[0].commands
     else:
         with pytest.raises(RefusedError) as refused:
             apply(plan, INLINE)
-        command = refused.value.next_command
+        sequence = refused.value.next_command
+        _, command = fit.planned_view(plan, "P").sections[0].commands
     monkeypatch.chdir("/")
+    words = shlex.split(sequence.replace("--out PLAN", f"--out {shlex.quote(str(files / 'sequence'))}"))
+    assert CliRunner().invoke(app, words[1:]).exit_code == ExitCode.FOUND
+    (step,) = read_file(str(files / "sequence")).steps  # this disk has room for all
+    assert diff_plans(step.plan, plan).partitions == ()
     words = shlex.split(command.replace("--out PLAN", f"--out {shlex.quote(str(files / 'again'))}"))
     typed = CliRunner().invoke(app, words[1:])
     assert typed.exit_code == ExitCode.FOUND, typed.output
@@ -198,8 +208,8 @@ def test_where_the_work_is_done_goes_with_the_command_that_is_advised(
     tight = space(freeing_needs(bloat)[0].bytes)
     monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
     at = bloat.options(scratch="/some where", use_reserved=True)
-    (command,) = fit.planned_view(plan, "P", at).sections[0].commands
-    assert " --scratch '/some where' --engine inline --use-reserved --out PLAN" in command
+    for command in fit.planned_view(plan, "P", at).sections[0].commands:
+        assert " --scratch '/some where' --engine inline --use-reserved --out PLAN" in command
 
 
 def test_the_advice_on_a_preview_is_to_make_another_preview(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from krepair.cli.views.reports import apply_view, end_of_page, verify_view
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import SequenceReport, SequenceVerifyReport, StepReport
-from krepair.plan.keep import UNTIL_VERIFIED
+from krepair.plan.sequence_view import kept_where
 from krepair.plan.view import Section, Table, View, bytes_words, count_text
 
+_ENDED: Final = {
+    "done": " is done",
+    "failed": " failed",
+    "interrupted": " was interrupted",
+    "stopped": " was not begun",
+    "not begun": " was not begun",
+}
 _OF_A_STEP = ("What the files tell", "Deleted by the broker", "Not done")
 
 
@@ -17,7 +26,7 @@ def sequence_report_view(report: SequenceReport) -> View:
     lines = [f"{done} of {count_text(len(report.steps), 'step')} done."]
     if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
         lines.append(f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}.")
-    lines += [f"Step {step.number} is {step.outcome}: {step.why}." for step in report.steps if step.why]
+    lines += [f"Step {step.number}{_ENDED[step.outcome]}: {step.why}." for step in report.steps if step.why]
     lines.append(f"Digest of the sequence: {report.digest}.")
     freed = report.bytes_freed
     if freed >= 0:
@@ -46,8 +55,7 @@ def sequence_report_view(report: SequenceReport) -> View:
 
 def _row(step: StepReport) -> tuple[str, ...]:
     freed = f"{step.report.bytes_freed:,}" if step.report is not None else "-"
-    kept = "freed, no undo" if step.keep == UNTIL_VERIFIED else step.keep
-    return str(step.number), step.plan_id, kept, step.outcome, freed
+    return str(step.number), step.plan_id, kept_where(step.keep), step.outcome, freed
 
 
 def sequence_verify_view(report: SequenceVerifyReport) -> View:
