@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from krepair import __version__
 from krepair.errors import ExitCode, KrepairError, RefusedError
+from krepair.formats.filenames import LOCK
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
@@ -162,6 +163,8 @@ def _rooms(log_dir: str, space: Space, options: Options) -> Iterator[Room]:
     folder = copies_in(options.keep)
     elsewhere = read_space(folder).free_bytes if folder else 0
     free, files = space.free_bytes, space.free_inodes
+    if files > 0 and not os.path.lexists(os.path.join(log_dir, LOCK)):
+        files -= 1  # apply makes the broker's lock first
     room = Room(free, files, free, start_needs, 0, elsewhere, space.withheld_bytes, space.links_are_files)
     if not options.use_reserved:
         yield room

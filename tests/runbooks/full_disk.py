@@ -68,7 +68,7 @@ class Cell:
         """Take what is left of the disk."""
         if self.lacks == "inodes":
             no_inode_left(self.kind, mount)
-        elif self.kind == "xfs":
+        elif self.kind == "xfs" or (self.kind == "ext4" and not self.reserved_percent):
             fill_up(mount)
         else:
             fill(mount, 0)
