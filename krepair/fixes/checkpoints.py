@@ -9,7 +9,7 @@ from typing import NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
 from krepair.errors import StalePlanError
-from krepair.fixes.files import not_as_planned, put_staged
+from krepair.fixes.files import not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
@@ -99,12 +99,14 @@ class Checkpoints(RootFix):
         """Damaged files are made anew from the logs; of intact ones the lines are changed on the disk as it is."""
         for staging in stagings:
             with staging.taking_problems():
-                staging.folder.make_private_folders()
                 for change in staging.changes:
-                    assert isinstance(change, ReplaceFile | ChangeLines)
-                    made = _with_new_lines if isinstance(change, ChangeLines) else _made_whole
-                    path = staging.folder.at(change.name)
-                    put_staged(work, staging, change.name, made(work, staging, change), path)
+                    if isinstance(change, ChangeLines):
+                        data = _with_new_lines(work, staging, change)
+                        put_staged(work, staging, change.name, data, staging.folder.at(change.name))
+                    elif isinstance(change, ReplaceFile):
+                        stage_again(
+                            work, staging, change, _made_whole(work, change), "the lines", fix=self.name
+                        )
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
         """A file made anew has the plan's bytes; the lines that change are as they become."""
@@ -126,18 +128,13 @@ class Checkpoints(RootFix):
                     work.found(staging, change, text)
 
 
-def _made_whole(work: Work, staging: Staging, change: Change) -> bytes:
-    assert isinstance(change, ReplaceFile)
+def _made_whole(work: Work, change: ReplaceFile) -> bytes:
     planned = {partition.folder: partition.changes for partition in work.plan.partitions}
     seen = see_checkpoints(work.view, log_ends(work.view, work.engine, changes=planned))
-    data = next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
-    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise _stale(work, staging, change.name, "the lines worked out anew are not the plan's")
-    return data
+    return next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
 
 
-def _with_new_lines(work: Work, staging: Staging, change: Change) -> bytes:
-    assert isinstance(change, ChangeLines)
+def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
     made = with_lines(data, lines_of(change))
     if made is not None:

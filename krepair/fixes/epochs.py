@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import StalePlanError
-from krepair.fixes.files import RECOVERED, file_it_is_like, put_staged
+from krepair.fixes.files import RECOVERED, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
@@ -87,7 +86,6 @@ class Epochs(Fix):
             with staging.taking_problems():
                 for change in staging.changes:
                     assert isinstance(change, ReplaceFile)
-                    staging.folder.make_private_folders()
                     segments = work.all_facts(staging)
                     policy = work.setting(staging, "cleanup.policy")
                     seen = see_epochs(
@@ -98,9 +96,7 @@ class Epochs(Fix):
                         broker_version=work.plan.policy.broker_version,
                         expected=len(segments),
                     )
-                    data = made_anew(seen, change, staging.folder.at(change.name))
-                    like = file_it_is_like(staging.folder, staging.listed, change.name)
-                    put_staged(work, staging, change.name, data, like)
+                    stage_again(work, staging, change, seen.merged.data, "the entries", left=seen.left)
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """The entries are held against the logs."""
@@ -283,15 +279,3 @@ def _notes(seen: SeenEpochs) -> list[str]:
             "if another replica has its checkpoint, take the starts from there"
         )
     return lines
-
-
-def made_anew(seen: SeenEpochs, change: ReplaceFile, where: str) -> bytes:
-    """The bytes that a change writes, worked out again right before it.
-
-    Raises:
-        StalePlanError: they are not those of the plan.
-    """
-    data = seen.merged.data
-    if seen.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise StalePlanError(f"{where}: the entries worked out anew are not the plan's {seen.left}".rstrip())
-    return data

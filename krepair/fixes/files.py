@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
+from krepair.errors import StalePlanError
 from krepair.fixes.staging import Staging, Work
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.fingerprint import digest_bytes
@@ -21,14 +23,56 @@ their bytes, whatever the file."""
 def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:
     """Write a staged file that takes over owner, mode and times of another; ``stage_all`` sees to its name's sync.
 
+    The folder of what is staged is made where it is missing.
+
     Raises:
         OSError: it could not be written.
     """
+    staging.folder.make_private_folders()
     staged = f"{staging.stage_folder}/{name}"
     if work.disk.tree.is_there(staged):
         work.disk.unlink(staged)
     work.disk.create(staged, data, read_attributes(like, work.disk.tree), synced=not work.together)
     staging.unsynced = True
+
+
+def stage_again(
+    work: Work,
+    staging: Staging,
+    change: ReplaceFile,
+    data: bytes,
+    what: str,
+    *,
+    left: str = "",
+    fix: str = "",
+) -> None:
+    """Stage a file whose bytes were worked out again, right before it is put in its place.
+
+    Args:
+        work: what it is made with.
+        staging: of the partition, or of the root.
+        change: the file.
+        data: its bytes.
+        what: they are, for the message.
+        left: why they are not to be had, or empty.
+        fix: which fix makes a new plan, for the advice; empty: there is none.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+        OSError: they could not be written.
+    """
+    path = staging.folder.at(change.name)
+    if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        raise StalePlanError(
+            f"{path}: {what} worked out anew are not the plan's {left}".rstrip(),
+            next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix {fix} --out PLAN"
+            if fix
+            else "",
+        )
+    like = (
+        path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
+    )
+    put_staged(work, staging, change.name, data, like)
 
 
 def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:

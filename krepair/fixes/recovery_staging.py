@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
-from krepair.fixes.files import file_it_is_like, put_staged
+from krepair.fixes.files import put_staged, stage_again
 from krepair.fixes.index import INDEX, mend_items, stage_indexes
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import newest_snapshot
@@ -27,7 +27,6 @@ from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import current_data, lines_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Partition
 from krepair.pipeline.items import Place, ScanItem
@@ -127,19 +126,15 @@ def _stage_one(work: Work, staging: Staging, change: Change) -> None:
             put_staged(work, staging, name, b"", like)
     elif isinstance(change, ReplaceFile) and change.method != "remove":
         if change.name == LEADER_EPOCH_CHECKPOINT:
-            like = file_it_is_like(staging.folder, staging.listed, change.name)
-            put_staged(work, staging, change.name, _epochs_again(work, staging, change, floor), like)
+            data, wrong = _epochs_again(work, staging, floor)
+            stage_again(work, staging, change, data, "the entries", left=wrong)
         elif is_snapshot(change.name):
             work.all_facts(staging, floor)
             stage_snapshot(work, staging, change, recovered_from=floor)
 
 
-def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int) -> bytes:
-    """The bytes that the change writes, worked out again.
-
-    Raises:
-        StalePlanError: they are not those of the plan.
-    """
+def _epochs_again(work: Work, staging: Staging, floor: int) -> tuple[bytes, str]:
+    """The bytes of the leader epochs, worked out again; and why the file that is there cannot be read, or empty."""
     segments = work.all_facts(staging, floor)
     data, wrong = read_epochs_file(staging.listed)
     recorded = epochs.read_recorded(data)
@@ -147,11 +142,7 @@ def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int)
     rises = epochs_of_log(segments, floor, compacted=False).rises
     after = epochs_after_recovery(recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
     new = epochs.MergedEpochs(after, (), needed=True).data
-    if wrong or (len(new), digest_bytes(new)) != (change.size_after, change.digest_after):
-        raise StalePlanError(
-            f"{staging.folder.at(change.name)}: the entries worked out anew are not the plan's {wrong}".rstrip()
-        )
-    return new
+    return new, wrong
 
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like, put_staged
+from krepair.fixes.files import stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
@@ -150,9 +149,10 @@ def stage_snapshot(
         int(setting(policy, "", "transactional.id.expiration.ms")),
     )
     (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
-    data = made_from_log(seen, change, staging.folder.at(change.name))
-    like = file_it_is_like(staging.folder, staging.listed, change.name)
-    put_staged(work, staging, change.name, data, like)
+    data, left = (b"", "") if seen is None else (seen.data or b"", seen.left)
+    if seen is not None and seen.name_at_end != change.name:
+        left = left or f"(the log ends at offset {seen.log_end})"
+    stage_again(work, staging, change, data, "the producers", left=left)
 
 
 def is_snapshot(name: str) -> bool:
@@ -377,18 +377,3 @@ def _first_rule(seen: SeenSnapshots) -> str:
         return "KR503"
     reasons = {reason for _, reason in seen.judged.wrong}
     return next((rule for reason, rule in _RULES.items() if reason in reasons), "KR502")
-
-
-def made_from_log(seen: SeenSnapshots | None, change: ReplaceFile, where: str) -> bytes:
-    """The bytes that a change writes, worked out again right before it.
-
-    Raises:
-        StalePlanError: they are not those of the plan.
-    """
-    data = b"" if seen is None or seen.data is None else seen.data
-    left = seen.left if seen else ""
-    if seen is not None and seen.name_at_end != change.name:
-        left = left or f"(the log ends at offset {seen.log_end})"
-    if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise StalePlanError(f"{where}: the producers worked out anew are not the plan's {left}".rstrip())
-    return data
