@@ -20,7 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,16 @@ SCENES = (
     "excise",
     "set-aside",
 )
-"""Between them every kind of change, both orders of renames, with the fence and without."""
+"""Between them every kind of change but an empty segment, both orders of renames, with the fence and without."""
+NEWER_SCENES = (
+    "recovery",
+    "keys",
+    "markers~until-verified",
+    "derived~until-verified",
+    "everything~until-verified",
+    "indexes~one-barrier",
+)
+"""With ``--newer``: an empty segment at the log end, originals that apply frees, one barrier for all that is staged."""
 VERBS = ("apply", "undo", "purge")
 LEVEL = 19
 FORMAT_VERSION = 1
@@ -57,10 +66,13 @@ def main() -> None:
     parser.add_argument(
         "--kills", type=int, default=7, help="of apply, per scene; a third of them of undo and purge"
     )
+    parser.add_argument(
+        "--newer", action="store_true", help="also the scenes that the first versions do not have"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
-        record(given.out, given.kills)
+        record(given.out, given.kills, (*SCENES, *NEWER_SCENES) if given.newer else SCENES)
         return
     product = given.krepair or given.commit
     with tempfile.TemporaryDirectory(prefix="krepair-earlier-") as work:
@@ -70,6 +82,7 @@ def main() -> None:
             _take_out(given.krepair, Path(work), "krepair")
         raw = Path(work) / "recorded.json"
         inside = ["--inside", "--out", str(raw), "--kills", str(given.kills)]
+        inside += ["--newer"] if given.newer else []
         subprocess.run(
             [sys.executable, os.path.abspath(__file__), given.commit, *inside],
             cwd=work,
@@ -87,7 +100,7 @@ def _take_out(commit: str, folder: Path, *paths: str) -> None:
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
 
 
-def record(out: Path, kills: int) -> None:
+def record(out: Path, kills: int, scenes: Sequence[str]) -> None:
     """Record all states of all scenes; everything that is imported here is of the earlier commit."""
     from tools.torture import faults
 
@@ -98,7 +111,7 @@ def record(out: Path, kills: int) -> None:
     runner, work = Runner(), memory_or(None)
     blobs: dict[str, bytes] = {}
     states = []
-    for name in SCENES:
+    for name in scenes:
         scene = build(name)
         runner.warm_up([scene], work)
         wanted = find_wanted(runner, scene, work)

@@ -1,36 +1,27 @@
-"""One partition folder as commit and undo see it: which file is which, and the carrying out of steps.
+"""One partition folder as commit and undo see it: which file is which, and which folders are to be synced.
 
-Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or after a
-broker has finished part of it. An original is known by its inode (it is kept linked, so the inode is never given to
-another file), the new ``.log`` by inode, size and modification time.
+An original of a group of segments is known by its inode (it is kept linked, so the inode is never given to another
+file), the new ``.log`` by inode, size and modification time.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
+from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import private_folder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
 from krepair.journal.steps import (
     CLEANED,
     EXTENSIONS,
     SWAP,
-    Keep,
     Names,
-    PutBack,
-    PutOver,
-    Remove,
-    Rename,
-    Step,
-    SyncDir,
-    Unlink,
     litter_names,
     segment_file,
     staged_extensions,
@@ -239,8 +230,8 @@ class PartitionFolder:
             kept = self.names.keep(original.name)
             if self.state(original.name) is None and self.state(kept) is not None:
                 via = self.names.out(f"{original.name}.back")
-                self._give(kept, original.name, via if original.name in group.copied else "")
-        self._sync("")
+                self.give(kept, original.name, via if original.name in group.copied else "")
+        self.sync("")
 
     def whereabouts(self, group: ApplyIntent) -> Whereabouts:
         """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
@@ -284,43 +275,49 @@ class PartitionFolder:
         found = self.state(relative)
         return found is not None and _same(found, known)
 
-    # -- carrying out
+    # -- what steps are made of
 
-    def run(self, steps: Iterable[Step], group: ApplyIntent) -> None:
-        """Carries out steps, passing over each one that has already happened.
-
-        Raises:
-            StalePlanError: a file is neither an original nor the new one: somebody else wrote it.
-            RefusedError: an original would go that is not kept.
-            OSError: a call failed; the steps before it happened.
-        """
-        for step in steps:
-            match step:
-                case Rename():
-                    self._rename(step, group)
-                case Keep():
-                    self._keep(step, group)
-                case PutBack():
-                    self._put_back(step, group)
-                case PutOver():
-                    self._put_over(step, group)
-                case Unlink():
-                    self._unlink(step, group)
-                case Remove():
-                    self._remove(step.path)
-                case SyncDir():
-                    self._sync(step.path)
-
-    def _changed(self, *paths: str) -> None:
+    def changed(self, *paths: str) -> None:
+        """Names in the folders of these paths came or went: they are synced when a step says so."""
         self._dirty.update(path.rpartition("/")[0] for path in paths)
 
-    def _sync(self, path: str) -> None:
+    def sync(self, path: str) -> None:
+        """Makes the names in a folder durable, if any has changed.
+
+        Raises:
+            OSError: that could not be done; it counts as changed.
+        """
         if path in self._dirty:
             self.disk.sync_dir(self.at(path))
             self._dirty.discard(path)
 
-    def _check_log(self, path: str, group: ApplyIntent) -> None:
-        """Refuses a ``.log`` that is neither the original nor the new one."""
+    def remove(self, path: str) -> None:
+        """Removes a file of ours, if it is there."""
+        if self.tree.is_there(self.at(path)):
+            self.disk.unlink(self.at(path))
+            self.changed(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Moves a file."""
+        self.disk.rename(self.at(source), self.at(target))
+        self.changed(source, target)
+
+    def give(self, source: str, target: str, via: str = "") -> None:
+        """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
+        if via:
+            self.remove(via)
+            self.disk.copy(self.at(source), self.at(via))
+            self.rename(via, target)
+        else:
+            self.disk.link(self.at(source), self.at(target))
+            self.changed(target)
+
+    def check_log(self, path: str, group: ApplyIntent) -> None:
+        """Refuses a ``.log`` that is neither the original nor the new one.
+
+        Raises:
+            StalePlanError: it is neither.
+        """
         found = self.state(path)
         if found is None or "/" in path or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log"):
             return
@@ -330,92 +327,13 @@ class PartitionFolder:
                 f"bytes); found another one ({found.size} bytes): it was written since"
             )
 
-    def _check_staged(self, path: str, group: ApplyIntent) -> None:
-        """Refuses a staged file that is not the one that was read last."""
-        folder, _, name = path.rpartition("/")
-        made = next((state for state in group.merged if state.name == name), None)
-        if folder == self.names.stage() and (made is None or not self.same(path, made)):
-            raise VerifyFailedError(
-                f"{self.at(path)}: is not the file that krepair made; nothing was replaced"
-            )
-
-    def _rename(self, step: Rename, group: ApplyIntent) -> None:
-        if self.state(step.source) is None or self.is_original(group, step.source):
-            return
-        self._check_log(step.source, group)
-        self._check_log(step.target, group)
-        self._check_staged(step.source, group)
-        self.disk.rename(self.at(step.source), self.at(step.target))
-        self._changed(step.source, step.target)
-
-    def _keep(self, step: Keep, group: ApplyIntent) -> None:
-        source, kept = self.state(step.source), self.state(step.target)
-        if source is None:
-            raise StalePlanError(f"{self.at(step.source)}: is gone since the plan was made")
-        copied = step.source in group.copied
-        if kept is not None:
-            same = (kept.size, kept.mtime_ns) == (source.size, source.mtime_ns)
-            if same and (copied or kept.inode == source.inode):
-                return
-            self._remove(step.target)
-        self._give(step.source, step.target, step.via if copied else "")
-
-    def _give(self, source: str, target: str, via: str) -> None:
-        """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
-        if via:
-            self._remove(via)
-            self.disk.copy(self.at(source), self.at(via))
-            self.disk.rename(self.at(via), self.at(target))
-            self._changed(via)
-        else:
-            self.disk.link(self.at(source), self.at(target))
-        self._changed(target)
-
-    def _put_back(self, step: PutBack, group: ApplyIntent) -> None:
-        if self.is_original(group, step.target):
-            return
-        if self.state(step.source) is None:
-            raise StalePlanError(
-                f"{self.at(step.source)}: the kept original is gone, so the new segment stays"
-            )
-        if self.state(step.target) is not None:
-            if step.target.endswith(".log"):
-                raise StalePlanError(f"{self.at(step.target)}: was written since the plan was applied")
-            self._remove(step.target)
-        self._give(step.source, step.target, step.via if step.target in group.copied else "")
-
-    def _put_over(self, step: PutOver, group: ApplyIntent) -> None:
-        if self.is_original(group, step.target):
-            return
-        if self.state(step.source) is None:
-            raise StalePlanError(
-                f"{self.at(step.source)}: the kept original is gone; nothing more is changed"
-            )
-        self._remove(step.via)
-        self.disk.link(self.at(step.source), self.at(step.via))
-        self.disk.rename(self.at(step.via), self.at(step.target))
-        self._changed(step.via, step.target)
-
-    def _unlink(self, step: Unlink, group: ApplyIntent) -> None:
-        if not self.is_original(group, step.path):
-            return
-        if self.state(self.names.keep(step.path)) is None:
-            raise RefusedError(f"{self.at(step.path)}: is not kept in {self.at(self.names.keep())}; it stays")
-        self.disk.unlink(self.at(step.path))
-        self._changed(step.path)
-
-    def _remove(self, path: str) -> None:
-        if self.tree.is_there(self.at(path)):
-            self.disk.unlink(self.at(path))
-            self._changed(path)
-
     def remove_litter(self, group: ApplyIntent) -> None:
         """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
 
         Across an upgrade such a file would be renamed over a good index.
         """
         for name in litter_names(group):
-            self._remove(name)
+            self.remove(name)
         self.remove_set_aside(group)
 
     def remove_set_aside(self, group: ApplyIntent) -> None:
@@ -424,8 +342,8 @@ class PartitionFolder:
             aside = f"{original.name}.deleted"
             found = self.state(aside)
             if found is not None and found.inode == original.inode and original.name not in group.copied:
-                self._remove(aside)
-        self._sync("")
+                self.remove(aside)
+        self.sync("")
 
     def check_logs(self, group: ApplyIntent) -> None:
         """Checks that every ``.log`` under a name of the group is an original or the new one.
@@ -435,7 +353,7 @@ class PartitionFolder:
         """
         for base_offset in group.sources:
             for suffix in ("", SWAP, CLEANED):
-                self._check_log(segment_file(base_offset, ".log") + suffix, group)
+                self.check_log(segment_file(base_offset, ".log") + suffix, group)
 
     def check_finished(self, group: ApplyIntent) -> None:
         """Checks that the new segment is in its place and alone.
@@ -449,7 +367,7 @@ class PartitionFolder:
                 raise StalePlanError(
                     f"{self.at(merged.name)}: is gone: removed by a broker started in between"
                 )
-        self._check_log(segment_file(group.base_offset, ".log"), group)
+        self.check_log(segment_file(group.base_offset, ".log"), group)
         finals = {segment_file(group.base_offset, extension) for extension in EXTENSIONS}
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:

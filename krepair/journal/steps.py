@@ -1,18 +1,24 @@
 """The steps of commit and undo, as values: which file goes where, in which order, and what is synced when.
 
-Pure: nothing here looks at a disk. The orders are those proven at every rename against the loaders of 2.2.1, 2.3.1,
-2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and everywhere
-under the fence; ``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its states is one of apply's.
+Pure: nothing here looks at a disk; ``krepair.journal.stepping`` carries them out. Every kind of change is made of them,
+but for the cut inside of a live log.
+
+Of a group of segments the orders are those proven at every rename against the loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2,
+3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and everywhere under the fence;
+``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its states is one of apply's.
+
+Of other files there is one order for all: ``keep_files``, ``swap_files``, and back ``files_back``, ``forget_files``.
 
 Paths are relative to the partition folder; ``""`` is the partition folder itself.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from krepair.formats.filenames import segment_name
-from krepair.journal.record import ApplyIntent, Order
+from krepair.journal.record import ApplyIntent, FileState, Order
 
 EXTENSIONS = (".log", ".index", ".timeindex", ".txnindex")
 INDEX_EXTENSIONS = EXTENSIONS[1:]
@@ -69,7 +75,84 @@ class SyncDir(NamedTuple):
     path: str
 
 
-Step = Rename | Keep | PutBack | PutOver | Unlink | Remove | SyncDir
+class Becomes(NamedTuple):
+    """One file of a change: what it was, and what it becomes. It is known by size, time and inode.
+
+    Attributes:
+        name: in the partition folder.
+        old: the original; None if there was none.
+        new: the staged file, by its final name; None if the file goes.
+        over: what an earlier run of the same change put there, which the staged one replaces; else None.
+        foreign: what becomes of a file under this name that is none of these: it ``stops`` the change, ``goes`` (as an
+            index that a broker made anew does, the original being kept), or ``stays`` when ours is taken out.
+    """
+
+    name: str
+    old: FileState | None
+    new: FileState | None
+    over: FileState | None = None
+    foreign: Literal["stops", "goes", "stays"] = "stops"
+
+
+class KeepOld(NamedTuple):
+    """Link the original of a file into ``keep/``."""
+
+    file: Becomes
+    kept: str
+
+
+class PutNew(NamedTuple):
+    """Rename the staged file over the original, which is kept."""
+
+    file: Becomes
+    staged: str
+    kept: str
+
+
+class PutFront(NamedTuple):
+    """Put the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
+
+    name: str
+    source: str
+    via: str
+    size: int
+
+
+class TakeOld(NamedTuple):
+    """Remove an original, which is kept, from the partition folder."""
+
+    file: Becomes
+
+
+class GiveBack(NamedTuple):
+    """Rename the kept original over the new file."""
+
+    file: Becomes
+    kept: str
+
+
+class TakeNew(NamedTuple):
+    """Take a new file out that had no original."""
+
+    file: Becomes
+    out: str
+
+
+Step = (
+    Rename
+    | Keep
+    | PutBack
+    | PutOver
+    | Unlink
+    | Remove
+    | SyncDir
+    | KeepOld
+    | PutNew
+    | PutFront
+    | TakeOld
+    | GiveBack
+    | TakeNew
+)
 
 
 class Names(NamedTuple):
@@ -240,3 +323,42 @@ def litter_names(group: ApplyIntent) -> list[str]:
         for suffix in (CLEANED, SWAP)
         for extension in reversed(EXTENSIONS)
     ]
+
+
+# -- files that become others
+
+
+def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """Every original is in ``keep/``; to be synced before anything else is done."""
+    return [KeepOld(file, names.keep(file.name)) for file in files if file.old is not None]
+
+
+def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """From kept to done. The first file leads: without it, the others are nothing to a broker.
+
+    So what goes follows it, once that is on the disk, and what comes is there before it.
+    """
+    out: list[Step] = [TakeOld(file) for file in files if file.new is None]
+    new = [file for file in reversed(files) if file.new is not None]
+    puts: list[Step] = [PutNew(file, names.stage(file.name), names.keep(file.name)) for file in new]
+    return _behind_the_first(out) + puts
+
+
+def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """From any state to the originals, the first file the last one to come and the first one to go."""
+    out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
+    back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
+    return _behind_the_first(out) + _behind_the_first(back)[::-1]
+
+
+def _behind_the_first(steps: list[Step]) -> list[Step]:
+    return [steps[0], SyncDir(""), *steps[1:]] if len(steps) > 1 else steps
+
+
+def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
+    """Removes what ``keep/`` and ``out/`` hold of files that are what they were, durably.
+
+    A link that came back after the last record would be nobody's once a broker has written the file anew.
+    """
+    kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
+    return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

@@ -307,7 +307,7 @@ def _open_intents(journal: bytes) -> set[str]:
                 out.add("purge")
             elif one["type"] == "done":
                 opened.pop(one["change_id"], None)
-            elif one["type"] != "journal":
+            elif one["type"] not in {"journal", "here", "freed"}:
                 opened[one["change_id"]] = _kind(one)
     return out | set(opened.values())
 

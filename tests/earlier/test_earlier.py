@@ -23,6 +23,8 @@ from tests.pairs import meeting_in_pairs
 
 __all__ = ["memory_dir"]
 PREVIOUS = "7d977dd"
+NEWER = "5adb171"
+"""The last one in which each kind of change had code of its own for keeping, renaming and syncing."""
 OLDER = "7bfac99"
 """Its journal has no digests of what is kept, and a purge that was begun did not stop an apply."""
 REFUSALS = {ExitCode.PARTLY, ExitCode.PERSON_DECIDES, ExitCode.STALE_PLAN, ExitCode.REFUSED}
@@ -48,7 +50,7 @@ def values(case: Case) -> tuple[Hashable, ...]:
 
 ALL = [
     Case(version, state, verb)
-    for version in (PREVIOUS, OLDER)
+    for version in (NEWER, PREVIOUS, OLDER)
     for state in states.states(version)
     for verb in ("apply", "undo", "purge")
 ]
@@ -114,6 +116,13 @@ def test_there_is_a_state_in_the_middle_of_each_kind_of_change_and_of_undo_and_p
         "purge",
     }
     assert "replace, new file" in {one for state in previous for one in state.open_intents("~root/journal")}
+
+
+def test_the_newest_states_are_those_of_every_keep_and_of_an_empty_segment_too() -> None:
+    newest = states.states(NEWER)
+    assert {"recovery", "markers~until-verified", "indexes~one-barrier"} < {state.scene for state in newest}
+    opened = {intent for state in newest for intent in state.open_intents()}
+    assert {"apply", "swap", "aside", "log, new file", "log, no new file", "undo", "purge"} < opened
 
 
 @pytest.mark.parametrize("version", [PREVIOUS, OLDER])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions import mend
 from krepair.journal.actions.action import Ground, KeptFile
 from krepair.journal.actions.mend import CUT, MendLogs
@@ -306,23 +306,23 @@ def test_log_with_a_second_name_is_not_cut_and_may_be_replaced(memory_dir: Path,
 
 
 @pytest.mark.parametrize(
-    ("hand", "can_go_on", "text"),
+    ("hand", "can_go_on", "kind", "text"),
     [
-        (write(LOG), False, "changed while the apply was interrupted"),
-        (write(INDEX), True, "changed while the apply was interrupted"),
-        (write(f"{STAGE}/{TIMES}"), False, "is not the file that was staged"),
-        (remove(f"{STAGE}/{ABORTED}"), False, "is not the file that was staged"),
+        (write(LOG), False, StalePlanError, "changed while the apply was interrupted"),
+        (write(INDEX), True, StalePlanError, "changed while the apply was interrupted"),
+        (write(f"{STAGE}/{TIMES}"), False, VerifyFailedError, "is not the file that krepair made"),
+        (remove(f"{STAGE}/{ABORTED}"), False, VerifyFailedError, "is not the file that krepair made"),
     ],
 )
 def test_interrupted_mend_does_not_go_over_what_somebody_else_wrote(
-    torn: Torn, hand: Hand, can_go_on: bool, text: str
+    torn: Torn, hand: Hand, can_go_on: bool, kind: type[KrepairError], text: str
 ) -> None:
     intent = torn.begin()
     hand(torn)
     folder = torn.folder()
     assert MENDS.can_go_on(folder, intent) is can_go_on
     log = torn.bytes_of(LOG)
-    with pytest.raises(StalePlanError, match=text):
+    with pytest.raises(kind, match=text):
         MENDS.go_on(folder, intent)
     assert torn.bytes_of(LOG) == log
 

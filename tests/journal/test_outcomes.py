@@ -20,6 +20,7 @@ from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
 from krepair.journal.record import ApplyIntent, Journal, Order
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints
+from krepair.journal.stepping import run
 from krepair.journal.steps import PutBack, Rename
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
@@ -262,7 +263,7 @@ def test_log_that_a_broker_made_is_not_put_over(scene: Scene) -> None:
     put(scene.path / name(200), b"by a broker", 9_000)
     back = PutBack(folder.names.keep(name(200)), name(200), folder.names.out(name(200)))
     with pytest.raises(StalePlanError, match="was written since the plan was applied"):
-        folder.run([back], group)
+        run(folder, [back], group)
     assert (scene.path / name(200)).read_bytes() == b"by a broker"
 
 

@@ -17,16 +17,18 @@ _FOR_BROKERS = "krepair comes to the same end without it; a broker that is start
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
-_REPLACE = "journal/actions/replace.py ReplaceFiles.go_on_all"
+_FILES = "journal/actions/files.py ChangeFiles"
+_KEPT = f"{_FILES}.go_on_all: run(folder, [SyncDir(names.keep())])"
+_SWAPPED = f'{_FILES}.go_on_all: run(folder, [SyncDir("")])'
 _MEND = "journal/actions/mend.py"
+_LOG_BACK = f'{_MEND} put_log_back: run(folder, [*back, SyncDir(""), *forget, *fronts])'
 _OPEN = "journal/run.py Run._open: folder.sync_all()"
 _MAKE = "journal/folder.py PartitionFolder.make_private_folders"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
-SOURCE = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
 CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
 FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
 FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
-TARGET = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
+_GROUPS = "journal/actions/rewrite.py RewriteGroups"
 
 _OWNERS = "the folders of a scene may have the owner and mode of whoever makes them; see ``MISSED``"
 
@@ -44,18 +46,22 @@ NOT_MISSED: dict[str, str] = {
     f"{_OPEN} [stage]": _OF_A_KILLED_RUN,
     f"{_OPEN} [out]": _OF_A_KILLED_RUN,
     f"{_OPEN} [log directory]": _OF_A_KILLED_RUN,
-    "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
-    "journal/actions/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
-    "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.at(names.keep())) [keep]": _FOR_BROKERS,
-    f"{_MEND} put_log_back: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": _FOR_BROKERS,
-    f"{_MEND} put_log_back: folder.disk.sync_dir(folder.path) [partition folder]": (
-        "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
-    ),
-    "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.path) [log directory]": (
+    f"{_FILES}.go_on_all.<locals>.<lambda>: swapped = _until_an_error(intents, lambda intent: "
+    "run(folder, swap_files(self.files(intent), names))) [partition folder]": _FOR_BROKERS,
+    f"{_FILES}.undo_all.<locals>.put_back: run(folder, files_back(self.files(intent), folder.names)) "
+    "[partition folder]": _FOR_BROKERS,
+    f"{_FILES}.undo_all: run(folder, forget_files(back, folder.names)) [keep]": _FOR_BROKERS,
+    f'{_FILES}.undo_all: run(folder, [SyncDir("")]) [log directory]': (
         "a checkpoint comes back by a rename out of keep/, which is synced too"
     ),
-    "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": (
-        _FOR_BROKERS
+    f'{_FILES}.undo_all: run(folder, [SyncDir("")]) [partition folder]': (
+        "files come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
+    ),
+    f"{_MEND} put_log_back: run(folder, _steps_to_the_old_log(folder, intent)) [partition folder]": _FOR_BROKERS,
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [out]": _FOR_BROKERS,
+    f"{_LOG_BACK} [keep]": _FOR_BROKERS,
+    f"{_LOG_BACK} [partition folder]": (
+        "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
     ),
     "journal/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
     CLEARED: _FENCE_GOES,
@@ -64,8 +70,8 @@ NOT_MISSED: dict[str, str] = {
     f"{FENCE_TARGET} [fence]": _OTHER_FOLDER,
     f"{FENCE_TARGET} [log directory]": _OTHER_FOLDER,
     "journal/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
-    "journal/folder.py PartitionFolder.run: self._sync(step.path) [out]": _OTHER_FOLDER,
-    "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
+    f"{_GROUPS}.go_on: run(folder, commit_steps(intent, folder.names), intent) [stage]": _OTHER_FOLDER,
+    f"{_GROUPS}.undo: run(folder, undo_steps(intent, order, folder.names), intent) [out]": _OTHER_FOLDER,
     "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
     "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
@@ -74,15 +80,10 @@ NOT_MISSED: dict[str, str] = {
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),
-    f"{SOURCE} [out]": _OTHER_FOLDER,
-    f"{SOURCE} [stage]": _OTHER_FOLDER,
-    f"{TARGET} [keep]": _OTHER_FOLDER,
-    f"{TARGET} [partition folder]": _OTHER_FOLDER,
     "pipeline/damage.py _finish: disk.sync_dir(item.target) [stage]": _STAGED_NAME,
 }
 
 TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("tail-cut", "apply", (f"{SOURCE} [out]", f"{TARGET} [keep]")),
     (
         "markers-without-points",
         "apply",
@@ -99,8 +100,8 @@ _ALL_STAGED = (
 _OF_EVERY_APPLY = (
     "durable/real_disk.py RealDisk.create: os.fsync(target) [private folder]",
     "journal/record.py _replace_journal: disk.sync_dir(private) [private folder]",
-    f"{_REPLACE}: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]",
-    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [partition folder]",
+    f"{_KEPT} [keep]",
+    f"{_SWAPPED} [partition folder]",
 )
 _OF_STAGED_FILES = (
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]",
@@ -108,8 +109,8 @@ _OF_STAGED_FILES = (
 )
 _OF_RECOVERY = (
     "durable/real_disk.py RealDisk.append: os.fsync(target) [journal]",
-    "journal/actions/roll.py RollSegments.go_on: disk.sync_dir(folder.path) [partition folder]",
-    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [log directory]",
+    f"{_SWAPPED} [partition folder]",
+    f"{_SWAPPED} [log directory]",
 )
 
 MISSED: tuple[tuple[str, tuple[str, ...]], ...] = (

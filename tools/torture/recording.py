@@ -440,7 +440,8 @@ def call_site(frame: FrameType | None) -> str:
     """The line of krepair that asked for a sync: the innermost one whose function is not itself named after it."""
     while frame is not None:
         code = frame.f_code
-        if _KREPAIR in code.co_filename and "sync" not in code.co_name and code.co_name not in _PLUMBING:
+        plumbing = "sync" in code.co_name or code.co_name in _PLUMBING or code.co_filename.endswith(_STEPS)
+        if _KREPAIR in code.co_filename and not plumbing:
             return _shown(code, frame.f_lineno)
         frame = frame.f_back
     return "?"
@@ -448,6 +449,8 @@ def call_site(frame: FrameType | None) -> str:
 
 _FOLDERS = frozenset({"stage", "keep", "out", "fence"})
 _PLUMBING = frozenset({"inner", "wrapper", "told", "__exit__", "__enter__"})
+_STEPS = "/journal/stepping.py"
+"""Carries steps out; who asks for a sync is who has them carried out."""
 
 
 @functools.lru_cache(maxsize=1000)

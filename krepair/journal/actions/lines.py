@@ -18,7 +18,7 @@ from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
 from krepair.plan.actions.lines import as_line
 from krepair.plan.effects import trusted_after
-from krepair.plan.model import ChangeLines
+from krepair.plan.model import ChangeLines, NewFile
 from krepair.rules.checkpoint_lines import Line, has_new_lines, lines_in, lines_left, with_lines
 
 LARGEST_BYTES = 1 << 28
@@ -127,13 +127,9 @@ class ChangeCheckpointLines(ReplaceFiles):
         """What is kept stays kept: the file as it was before any of the lines."""
         return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
 
-    def digest_of(self, change: object) -> str:
-        """None: the other lines are those on the disk."""
-        return ""
-
-    def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
-        """The one file."""
-        return (change.name,)
+    def becomes(self, change: ChangeLines) -> tuple[NewFile, ...]:  # type: ignore[override]
+        """The one file; the plan knows no digest of it, since the other lines are those on the disk."""
+        return (NewFile(name=change.name, size=0, digest=""),)
 
     def is_planned(self, folder: PartitionFolder, change: ChangeLines, found: Found) -> bool:  # type: ignore[override]
         """Whether the lines are as they were planned, whatever became of the others.

@@ -22,22 +22,37 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
-from krepair.journal.actions.action import Action, DamagedLog, Found, Ground, KeptFile
+from krepair.journal.actions.action import DamagedLog, Found, Ground, KeptFile
+from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
-from krepair.journal.known_files import InPlace, KnownFile, file_check, known_originals
+from krepair.journal.known_files import InPlace
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
+from krepair.journal.stepping import run
+from krepair.journal.steps import (
+    Becomes,
+    Names,
+    PutFront,
+    Remove,
+    Step,
+    SyncDir,
+    files_back,
+    forget_files,
+    keep_files,
+    swap_files,
+)
 from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
-from krepair.plan.model import FileFingerprint, MendLog
+from krepair.plan.model import MendLog, NewFile
 
 _CHUNK_BYTES = 1 << 20
 _INDEX = ".index"
+FRONT = ".front"
 CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
 
-class MendLogs(Action[MendLog, LogIntent]):
+class MendLogs(OfFiles[MendLog, LogIntent]):
     """Implements ``Action`` for damaged logs."""
 
     def begin(self, ground: Ground, change: MendLog) -> LogIntent:
@@ -149,18 +164,30 @@ class MendLogs(Action[MendLog, LogIntent]):
             return found == intent.replacement
         return (found.inode, found.size) == (intent.original.inode, intent.size_after)
 
+    def files(self, intent: LogIntent) -> tuple[Becomes, ...]:
+        """The indexes, and a log that is replaced."""
+        log = [] if intent.replacement is None else [_log_of(intent)]
+        return (*_companions(intent), *log)
+
+    def becomes(self, change: MendLog) -> tuple[NewFile, ...]:
+        """All of them as they are in the end."""
+        return (
+            NewFile(name=change.name, size=change.size_after, digest=change.digest_after),
+            *(
+                NewFile(name=one.name, size=one.size_after, digest=one.digest_after)
+                for one in change.companions
+            ),
+        )
+
+    def digests(self, intent: LogIntent) -> Mapping[str, str]:
+        """Those of its intent."""
+        return intent.digests
+
     def can_go_on(self, folder: PartitionFolder, intent: LogIntent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if self.is_committed(folder, intent):
             return True
-        staged = [companion.replacement for companion in intent.companions]
-        if intent.replacement is not None:
-            staged.append(intent.replacement)
-        here = all(
-            state in (folder.state(folder.names.stage(state.name)), folder.state(state.name))
-            for state in staged
-        )
-        return here and folder.state(intent.original.name) == intent.original
+        return folder.state(intent.original.name) == intent.original and super().can_go_on(folder, intent)
 
     def go_on(self, folder: PartitionFolder, intent: LogIntent) -> None:
         """Carries the change out.
@@ -174,23 +201,9 @@ class MendLogs(Action[MendLog, LogIntent]):
             raise StalePlanError(
                 f"{folder.at(intent.original.name)}: changed while the apply was interrupted"
             )
-        index = _index_of(intent)
-        for companion in intent.companions:
-            if not mended:
-                _keep(folder, companion)
-            if companion is not index or intent.replacement is None:
-                _swap_in(folder, companion)
+        run(folder, _mending_steps(intent, folder.names, mended=mended))
         if intent.replacement is None:
             _cut(folder, intent, mended=mended)
-            return
-        if not mended:
-            if index is not None:
-                _check_kept(folder, index)
-                _put_front(folder, intent, index, folder.names.stage(index.replacement.name))
-            _keep_file(folder, intent.original)
-            _rename(folder, folder.names.stage(intent.original.name), intent.original.name)
-        if index is not None:
-            _swap_in(folder, index)
 
     def forget(self, folder: PartitionFolder, intent: LogIntent) -> None:
         """As ``undo``, of a log that has lost nothing yet."""
@@ -231,15 +244,7 @@ class MendLogs(Action[MendLog, LogIntent]):
 
     def kept(self, folder: PartitionFolder, intent: LogIntent) -> list[KeptFile]:
         """The indexes, and the whole log or the bytes that were cut."""
-        name, digests = intent.original.name, intent.digests
-        whole = [companion.original for companion in intent.companions if companion.original is not None]
-        if intent.replacement is not None:
-            whole.append(intent.original)
-        files = [
-            KeptFile(folder.names.keep(state.name), state, digests.get(state.name, ""))
-            for state in whole
-            if folder.state(state.name) != state
-        ]
+        name, files = intent.original.name, super().kept(folder, intent)
         if intent.replacement is None and self.is_committed(folder, intent):
             size = intent.original.size - intent.size_after
             cut = FileState(name=name + CUT, size=size, mtime_ns=0, inode=0)
@@ -249,26 +254,6 @@ class MendLogs(Action[MendLog, LogIntent]):
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
         """The log and its indexes."""
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
-
-    def known_files(
-        self,
-        intent: LogIntent,
-        change: MendLog | None,
-        planned: Mapping[str, FileFingerprint],
-        freed: Mapping[str, str],
-    ) -> list[KnownFile]:
-        """The indexes, old and new, and a log that is replaced."""
-        news = {} if change is None else {new.name: new.digest_after for new in change.companions}
-        made = [
-            KnownFile(one.replacement, True, file_check(news.get(one.replacement.name, "")))
-            for one in intent.companions
-        ]
-        originals = [one.original for one in intent.companions if one.original is not None]
-        if intent.replacement is not None:
-            digest = "" if change is None else change.digest_after
-            made.append(KnownFile(intent.replacement, True, file_check(digest)))
-            originals.append(intent.original)
-        return [*made, *known_originals(originals, intent.digests, planned)]
 
     def damaged(self, change: MendLog) -> DamagedLog:
         """The log."""
@@ -316,48 +301,50 @@ def _index_of(intent: LogIntent) -> CompanionStates | None:
     )
 
 
-def _keep(folder: PartitionFolder, companion: CompanionStates) -> None:
-    found = folder.state(companion.replacement.name)
-    if companion.original is not None and found == companion.original:
-        _keep_file(folder, companion.original)
+def _log_of(intent: LogIntent) -> Becomes:
+    return Becomes(intent.original.name, intent.original, intent.replacement)
 
 
-def _keep_file(folder: PartitionFolder, original: FileState) -> None:
-    kept = folder.names.keep(original.name)
-    if folder.state(kept) == original:
-        return
-    _remove(folder, kept)
-    folder.disk.link(folder.at(original.name), folder.at(kept))
-    folder.disk.sync_dir(folder.at(folder.names.keep()))
+def _companions(intent: LogIntent) -> list[Becomes]:
+    """A broker may touch an index meanwhile; with its log as it was, the kept one is as good as any."""
+    return [
+        Becomes(one.replacement.name, one.original, one.replacement, None, "goes")
+        for one in intent.companions
+    ]
 
 
-def _check_kept(folder: PartitionFolder, companion: CompanionStates) -> None:
-    """What is not kept is not the original: somebody else wrote it before it could be."""
-    name = companion.replacement.name
-    if companion.original is not None and folder.state(folder.names.keep(name)) != companion.original:
-        raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
+def _mending_steps(intent: LogIntent, names: Names, *, mended: bool) -> list[Step]:
+    """All but the cut in place.
+
+    Args:
+        intent: of the change.
+        names: of the private sub-folder.
+        mended: whether the log has lost its bytes.
+    """
+    index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
+    is_cut = intent.replacement is None
+    steps: list[Step] = []
+    if not mended:
+        steps += [*keep_files(companions if is_cut else [*companions, log], names), SyncDir(names.keep())]
+    for file in companions:
+        if is_cut or index is None or file.name != index.replacement.name:
+            steps += swap_files([file], names)
+    steps.append(SyncDir(""))
+    if is_cut:
+        return steps
+    if index is not None and not mended:
+        steps += _front_steps(intent, index.replacement.name, names.stage(index.replacement.name), names)
+    if not mended:
+        steps += [*swap_files([log], names), SyncDir("")]
+    if index is not None:
+        file = next(one for one in companions if one.name == index.replacement.name)
+        steps += [*swap_files([file], names), SyncDir("")]
+    return steps
 
 
-def _swap_in(folder: PartitionFolder, companion: CompanionStates) -> None:
-    """Renames a staged index over the one that is kept."""
-    name = companion.replacement.name
-    if folder.state(name) == companion.replacement:
-        return
-    _check_kept(folder, companion)
-    if folder.state(folder.names.stage(name)) != companion.replacement:
-        raise StalePlanError(f"{folder.at(folder.names.stage(name))}: is not the file that was staged")
-    _rename(folder, folder.names.stage(name), name)
-
-
-def _put_front(folder: PartitionFolder, intent: LogIntent, index: CompanionStates, source: str) -> None:
-    """Puts the part of the new index that is true of both logs in its place."""
-    name = index.replacement.name
-    with folder.tree.opened(folder.at(source)) as descriptor:
-        data = os.pread(descriptor, intent.front_bytes, 0)
-    made = folder.names.out(f"{name}.front")
-    _remove(folder, made)
-    folder.disk.create(folder.at(made), data, read_attributes(folder.at(source), folder.tree))
-    _rename(folder, made, name)
+def _front_steps(intent: LogIntent, name: str, source: str, names: Names) -> list[Step]:
+    """The part of the new index that is true of both logs takes its place."""
+    return [PutFront(name, source, names.out(name + FRONT), intent.front_bytes), SyncDir("")]
 
 
 def _has_front(folder: PartitionFolder, intent: LogIntent) -> bool:
@@ -367,17 +354,6 @@ def _has_front(folder: PartitionFolder, intent: LogIntent) -> bool:
         return False
     found, made = folder.state(index.replacement.name), index.replacement
     return found is not None and (found.size, found.mtime_ns) == (intent.front_bytes, made.mtime_ns)
-
-
-def _rename(folder: PartitionFolder, source: str, target: str) -> None:
-    folder.disk.rename(folder.at(source), folder.at(target))
-    folder.disk.sync_dir(os.path.dirname(folder.at(target)))
-    folder.disk.sync_dir(os.path.dirname(folder.at(source)))
-
-
-def _remove(folder: PartitionFolder, path: str) -> None:
-    if folder.tree.is_there(folder.at(path)):
-        folder.disk.unlink(folder.at(path))
 
 
 # -- in place
@@ -405,9 +381,9 @@ def _keep_cut_bytes(folder: PartitionFolder, intent: LogIntent) -> None:
     size = intent.original.size - intent.size_after
     if _digest(folder, kept, 0, size) == intent.digest_removed:
         return  # it got this name after it was synced
-    _remove(folder, kept)
+    folder.remove(kept)
     made = folder.names.out(intent.original.name + CUT)
-    _remove(folder, made)
+    folder.remove(made)
     folder.disk.reserve(folder.at(made), size)
     _copy(folder, intent.original.name, intent.size_after, made, 0, size)
     folder.disk.set_attributes(folder.at(made), read_attributes(folder.at(intent.original.name), folder.tree))
@@ -415,7 +391,8 @@ def _keep_cut_bytes(folder: PartitionFolder, intent: LogIntent) -> None:
     if _digest(folder, made, 0, size) != intent.digest_removed:
         where = f"{folder.at(intent.original.name)}: its bytes from position {intent.size_after} on"
         raise StalePlanError(f"{where} are not those of the plan")
-    _rename(folder, made, kept)
+    folder.rename(made, kept)
+    folder.sync(folder.names.keep())
 
 
 def _copy(folder: PartitionFolder, source: str, start: int, target: str, at: int, size: int) -> None:
@@ -485,31 +462,25 @@ def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool
     if intent.replacement is None:
         _give_bytes_back(folder, intent, was_mended=was_mended)
     else:
-        _put_old_log_back(folder, intent)
-    for companion in intent.companions:
-        _put_companion_back(folder, companion)
-    folder.disk.sync_dir(folder.path)
-    originals = [intent.original.name, *(companion.replacement.name for companion in intent.companions)]
-    for name in [*originals, intent.original.name + CUT]:
-        _remove(folder, folder.names.keep(name))
-    # A removal that is lost after the last record would leave bytes of which no record says whose they are.
-    folder.disk.sync_dir(folder.at(folder.names.keep()))
-    for name in [*originals, intent.original.name + CUT, *(f"{name}.front" for name in originals)]:
-        _remove(folder, folder.names.out(name))
+        run(folder, _steps_to_the_old_log(folder, intent))
+    names = [intent.original.name, *(one.replacement.name for one in intent.companions)]
+    back = [step for file in _companions(intent) for step in files_back([file], folder.names)]
+    forget = forget_files([*names, intent.original.name + CUT], folder.names)
+    fronts = [Remove(folder.names.out(name + FRONT)) for name in names]
+    run(folder, [*back, SyncDir(""), *forget, *fronts])
 
 
-def _put_old_log_back(folder: PartitionFolder, intent: LogIntent) -> None:
-    name = intent.original.name
-    if folder.state(name) == intent.original:
-        return
-    if folder.state(name) != intent.replacement:
-        raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
-    if folder.state(folder.names.keep(name)) != intent.original:
-        raise StalePlanError(f"{folder.at(folder.names.keep(name))}: the kept original is gone or changed")
-    index = _index_of(intent)
-    if index is not None and folder.state(index.replacement.name) == index.replacement:
-        _put_front(folder, intent, index, index.replacement.name)
-    _rename(folder, folder.names.keep(name), name)
+def _steps_to_the_old_log(folder: PartitionFolder, intent: LogIntent) -> list[Step]:
+    log, index, names = _log_of(intent), _index_of(intent), folder.names
+    found = folder.state(log.name)
+    if found not in (log.old, log.new) or found is None:
+        raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
+    steps: list[Step] = [*files_back([log], names), SyncDir("")]
+    comes = found == log.new and folder.state(names.keep(log.name)) == log.old
+    if comes and index is not None and folder.state(index.replacement.name) == index.replacement:
+        name = index.replacement.name
+        return [*_front_steps(intent, name, name, names), *steps]
+    return steps
 
 
 def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool) -> None:
@@ -550,18 +521,3 @@ def _is_ours(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:
         if len(one) != len(other) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():
             return False
     return True
-
-
-def _put_companion_back(folder: PartitionFolder, companion: CompanionStates) -> None:
-    """An index may have been touched by a broker since; with its log as it was, the kept one is as good as any."""
-    name = companion.replacement.name
-    found = folder.state(name)
-    if companion.original is None:
-        if found is not None:
-            folder.disk.unlink(folder.at(name))
-        return
-    if found == companion.original:
-        return
-    if folder.state(folder.names.keep(name)) != companion.original:
-        raise StalePlanError(f"{folder.at(folder.names.keep(name))}: the kept original is gone or changed")
-    folder.disk.rename(folder.at(folder.names.keep(name)), folder.at(name))

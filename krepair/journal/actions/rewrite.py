@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import offset_name
-from krepair.journal.actions.action import Action, Found, Ground, KeptFile, StagedGroup
+from krepair.journal.actions.action import Action, Found, Ground, IntentT, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.known_files import KnownFile, known_made_of_group, known_originals
 from krepair.journal.record import ApplyIntent, FileState, Order
+from krepair.journal.stepping import run
 from krepair.journal.steps import (
     CLEANED,
     EXTENSIONS,
@@ -27,18 +30,57 @@ from krepair.journal.steps import (
 )
 from krepair.journal.traces import digests_of, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_batches, digest_content
-from krepair.plan.model import FileFingerprint, RewriteSegments
+from krepair.plan.model import CompleteSwap, FileFingerprint, RewriteSegments
+
+GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
 
 
-class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
-    """Implements ``Action`` for rewritten groups."""
+class OfGroup(Action[GroupChangeT_contra, IntentT]):
+    """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
     inode_tells = False
 
-    def recovers_from(self, change: RewriteSegments) -> int | None:
+    @abstractmethod
+    def group(self, intent: IntentT) -> ApplyIntent:
+        """The files that are swapped."""
+
+    def recovers_from(self, change: GroupChangeT_contra) -> int | None:
         """Its base offset."""
         return change.base_offset
+
+    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
+        return is_group_back(folder, self.group(intent))
+
+    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+        """The files of the sources, and what goes with them."""
+        return kept_of_group(folder, self.group(intent))
+
+    def originals(self, intent: IntentT) -> tuple[FileState, ...]:
+        """The files of the sources, and what goes with them."""
+        return self.group(intent).originals
+
+    def order_of(self, intent: IntentT) -> Order | None:
+        """That of its intent."""
+        return self.group(intent).order
+
+    def touches(self, intent: IntentT) -> tuple[str, ...]:
+        """Every original and every new file."""
+        group = self.group(intent)
+        return tuple(state.name for state in (*group.originals, *group.merged))
+
+    def copied_names(self, intent: IntentT) -> frozenset[str]:
+        """Of damaged sources."""
+        return frozenset(self.group(intent).copied)
+
+
+class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
+    """Implements ``Action`` for rewritten groups."""
+
+    def group(self, intent: ApplyIntent) -> ApplyIntent:
+        """The intent is one."""
+        return intent
 
     def check_before(self, ground: Ground, changes: Sequence[RewriteSegments]) -> None:
         """A stale partition is refused before anything is staged for it."""
@@ -156,8 +198,8 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
         """
         if not folder.is_committed(intent):
             _check_originals(folder, intent)
-            folder.run(keep_steps(intent, folder.names), intent)
-        folder.run(commit_steps(intent, folder.names), intent)
+            run(folder, keep_steps(intent, folder.names), intent)
+        run(folder, commit_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
 
@@ -170,12 +212,8 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
         lost = folder.missing_logs(intent)
         if lost and folder.whereabouts(intent) is Whereabouts.GONE:
             raise StalePlanError(f"{folder.at(lost[0])}: is gone, and so is the new segment")
-        folder.run(roll_back_steps(intent, folder.names), intent)
+        run(folder, roll_back_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
-
-    def is_back(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
-        """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
-        return is_group_back(folder, intent)
 
     def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
         """Checks that the new segment is untouched and the originals can come back."""
@@ -192,32 +230,16 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
         if _is_undone(folder, intent):
             folder.put_back_missing(intent)
         else:
-            folder.run(undo_steps(intent, order, folder.names), intent)
+            run(folder, undo_steps(intent, order, folder.names), intent)
         folder.remove_litter(intent)
         missing = folder.missing_logs(intent)
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
-        folder.run(forget_steps(intent, folder.names), intent)
-
-    def kept(self, folder: PartitionFolder, intent: ApplyIntent) -> list[KeptFile]:
-        """The files of the sources, and the snapshots that went with them."""
-        return kept_of_group(folder, intent)
-
-    def originals(self, intent: ApplyIntent) -> tuple[FileState, ...]:
-        """The files of the sources, and the snapshots that went with them."""
-        return intent.originals
+        run(folder, forget_steps(intent, folder.names), intent)
 
     def with_originals(self, intent: ApplyIntent, originals: Sequence[FileState]) -> ApplyIntent:
         """With these as its originals."""
         return replace(intent, originals=tuple(originals))
-
-    def order_of(self, intent: ApplyIntent) -> Order | None:
-        """That of its intent."""
-        return intent.order
-
-    def touches(self, intent: ApplyIntent) -> tuple[str, ...]:
-        """Every original and every new file."""
-        return (*(state.name for state in intent.originals), *(state.name for state in intent.merged))
 
     def staged(self, intent: ApplyIntent) -> StagedGroup:
         """What each source gave, and the digests of the new indexes."""
@@ -235,10 +257,6 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
             *known_made_of_group(intent, freed),
             *known_originals(intent.originals, intent.digests, planned),
         ]
-
-    def copied_names(self, intent: ApplyIntent) -> frozenset[str]:
-        """Of damaged sources."""
-        return frozenset(intent.copied)
 
     def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
         """The logs of its sources, that of the new segment first."""

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.formats.filenames import FileState as NameState
-from krepair.journal.actions.action import Action, Found, Ground, KeptFile
-from krepair.journal.actions.rewrite import check_group_undo, is_group_back, kept_of_group
+from krepair.journal.actions.action import Found, Ground
+from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
+from krepair.journal.stepping import run
 from krepair.journal.steps import (
     INDEX_EXTENSIONS,
     SWAP,
@@ -43,15 +44,12 @@ from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
-class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
+class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
     """Implements ``Action`` for swaps that a broker began."""
 
-    fenced = True
-    inode_tells = False
-
-    def recovers_from(self, change: CompleteSwap) -> int | None:
-        """Its base offset."""
-        return change.base_offset
+    def group(self, intent: SwapIntent) -> ApplyIntent:
+        """That of its intent: it replaces the swap's own old indexes, too."""
+        return intent.group
 
     def begin(self, ground: Ground, change: CompleteSwap) -> SwapIntent:
         """What a completion begins with, every file looked at once more.
@@ -168,19 +166,15 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
             keeps: list[Step] = [
                 Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
             ]
-            folder.run([*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
-        folder.run(completion_steps(group, names), group)
+            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
+        run(folder, completion_steps(group, names), group)
         folder.remove_litter(group)
         folder.check_finished(group)
 
     def forget(self, folder: PartitionFolder, intent: SwapIntent) -> None:
         """Makes the swap pending again."""
         restore(folder, intent, intent.group.order)
-        folder.run(forget_steps(intent.group, folder.names), intent.group)
-
-    def is_back(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
-        """As of a group that was rewritten."""
-        return is_group_back(folder, intent.group)
+        run(folder, forget_steps(intent.group, folder.names), intent.group)
 
     def check_undo(self, folder: PartitionFolder, intent: SwapIntent, state: str) -> None:
         """As of a group that was rewritten; nothing if the swap is pending already."""
@@ -191,30 +185,11 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
         """Makes the swap pending again, with every file as it was."""
         if not is_restored(folder, intent):
             restore(folder, intent, order)
-        folder.run(forget_steps(intent.group, folder.names), intent.group)
-
-    def kept(self, folder: PartitionFolder, intent: SwapIntent) -> list[KeptFile]:
-        """The files of the segments replaced, and the swap's own indexes."""
-        return kept_of_group(folder, intent.group)
-
-    def order_of(self, intent: SwapIntent) -> Order | None:
-        """That of its intent."""
-        return intent.group.order
-
-    def originals(self, intent: SwapIntent) -> tuple[FileState, ...]:
-        """The files that the swap replaces, and its own old indexes."""
-        return intent.group.originals
+        run(folder, forget_steps(intent.group, folder.names), intent.group)
 
     def with_originals(self, intent: SwapIntent, originals: Sequence[FileState]) -> SwapIntent:
         """With these as its originals."""
         return replace(intent, group=replace(intent.group, originals=tuple(originals)))
-
-    def touches(self, intent: SwapIntent) -> tuple[str, ...]:
-        """Every original, and the new segment."""
-        return (
-            *(state.name for state in intent.group.originals),
-            *(state.name for state in intent.group.merged),
-        )
 
     def known_files(
         self,
@@ -231,10 +206,6 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
             *(KnownFile(one, True, file_check(news.get(one.name, "")), False) for one in indexes),
             *known_originals(intent.group.originals, intent.group.digests, planned),
         ]
-
-    def copied_names(self, intent: SwapIntent) -> frozenset[str]:
-        """Of damaged segments."""
-        return frozenset(intent.group.copied)
 
     def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
         """The ``.log.swap``, and every file that goes."""
@@ -279,7 +250,7 @@ def restore(folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
         StalePlanError: a file is neither an original nor one of ours.
         OSError: a call failed; run it again.
     """
-    folder.run(restoring_steps(intent.group, order, folder.names), intent.group)
+    run(folder, restoring_steps(intent.group, order, folder.names), intent.group)
     folder.remove_set_aside(intent.group)
     originals = [original.name for original in intent.group.originals]
     missing = [name for name in originals if not folder.is_original(intent.group, name)]

@@ -1,0 +1,197 @@
+"""These files become those files: what every change of whole files has in common, as steps.
+
+All originals are linked into ``keep/``, and that is synced. Then each file gets its new name or loses its own, and the
+partition folder is synced. A new file is renamed straight out of the private sub-folder. So at every instant there is
+the old file or the new one, both whole, and a broker never sees a name that it would clean away. A link is enough even
+for a damaged file, since nothing opens it once its name is gone. Undo renames the kept originals over the new files.
+
+Of the files of one change the first one leads: it is the last to come and the first to go (``steps.swap_files``). So it
+tells whether the change is committed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from krepair.errors import KrepairError
+from krepair.journal.actions.action import Action, Came, ChangeT_contra, Found, IntentT, KeptFile
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.known_files import KnownFile, file_check, known_originals
+from krepair.journal.record import Order
+from krepair.journal.stepping import run
+from krepair.journal.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
+from krepair.logdir.fingerprint import digest_file
+from krepair.plan.model import FileFingerprint, NewFile
+
+
+class OfFiles(Action[ChangeT_contra, IntentT]):
+    """What is the same of every change that makes other files of some: what it has, and what it makes."""
+
+    @abstractmethod
+    def files(self, intent: IntentT) -> tuple[Becomes, ...]:
+        """The files, the one that leads first."""
+
+    @abstractmethod
+    def becomes(self, change: ChangeT_contra) -> tuple[NewFile, ...]:
+        """What the plan says of each file; of one that goes, with a size of -1."""
+
+    def digests(self, intent: IntentT) -> Mapping[str, str]:
+        """Name -> digest of what an original holds, see ``digest_content``."""
+        return {}
+
+    def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether every file is where it was, or where it goes."""
+        return all(
+            (file.new or file.old) in (folder.state(file.name), folder.state(_source(folder, file)))
+            for file in self.files(intent)
+        )
+
+    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+        """Every original that is not in its place."""
+        digests = self.digests(intent)
+        return [
+            KeptFile(folder.names.keep(file.name), file.old, digests.get(file.name, ""))
+            for file in self.files(intent)
+            if file.old is not None and folder.state(file.name) != file.old
+        ]
+
+    def touches(self, intent: IntentT) -> tuple[str, ...]:
+        """Its files."""
+        return tuple(file.name for file in self.files(intent))
+
+    def known_files(
+        self,
+        intent: IntentT,
+        change: ChangeT_contra | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The new files, those before them, and the originals."""
+        files = self.files(intent)
+        news = {} if change is None else {new.name: new.digest for new in self.becomes(change)}
+        return [
+            *(KnownFile(one.new, True, file_check(news.get(one.name, ""))) for one in files if one.new),
+            *(KnownFile(one.over, True, None, False) for one in files if one.over),
+            *known_originals((one.old for one in files if one.old), self.digests(intent), planned),
+        ]
+
+    def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
+        """Its files."""
+        return tuple(new.name for new in self.becomes(change))
+
+    def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
+        """Whether each file has the bytes of the plan; of one that goes: whether it is gone."""
+        for new in self.becomes(change):
+            here = found.here[new.name]
+            if (here is None) != (new.size < 0):
+                return False
+            if here is not None and (here.size != new.size or digest_file(folder.at(new.name)) != new.digest):
+                return False
+        return True
+
+
+class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
+    """Implements ``Action`` for changes of whole files. A kind says which ones, and how it begins."""
+
+    def check_back(self, folder: PartitionFolder, intent: IntentT) -> None:
+        """Checks, before the first step back, what the steps do not look at.
+
+        Raises:
+            StalePlanError: nothing can come back; nothing is changed.
+        """
+        return
+
+    # -- forward
+
+    def is_done(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether the new files, or what was written since, are there, and what goes is gone."""
+        return all(
+            (here := folder.state(file.name)) != file.old and (here is not None or file.new is None)
+            for file in self.files(intent)
+        )
+
+    def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether the file that leads is in its place, untouched; if it goes: whether it is gone, and kept."""
+        first = self.files(intent)[0]
+        here = folder.state(first.name)
+        if first.new is not None:
+            return here == first.new
+        return here is None and folder.state(folder.names.keep(first.name)) == first.old
+
+    def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
+        """As ``go_on_all``, of one; what stops it is raised."""
+        _raise(self.go_on_all(folder, [intent]))
+
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> Came:
+        """Keeps the originals of all, then swaps the files of each; may be repeated.
+
+        Raises:
+            OSError: a folder could not be synced: of none of them it is known whether it is done.
+        """
+        names = folder.names
+        kept = _until_an_error(intents, lambda intent: run(folder, keep_files(self.files(intent), names)))
+        if kept.error is not None:
+            return Came(0, kept.error)
+        run(folder, [SyncDir(names.keep())])
+        swapped = _until_an_error(intents, lambda intent: run(folder, swap_files(self.files(intent), names)))
+        run(folder, [SyncDir("")])
+        return swapped
+
+    # -- back
+
+    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether any of the originals is in its place."""
+        return any(
+            file.old is not None and folder.state(file.name) == file.old for file in self.files(intent)
+        )
+
+    def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
+        """Nothing to check: ``undo`` looks at every file before it changes one."""
+
+    def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
+        """As ``forget_all``, of one."""
+        self.forget_all(folder, [intent])
+
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> None:
+        """As ``undo_all``."""
+        _raise(self.undo_all(folder, intents, "P1"))
+
+    def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
+        """As ``undo_all``, of one; what stops it is raised."""
+        _raise(self.undo_all(folder, [intent], order))
+
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[IntentT], order: Order) -> Came:
+        """Puts the originals back; may be repeated, also before any file was changed.
+
+        Raises:
+            OSError: a folder could not be synced: of none of them it is known whether it is done.
+        """
+
+        def put_back(intent: IntentT) -> None:
+            self.check_back(folder, intent)
+            run(folder, files_back(self.files(intent), folder.names))
+
+        came = _until_an_error(intents, put_back)
+        run(folder, [SyncDir("")])
+        back = [name for intent in intents[: came.done] for name in self.touches(intent)]
+        run(folder, forget_files(back, folder.names))
+        return came
+
+
+def _source(folder: PartitionFolder, file: Becomes) -> str:
+    return folder.names.keep(file.name) if file.new is None else folder.names.stage(file.name)
+
+
+def _raise(came: Came) -> None:
+    if came.error is not None:
+        raise came.error
+
+
+def _until_an_error(intents: Sequence[IntentT], do: Callable[[IntentT], None]) -> Came:
+    for number, intent in enumerate(intents):
+        try:
+            do(intent)
+        except (KrepairError, OSError) as error:
+            return Came(number, error)
+    return Came(len(intents))
