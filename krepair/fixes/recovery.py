@@ -58,15 +58,24 @@ from krepair.plan.model import (
 )
 from krepair.rules import epochs
 from krepair.rules.damage import unmapped
-from krepair.rules.epochs import EpochReason, clears_history, epochs_of_log, writes_epoch_zero
+from krepair.rules.epochs import epochs_of_log
 from krepair.rules.model import LeftAlone, SegmentFacts
-from krepair.rules.recovery import epochs_after_recovery, floor_of, why_not_rolled
+from krepair.rules.recovery import (
+    PointLine,
+    choose_epochs,
+    floor_of,
+    left_to,
+    recovered_end,
+    why_damage_stays,
+    why_ends_differ,
+    why_not_rolled,
+    why_point_stays,
+)
 from krepair.rules.snapshots import SeenSnapshots, SnapshotReason
 
 CLEAN = (
     "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"
 )
-_CONTRADICTIONS = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
 _FEW = 3
 _OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex")
 
@@ -309,27 +318,17 @@ class Range:
         self.left = self._why_left()
 
     def _why_left(self) -> LeftAlone | None:
-        partition, checkpoint = self.survey.partition, self.view.recovery_point
+        partition, view = self.survey.partition, self.view
         special = next((one for one in partition.specials if one.name.endswith(_OF_SEGMENTS)), None)
-        if special is not None:
-            text = f"{special.name}: a regular file was expected, found a {special.kind}"
-            return LeftAlone("special-file", text, damaged=True)
-        untouched = why_untouched(partition, self.survey.settings)
-        if untouched:
-            return LeftAlone("untouched", untouched)
-        marked = [one.folder for one in self.view.marked if (one.topic, one.number) == self.key]
-        odd = [one.name for one in self.view.foreign if one.name == RECOVERY_POINT_CHECKPOINT]
-        if marked:
-            return LeftAlone("marked-folder", f"{marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}")
-        if odd:
-            return LeftAlone("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
-        if checkpoint.damage:  # a partition with two lines is damage too
-            return LeftAlone(
-                "checkpoint",
-                f"{RECOVERY_POINT_CHECKPOINT} is damaged",
-                "krepair plan LOGDIR --fix checkpoints --out PLAN",
+        return why_point_stays(
+            PointLine(
+                special=None if special is None else (special.name, special.kind),
+                untouched=why_untouched(partition, self.survey.settings),
+                marked=[one.folder for one in view.marked if (one.topic, one.number) == self.key],
+                is_file=all(one.name != RECOVERY_POINT_CHECKPOINT for one in view.foreign),
+                damaged=bool(view.recovery_point.damage),
             )
-        return None
+        )
 
     @property
     def wins(self) -> bool:
@@ -338,8 +337,7 @@ class Range:
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
         """Leave the partition as it is."""
-        command = f"krepair plan LOGDIR --fix {fix} --out PLAN" if fix else ""
-        self.left = self.left or LeftAlone(code, text, command)
+        self.left = self.left or left_to(code, text, fix)
 
     @property
     def all_changes(self) -> list[Change]:
@@ -455,13 +453,8 @@ def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
                 one.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
         damages = damages_in(ground.view, one.part)
-        other = next((each for each in damages if not each.torn), None)
-        if unmapped(damaged_logs(one.part)):
-            one.leave("damage", unmapped(damaged_logs(one.part)), "tail,recovery")
-        elif other is not None:
-            text = f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
-            one.leave("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")
-        elif damages:
+        one.left = one.left or why_damage_stays(damages, unmapped(damaged_logs(one.part)))
+        if one.left is None and damages:
             torn.append(one)
     decide(ground, [one.part for one in torn])
     for one in torn:
@@ -481,19 +474,10 @@ def _measure(ground: Ground, ranges: Sequence[Range]) -> None:
     """Where each log ends, and whether anything speaks against it; and its leader epochs."""
     for one in ranges:
         segments = one.part.segments_after
-        ends = [max(facts.base_offset, facts.summary.last_offset + 1) for facts in segments]
-        one.log_end = ends[-1]
-        bases = [facts.base_offset for facts in segments[1:]]
+        one.log_end = recovered_end(segments)
         start = ground.view.log_start.offsets.get(one.key, 0)
-        if any(end > base for end, base in zip(ends, bases, strict=False)):
-            one.leave("overlap", "two of its segments have the same offsets")
-        elif (one.point or 0) > one.log_end:
-            text = f"its recovery point {one.point} is past its log end {one.log_end}"
-            one.leave("checkpoint", text, "checkpoints")
-        elif start > one.log_end:
-            text = f"its log start {start} is past its log end {one.log_end}: the start deletes every segment"
-            one.leave("checkpoint", text, "checkpoints")
-        else:
+        one.left = one.left or why_ends_differ(segments, one.point or 0, start)
+        if one.left is None:
             _see_epochs(ground, one, segments)
 
 
@@ -504,24 +488,13 @@ def _see_epochs(ground: Ground, one: Range, segments: Sequence[SegmentFacts]) ->
     ):
         return
     data, wrong = read_epochs_file(partition)
-    recorded = epochs.read_recorded(data)
     log_start = max(one.floor, ground.view.log_start.offsets.get(one.key, 0))
     log = epochs_of_log(segments, log_start, compacted=one.survey.settings.compacts)
-    zero = writes_epoch_zero(ground.version)
-    merged = epochs.merge_epochs(recorded, log, ground.version)
-    contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
-    if wrong or recorded.damage or clears_history(segments) or contradicted:
-        text = wrong or (f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "")
-        text = (
-            text
-            or "; ".join(contradicted[:_FEW])
-            or "older messages follow newer ones, which clears its epochs"
-        )
-        one.leave("epochs", text, "epochs,recovery")
+    chosen = choose_epochs(epochs.read_recorded(data), log, segments, ground.version, wrong)
+    one.left = one.left or chosen.left
+    if chosen.entries is None:
         return
-    after = epochs_after_recovery(recorded.entries, log.rises, one.log_end, with_zero=zero)
-    if after == recorded.entries:
-        return
+    after = chosen.entries
     new = epochs.MergedEpochs(after, (), needed=True).data
     file = partition.leader_epoch_checkpoint
     if data is not None:

@@ -7,13 +7,26 @@ Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverL
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from krepair.formats.checkpoint import EpochEntry
-from krepair.rules.epochs import Rise
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, log_name
+from krepair.rules.damage import Damaged
+from krepair.rules.epochs import (
+    EpochReason,
+    LogEpochs,
+    Recorded,
+    Rise,
+    clears_history,
+    merge_epochs,
+    writes_epoch_zero,
+)
+from krepair.rules.model import LeftAlone, SegmentFacts
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 LOADS_PAST_CLEANED_TAIL: Final = (2, 4, 0)
+_CONTRADICTIONS: Final = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
+_FEW: Final = 3
 
 Version = tuple[int, int, int] | None
 
@@ -66,3 +79,130 @@ def why_not_rolled(topic: str, version: Version) -> str:
         return ""
     who = "the version of the broker is not known" if version is None else "the broker is older than 2.4"
     return f"it gets no new segment: {who}, and before 2.4 loading {OFFSETS_TOPIC} could loop forever (KAFKA-9065)"
+
+
+class PointLine(NamedTuple):
+    """What is known of a partition and of its line in the recovery point checkpoint, before a log is read.
+
+    Attributes:
+        special: (name, kind) of a file of a segment that is no regular file, None if all are.
+        untouched: why the files of the partition are left as they are, or empty.
+        marked: folders (``-delete``, ``-future``) whose line is the same.
+        is_file: whether the checkpoint is a regular file, or missing.
+        damaged: whether it is damaged; two lines of a partition are damage too.
+    """
+
+    special: tuple[str, str] | None
+    untouched: str
+    marked: Sequence[str]
+    is_file: bool
+    damaged: bool
+
+
+def why_point_stays(line: PointLine) -> LeftAlone | None:
+    """Why a recovery point is not raised, whatever the log holds; None if it may be."""
+    if line.special is not None:
+        name, kind = line.special
+        text = f"{name}: a regular file was expected, found a {kind}"
+        return LeftAlone("special-file", text, damaged=True)
+    if line.untouched:
+        return LeftAlone("untouched", line.untouched)
+    if line.marked:
+        return LeftAlone(
+            "marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}"
+        )
+    if not line.is_file:
+        return LeftAlone("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
+    if line.damaged:
+        return left_to("checkpoint", f"{RECOVERY_POINT_CHECKPOINT} is damaged", "checkpoints")
+    return None
+
+
+def left_to(code: str, why: str, fix: str = "") -> LeftAlone:
+    """A partition that stays as it is, and the fix that comes first."""
+    return LeftAlone(code, why, f"krepair plan LOGDIR --fix {fix} --out PLAN" if fix else "")
+
+
+def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | None:
+    """Why the range is left alone for its damage; None if it has none but a torn tail.
+
+    Args:
+        damages: of the logs that a start would recover.
+        unmapped: why it is not known to its end, or empty.
+    """
+    other = next((one for one in damages if not one.torn), None)
+    if unmapped:
+        return left_to("damage", unmapped, "tail,recovery")
+    if other is not None:
+        text = (
+            f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
+        )
+        return left_to("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")
+    return None
+
+
+def recovered_end(segments: Sequence[SegmentFacts]) -> int:
+    """Where a log ends, by its last segment, which may be empty."""
+    return max(segments[-1].base_offset, segments[-1].summary.last_offset + 1)
+
+
+def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int) -> LeftAlone | None:
+    """What speaks against the end of a log; None if nothing does.
+
+    Args:
+        segments: that a start would recover, as they will be.
+        point: the recovery point, 0 if there is none.
+        log_start: offset of the log-start checkpoint, 0 if there is none.
+    """
+    log_end = recovered_end(segments)
+    ends = (max(facts.base_offset, facts.summary.last_offset + 1) for facts in segments)
+    if any(end > after.base_offset for end, after in zip(ends, segments[1:], strict=False)):
+        return left_to("overlap", "two of its segments have the same offsets")
+    if point > log_end:
+        return left_to(
+            "checkpoint", f"its recovery point {point} is past its log end {log_end}", "checkpoints"
+        )
+    if log_start > log_end:
+        text = f"its log start {log_start} is past its log end {log_end}: the start deletes every segment"
+        return left_to("checkpoint", text, "checkpoints")
+    return None
+
+
+class EpochsAfter(NamedTuple):
+    """What a recovery leaves of the leader epochs.
+
+    Attributes:
+        left: why the partition is left alone, or None.
+        entries: after the recovery; None if the file stays as it is.
+    """
+
+    left: LeftAlone | None = None
+    entries: tuple[EpochEntry, ...] | None = None
+
+
+def choose_epochs(
+    recorded: Recorded, log: LogEpochs, segments: Sequence[SegmentFacts], version: Version, wrong: str
+) -> EpochsAfter:
+    """The leader epochs after a recovery, or why they cannot be told without ``--fix epochs``.
+
+    Args:
+        recorded: the file as it is.
+        log: epochs of the segments that are recovered.
+        segments: these, as they will be.
+        version: of the broker that is to start.
+        wrong: why the file could not be read, or empty.
+    """
+    merged = merge_epochs(recorded, log, version)
+    contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
+    if wrong or recorded.damage or clears_history(segments) or contradicted:
+        text = (
+            wrong
+            or (f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "")
+            or "; ".join(contradicted[:_FEW])
+            or "older messages follow newer ones, which clears its epochs"
+        )
+        return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
+    after = epochs_after_recovery(
+        recorded.entries, log.rises, recovered_end(segments), with_zero=writes_epoch_zero(version)
+    )
+    return EpochsAfter(entries=None if after == recorded.entries else after)

@@ -1,0 +1,144 @@
+"""Pre-recovery, by bare facts: which recovery points stay, and which leader epochs a recovery leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from krepair.formats.checkpoint import EpochEntry, encode_epochs
+from krepair.kernels import classes as c
+from krepair.rules.damage import Damaged, DamagedRange, Loss
+from krepair.rules.epochs import epochs_of_log, read_recorded
+from krepair.rules.model import SegmentFacts
+from krepair.rules.recovery import (
+    EpochsAfter,
+    PointLine,
+    choose_epochs,
+    floor_of,
+    recovered_end,
+    why_damage_stays,
+    why_ends_differ,
+    why_not_rolled,
+    why_point_stays,
+)
+from tests.rules.facts import facts
+
+FINE = PointLine(special=None, untouched="", marked=(), is_file=True, damaged=False)
+
+
+def damaged(*, torn: bool) -> Damaged:
+    where = DamagedRange(
+        start=7,
+        end=9,
+        damage=c.D_TORN,
+        text="cut short",
+        first_lost=3,
+        next_offset=-1,
+        records=-1,
+        last_lost=-1,
+        zeros=False,
+    )
+    nothing = Loss(2, 3, -1, -1, False)
+    return Damaged(0, where, "KR301" if torn else "KR302", torn, "", nothing, nothing, "")
+
+
+def with_epochs(base: int, last: int, *rises: tuple[int, int]) -> SegmentFacts:
+    rows = np.array([(epoch, offset, base) for epoch, offset in rises], np.int64).reshape(-1, 3)
+    return facts(base, last_offset=last, epochs=rows)
+
+
+@pytest.mark.parametrize(
+    ("known", "code", "said"),
+    [
+        ({"special": ("1.log", "FIFO")}, "special-file", "1.log: a regular file was expected, found a FIFO"),
+        ({"untouched": "it is tiered"}, "untouched", "it is tiered"),
+        ({"marked": ["t-0.ab-delete"]}, "marked-folder", "t-0.ab-delete has the same line"),
+        ({"is_file": False}, "special-file", "is no regular file"),
+        ({"damaged": True}, "checkpoint", "is damaged"),
+    ],
+)
+def test_each_thing_that_is_wrong_keeps_the_recovery_point_where_it_is(
+    known: dict[str, Any], code: str, said: str
+) -> None:
+    left = why_point_stays(FINE._replace(**known))
+    assert left is not None
+    assert left.code == code
+    assert said in left.why
+    assert why_point_stays(FINE) is None
+
+
+def test_a_recovery_begins_with_the_segment_that_holds_the_recovery_point() -> None:
+    assert [floor_of([0, 10, 20], point) for point in (0, 9, 10, 19, 20, 99)] == [0, 0, 10, 10, 20, 20]
+    assert floor_of([5, 10], 0) == 5
+    assert floor_of([], 3) is None
+
+
+def test_a_log_ends_at_its_last_segment_also_if_that_is_empty() -> None:
+    assert recovered_end([facts(0), facts(10)]) == 20
+    assert recovered_end([facts(0), facts(10, last_offset=-1)]) == 10
+
+
+def test_only_a_torn_tail_is_cut_on_the_way() -> None:
+    assert why_damage_stays([], "") is None
+    assert why_damage_stays([damaged(torn=True)], "") is None
+    other = why_damage_stays([damaged(torn=False)], "")
+    assert other is not None
+    assert f"{0:020d}.log at position 7: KR302: cut short" in other.why
+    assert "--fix tail,recovery" in other.next_command
+    unknown = why_damage_stays([], "not all could be read")
+    assert unknown is not None
+    assert unknown.why == "not all could be read"
+
+
+@pytest.mark.parametrize(
+    ("segments", "point", "start", "code"),
+    [
+        ([facts(0), facts(10)], 20, 20, ""),
+        ([facts(0, last_offset=10), facts(10)], 0, 0, "overlap"),
+        ([facts(0), facts(10)], 21, 0, "checkpoint"),
+        ([facts(0), facts(10)], 0, 21, "checkpoint"),
+        ([facts(0), facts(10, last_offset=-1)], 10, 0, ""),
+    ],
+)
+def test_ends_that_contradict_each_other_leave_the_partition_alone(
+    segments: list[SegmentFacts], point: int, start: int, code: str
+) -> None:
+    left = why_ends_differ(segments, point, start)
+    assert (left.code if left else "") == code
+
+
+def epochs(recorded: bytes | None, *segments: SegmentFacts, wrong: str = "") -> EpochsAfter:
+    log = epochs_of_log(segments, 0, compacted=False)
+    return choose_epochs(read_recorded(recorded), log, segments, (3, 9, 2), wrong)
+
+
+def test_a_recovery_appends_the_epochs_of_what_it_reads() -> None:
+    before = encode_epochs([EpochEntry(1, 0)])
+    assert epochs(before, with_epochs(0, 9, (1, 0), (2, 5))).entries == (EpochEntry(1, 0), EpochEntry(2, 5))
+    assert epochs(before, with_epochs(0, 9, (1, 0))) == EpochsAfter(None, None), "nothing new"
+
+
+def test_epochs_that_cannot_be_told_are_left_to_their_own_fix() -> None:
+    segment = with_epochs(0, 9, (1, 0))
+    for told in (epochs(b"0\nx\n", segment), epochs(None, segment, wrong="it is a link")):
+        assert told.entries is None
+        assert told.left is not None
+        assert told.left.code == "epochs"
+        assert "--fix epochs,recovery" in told.left.next_command
+
+
+@pytest.mark.parametrize(
+    ("topic", "version", "rolled"),
+    [
+        ("__consumer_offsets", None, False),
+        ("__consumer_offsets", (2, 3, 1), False),
+        ("__consumer_offsets", (2, 4, 0), True),
+        ("t", None, True),
+    ],
+)
+def test_before_2_4_the_offsets_topic_gets_no_empty_segment(
+    topic: str, version: tuple[int, int, int] | None, rolled: bool
+) -> None:
+    assert (why_not_rolled(topic, version) == "") == rolled
