@@ -160,7 +160,8 @@ ClusterAsOfOption = Annotated[
     typer.Option(
         "--cluster-as-of",
         metavar="TIME",
-        help="With --fix refetch: when that --describe was run against the running cluster.",
+        help="When that --describe was run against the running cluster; else the time of FILE counts, and --fix "
+        "refetch refuses.",
     ),
 ]
 LogDirsArgument = Annotated[

@@ -139,6 +139,15 @@ def plan(
     recovery     does the work of the next start before it, after an unclean stop
     refetch      sets a wrong replica aside, so that its broker fetches it anew
 
+    What lets markers and tombstones go, in the order in which to try them:
+
+    \b
+    --cluster FILE             the other brokers run: those past delete.retention.ms
+    --replicas with --cluster  the logs of all others, or their facts: at any horizon
+    --only-replica TOPIC       there is no other replica: at any horizon
+    --as-broker                consent: those past delete.retention.ms, as Kafka does
+    --alone TOPIC-PARTITION    consent: all others will be fetched anew from this one
+
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
     if from_preview:

@@ -332,8 +332,8 @@ STORIES = (
                 f"{SECOND_ROUND} --ask",
                 DONE,
             ),
-            ("krepair facts /mnt/b2/kafka --answer", DONE),
-            ("krepair facts /mnt/b3/kafka --answer", DONE),
+            ("krepair facts /mnt/b2/kafka --config", DONE),
+            ("krepair facts /mnt/b3/kafka --config", DONE),
             (
                 f"{SECOND_ROUND} --replicas",
                 FOUND,
