@@ -95,3 +95,51 @@ def with_answers(
     except (FactsDamagedError, NotReadError, OSError) as error:
         raise UnreadableError(f"{place.path}, answers of other brokers: {error}") from None
     return (keeping, (), OTHER_LOG) if held is None else (policy, held, "")
+
+
+def why_tombstones_may_not_go(
+    engine: Engine,
+    place: Place,
+    segments: Sequence[SegmentFacts],
+    policy: MarkerPolicy,
+    others: OtherReplicas,
+    gone: Sequence[OffsetFile],
+    scratch: str,
+) -> str:
+    """Hold the tombstones that are gone against the answers once more, without the decision; empty if all is right.
+
+    Args:
+        engine: where tasks run.
+        place: of this replica.
+        segments: all of it as it was, scanned.
+        policy: of the partition.
+        others: the other replicas.
+        gone: offsets of the tombstones that are gone.
+        scratch: path of a scratch folder, empty if there is none.
+
+    Raises:
+        UnreadableError: an answer, or a scratch file, cannot be read.
+    """
+    if not others.facts or not any(file.path or file.data for file in gone):
+        return ""
+    answers = [one.answer for one in others.facts if one.answer is not None]
+    log = log_below(place, segments, policy)
+    if len(answers) < len(others.facts) or isinstance(log, LeftAlone):
+        return "tombstones are gone, but not every broker that is given as facts has answered for them"
+    from krepair.formats.facts_file import FactsDamagedError
+    from krepair.pipeline.replicas.answers_check import tombstone_without_leave
+    from krepair.pipeline.replicas.questions import Answer, NotReadError, tombstones_of
+
+    first = answers[0]
+    try:
+        offset = tombstone_without_leave(
+            gone,
+            first.asked,
+            first.secret,
+            tombstones_of(engine, log[0], first.secret, scratch),
+            [Answer(one.reader, one.number, one.answered.held) for one in answers],
+            min(others.reach, *(one.answered.end for one in answers)),
+        )
+    except (FactsDamagedError, NotReadError, OSError) as error:
+        raise UnreadableError(f"{place.path}, answers of other brokers: {error}") from None
+    return "" if offset < 0 else f"the tombstone at offset {offset} is gone, but the answers do not let it go"

@@ -17,7 +17,8 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.answers import with_answers
+from krepair.fixes.answers import why_tombstones_may_not_go, with_answers
+from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
     check_held,
@@ -28,7 +29,7 @@ from krepair.fixes.markers_staging import (
     verify_finished,
 )
 from krepair.fixes.other_facts import NotKnownError
-from krepair.fixes.other_logs import rows_elsewhere
+from krepair.fixes.other_logs import OtherReplicas, rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -494,6 +495,7 @@ def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
 def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
     """Hold every group below the bound against its originals, before anything is committed."""
     to_prove: list[tuple[_Partition, PartitionToProve]] = []
+    staged_logs: list[Staged] = []
     for one in partitions:
         with one.staging.taking_problems():
             staged = {group.change_id for group in groups_of(one.staging)}
@@ -505,16 +507,53 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
             }
             ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
             proof = partition_to_prove(work, one.staging, one.originals, results, ends)
-            proof.elsewhere = tuple(
-                LogElsewhere(log.place, log.segments) for log in others_again(work, one.staging).logs
-            )
+            others = others_again(work, one.staging)
+            proof.elsewhere = tuple(LogElsewhere(log.place, log.segments) for log in others.logs)
+            proof.wants_gone = bool(others.facts)
             to_prove.append((one, proof))
+            staged_logs.append(_staged(one, proof, others))
     prove(work.engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
+    prove_markers(work, staged_logs)
     for one, proof in to_prove:
         problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
         if problem:
             failure = proof.failure or "verify"
             one.staging.problem = one.staging.problem or error_of(failure, problem)
+    for one, proof in to_prove:
+        with one.staging.taking_problems():
+            _prove_tombstones(work, one, proof)
+
+
+def _staged(one: _Partition, proof: PartitionToProve, others: OtherReplicas) -> Staged:
+    """The logs before and after; a group that does not change has its own log as its result."""
+    results = {
+        source.base_offset: group.result
+        for group in proof.groups
+        if group.result != group.sources[0].path
+        for source in group.sources
+    }
+    logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs, strict=True)]
+    return Staged(one.staging, one.place, others, logs, results)
+
+
+def _prove_tombstones(work: Work, one: _Partition, proof: PartitionToProve) -> None:
+    """Hold the tombstones that are gone against the answers of other brokers.
+
+    Raises:
+        KrepairError: one may not go.
+    """
+    if one.staging.problem is None and one.prepared is not None:
+        why = why_tombstones_may_not_go(
+            work.engine,
+            one.place,
+            [one.facts[base] for base in one.logs],
+            one.prepared.partition.policy,
+            others_again(work, one.staging),
+            proof.gone,
+            work.scratch.path,
+        )
+        if why:
+            raise error_of("verify", f"{one.staging.plan.folder}: {why}")
 
 
 def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
@@ -21,7 +22,7 @@ from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
-from krepair.plan.model import RewriteSegments
+from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import held_between, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import Int64s, MarkerPolicy, SegmentFacts
@@ -43,6 +44,34 @@ def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
             with staging.taking_problems():
                 _recheck(work, staging)
     finish_groups(work, stagings)
+    _prove(work, stagings)
+
+
+def _prove(work: Work, stagings: Sequence[Staging]) -> None:
+    """Hold the markers that are gone against the other replicas, before anything is committed."""
+    found: list[Staged] = []
+    for staging in stagings:
+        with staging.taking_problems():
+            if staging.problem is None and groups_of(staging):
+                place = work.place(staging)
+                results = {
+                    source.base_offset: f"{staging.stage_folder}/{log_name(group.base_offset)}"
+                    for group in groups_of(staging)
+                    for source in group.sources
+                }
+                excised = {
+                    change.base_offset
+                    for change in staging.plan.changes
+                    if isinstance(change, MendLog) and change.method != "cut"
+                }
+                logs = [
+                    (one.base_offset, f"{place.stem(one.base_offset)}.log", one.summary.valid_bytes)
+                    for one in work.all_facts(staging)
+                    if one.base_offset
+                    not in excised  # damaged until its change comes, and no source of a group
+                ]
+                found.append(Staged(staging, place, others_again(work, staging), logs, results))
+    prove_markers(work, found)
 
 
 def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:

@@ -48,6 +48,11 @@ class ListedLog:
     state: ReplicaState
     segments: tuple[tuple[int, int], ...]
 
+    @property
+    def files(self) -> tuple[tuple[str, int], ...]:
+        """(absolute path, bytes) of the segments."""
+        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
+
 
 def digest_of_files(partition: Partition) -> str:
     """32 hex digits over name, size, time and inode of all files of a partition folder."""

@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     from krepair.pipeline.readings.snapshots import SnapshotItem
     from krepair.pipeline.recover import MadeResult, MakeItem
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+    from krepair.pipeline.replicas.evidence_check import (
+        MarkersGoneItem,
+        MarkersGoneResult,
+        NeededItem,
+        NeededResult,
+    )
     from krepair.pipeline.replicas.find_keys import FindItem, FindResult
     from krepair.pipeline.replicas.holdings import HeldItem, HeldResult, MarkersItem, MarkersResult
     from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem, RowsResult
@@ -169,6 +175,12 @@ CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compactio
 FIND_HELD: Task[HeldItem, HeldResult] = Task("find held", "replicas.holdings:find_held", "replicas")
 FIND_MARKERS_TO_KEEP: Task[MarkersItem, MarkersResult] = Task(
     "find markers to keep", "replicas.holdings:find_markers_to_keep", "markers"
+)
+FIND_MARKERS_GONE: Task[MarkersGoneItem, MarkersGoneResult] = Task(
+    "find markers gone", "replicas.evidence_check:find_markers_gone", "prove"
+)
+FIND_NEEDED: Task[NeededItem, NeededResult] = Task(
+    "find needed", "replicas.evidence_check:find_needed", "prove"
 )
 TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
 READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersPart] = Task(

@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def described(root: Path, line: str, topic_id: str = "") -> Path:
     return file
 
 
-def in_sync(root: Path, **more: object) -> Verbs:
+def in_sync(root: Path, **more: Any) -> Verbs:
     """``--cluster`` with a line in which brokers 2 and 3 are in sync without broker 1."""
     if "cluster" not in more:
         more["cluster"] = str(described(root, LINE.format(replicas="1,2,3", isr="2,3")))

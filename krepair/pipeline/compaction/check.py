@@ -37,6 +37,7 @@ from krepair.pipeline.compaction.check_items import (
     CheckJoinResult,
     CheckResult,
 )
+from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
@@ -64,6 +65,7 @@ _PACKED_ROWS: Final = 1 << 12
 _UNPACKED_BYTES: Final = 1 << 20
 PARTS: Final = 256
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
+_OFFSETS_INLINE: Final = 1 << 12
 NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -587,7 +589,21 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
         f"the record at offset {offset} has a key that no committed record of the source has",
         f"the tombstone at offset {offset} is gone, but an older record of its key stays",
     )
-    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys))
+    try:
+        gone = _tombstones_gone(table, item.scratch) if item.wants_gone else OffsetFile()
+    except OSError as error:
+        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
+    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys), gone=gone)
+
+
+def _tombstones_gone(table: Rows, scratch: str) -> OffsetFile:
+    """Offsets of the last records that are not in the result."""
+    used = table[:, v.R_TWICE] & np.uint64(2) != 0
+    gone = used & (table[:, v.R_LAST] != 0) & (table[:, v.R_RESULT] == 0)
+    offsets = np.sort(table[gone, v.R_LAST].astype(np.int64) - 1)
+    if len(offsets) > _OFFSETS_INLINE and scratch:
+        return OffsetFile(path=write_scratch(scratch, "gone", (offsets,)))
+    return OffsetFile(data=offsets.tobytes())
 
 
 def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
@@ -608,9 +624,22 @@ def _sizes(starts: Int64s) -> Int64s:
 
 
 def join_items(
-    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 19
+    place: Place,
+    rows: Sequence[CheckedRows],
+    rows_at_once: int = 1 << 19,
+    *,
+    gone: bool = False,
+    scratch: str = "",
 ) -> Iterator[CheckJoinItem]:
-    """The items that judge the keys of one partition."""
+    """The items that judge the keys of one partition.
+
+    Args:
+        place: of the partition.
+        rows: of all its groups.
+        rows_at_once: about so many go into one item.
+        gone: whether the tombstones that are gone are wanted.
+        scratch: path of the scratch folder, empty if there is none.
+    """
     counts = np.zeros(PARTS, np.int64)
     for row in rows:
         if row.path:
@@ -625,5 +654,13 @@ def join_items(
         after = min(max(after, first + 1), PARTS)
         if before[after] > before[first]:
             count = int(before[after] - before[first])
-            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)
+            yield CheckJoinItem(
+                place=place,
+                rows=tuple(rows),
+                first=first,
+                after=after,
+                count=count,
+                wants_gone=gone,
+                scratch=scratch,
+            )
         first = after

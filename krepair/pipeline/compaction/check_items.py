@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.items import FailureKind, Place
 
 CHECKED_ROW_BYTES = 48
@@ -135,6 +136,8 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
         first: part.
         after: the last of them.
         count: rows in them.
+        wants_gone: whether the tombstones that are gone are wanted.
+        scratch: path of the scratch folder, empty if there is none.
     """
 
     place: Place
@@ -142,6 +145,8 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     first: int
     after: int
     count: int
+    wants_gone: bool = False
+    scratch: str = ""
 
     @property
     def bytes_to_read(self) -> int:
@@ -156,8 +161,10 @@ class CheckJoinResult(Struct, frozen=True, kw_only=True):
         failure: kind of failure, empty if all is right.
         why: offset and what is wrong.
         keys: distinct ones.
+        gone: where it was asked for, offsets of the last records of keys, tombstones, that are not in the result.
     """
 
     failure: FailureKind = ""
     why: str = ""
     keys: int = 0
+    gone: OffsetFile = OffsetFile()

@@ -17,6 +17,7 @@ from krepair.pipeline.compaction.check import (
     join_items,
 )
 from krepair.pipeline.compaction.check_items import CHECKED_ROW_BYTES
+from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
@@ -66,11 +67,13 @@ class PartitionToProve:
         logs: (absolute path, bytes of valid batches) of all segments as they were, for their markers.
         now_ms: the clock for stamps.
         elsewhere: logs of other replicas: their records hold tombstones back.
+        wants_gone: whether the tombstones that are gone are wanted.
         failure: kind of failure, empty if all is right.
         why: file, position, what was expected.
         records: read of the sources.
         kept: in the results.
         keys: distinct ones.
+        gone: where it was asked for, offsets of the tombstones that are gone.
     """
 
     place: Place
@@ -78,6 +81,7 @@ class PartitionToProve:
     logs: tuple[tuple[str, int], ...]
     now_ms: int
     elsewhere: tuple[LogElsewhere, ...] = ()
+    wants_gone: bool = False
     failure: FailureKind = ""
     why: str = ""
     records: int = 0
@@ -85,6 +89,7 @@ class PartitionToProve:
     keys: int = 0
     rows: list[CheckedRows] = field(default_factory=list)
     ranges: bytes = b""
+    gone: list[OffsetFile] = field(default_factory=list)
 
     def take(self, result: AbortsResult | CheckResult | CheckJoinResult) -> None:
         """Note what is wrong; the first thing counts."""
@@ -146,11 +151,12 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         (partition, item)
         for partition in partitions
         if not partition.failure
-        for item in join_items(partition.place, partition.rows)
+        for item in join_items(partition.place, partition.rows, gone=partition.wants_gone, scratch=scratch)
     ]
     for index, joined in engine.run(CHECK_JOIN, [item for _, item in joins]):
         joins[index][0].take(joined)
         joins[index][0].keys += joined.keys
+        joins[index][0].gone.append(joined.gone)
 
 
 def _read_elsewhere(

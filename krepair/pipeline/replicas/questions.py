@@ -137,7 +137,7 @@ def _rows(files: Sequence[RowFile], first: int, after: int) -> Rows:
     return found
 
 
-def _asked_rows(files: Sequence[RowFile]) -> Iterator[Table]:
+def asked_rows(files: Sequence[RowFile]) -> Iterator[Table]:
     """The table of a question, some buckets at a time."""
     for first, after in _ranges(files):
         rows = _rows(files, first, after)
@@ -160,7 +160,7 @@ def write_question(
 
     def pieces() -> Iterator[Table]:
         nonlocal keys
-        for rows in _asked_rows(files):
+        for rows in asked_rows(files):
             digest.take(rows)
             keys += len(rows)
             yield rows
@@ -299,7 +299,7 @@ def held_tombstones(
     digest, keys = PartitionDigest(secret, one), 0
     found: list[OffsetFile] = []
     tables = [_Places(answer) for answer in answers]
-    for rows in _asked_rows(asked):
+    for rows in asked_rows(asked):
         digest.take(rows)
         stays = rows[:, 2] >= reach
         for table in tables:
@@ -307,7 +307,7 @@ def held_tombstones(
             stays[places - keys] |= lowest < rows[places - keys, 2]
         keys += len(rows)
         found += _offsets(rows[stays, 2], scratch)
-    for rows in _asked_rows(younger):
+    for rows in asked_rows(younger):
         found += _offsets(rows[:, 2], scratch)
     if (digest.text, keys) != (one.digest, one.keys):
         return None

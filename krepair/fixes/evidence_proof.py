@@ -1,0 +1,100 @@
+"""The third reading: what is gone from the staged logs is held against what the other replicas have, before any swap.
+
+The plan decides, ``apply`` decides again by the same rules; this asks the other way round, see
+``krepair.pipeline.replicas.evidence_check``. Where nothing rests on other replicas there is nothing to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from krepair.errors import KrepairError, UnreadableError
+from krepair.fixes.other_logs import OtherReplicas
+from krepair.fixes.staging import Staging, Work, error_of
+from krepair.pipeline.items import Place
+
+if TYPE_CHECKING:
+    from krepair.pipeline.replicas.holdings import Pairs
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The logs of one partition before and after.
+
+    Attributes:
+        staging: the partition.
+        place: where it is.
+        others: the other replicas on which its part of the plan rests.
+        logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
+        results: base offset of a log that is written anew -> absolute path of its new log.
+    """
+
+    staging: Staging
+    place: Place
+    others: OtherReplicas
+    logs: Sequence[tuple[int, str, int]]
+    results: Mapping[int, str]
+
+
+def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
+    """No marker is gone whose transaction another replica holds; each partition's problem is put into its staging."""
+    from krepair.pipeline.jobs import FIND_MARKERS_GONE, FIND_NEEDED
+    from krepair.pipeline.replicas.evidence_check import MarkersGoneItem, NeededItem
+
+    asked = [one for one in partitions if one.others.logs or one.others.facts]
+    items = []
+    for one in asked:
+        results = sorted(set(one.results.values()))
+        items.append(
+            MarkersGoneItem(
+                place=one.place,
+                logs=tuple((path, size) for _, path, size in one.logs),
+                groups=tuple(
+                    results.index(one.results[base]) if base in one.results else -1 for base, _, _ in one.logs
+                ),
+                results=tuple(results),
+                scratch=work.scratch.path,
+            )
+        )
+    waiting: list[tuple[Staged, NeededItem]] = []
+    for index, found in work.engine.run(FIND_MARKERS_GONE, items):
+        one = asked[index]
+        if found.failure:
+            _wrong(one, error_of(found.failure, found.why))
+        elif found.gone.path or found.gone.data:
+            with one.staging.taking_problems():
+                _by_facts(work, one, found.gone)
+            waiting += [
+                (one, NeededItem(place=log.place, logs=log.files, gone=found.gone)) for log in one.others.logs
+            ]
+    for index, needed in work.engine.run(FIND_NEEDED, [item for _, item in waiting]):
+        if needed.failure:
+            _wrong(waiting[index][0], error_of(needed.failure, needed.why))
+
+
+def _by_facts(work: Work, one: Staged, gone: Pairs) -> None:
+    """Hold the markers that are gone against the facts.
+
+    Raises:
+        KrepairError: a marker is needed, or nobody speaks for its offset.
+        UnreadableError: a scratch file cannot be read.
+    """
+    from krepair.pipeline.replicas.evidence_check import first_beyond, needed_by_facts
+
+    try:
+        beyond = first_beyond(gone, one.others.reach)
+        why = [
+            needed_by_facts(gone, runs) for log in one.others.facts for runs in log.pairs(work.scratch.path)
+        ]
+    except OSError as error:
+        raise UnreadableError(f"{one.place.path}, facts of other brokers: {error}") from None
+    if beyond >= 0:
+        why.append(f"the marker at offset {beyond} is gone, but facts speak only below {one.others.reach}")
+    for text in filter(None, why):
+        raise error_of("verify", f"{one.place.folder}: {text}")
+
+
+def _wrong(one: Staged, error: KrepairError) -> None:
+    one.staging.problem = one.staging.problem or error

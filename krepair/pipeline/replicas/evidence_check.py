@@ -1,0 +1,282 @@
+"""The third reading of what other replicas hold: does what goes from a log need anything that they have?
+
+The decision asks which markers and tombstones have to stay. Here it is asked from the other end, and from what was
+written: which whole markers are gone, and does anybody hold a batch of the transaction that such a marker ended. Only
+the formats are shared with the decision. ``answers_check`` asks the same of tombstones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.walk import walk
+from krepair.formats import batch_v2
+from krepair.kernels.places import claimed_places
+from krepair.kernels.scan import Int64s
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
+from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
+
+_AT_ONCE: Final = 1 << 20
+_NO_OFFSETS: Final = np.empty(0, np.int64)
+
+Log = tuple[str, int]
+"""(absolute path, bytes of valid batches) of a ``.log``."""
+
+
+class MarkersGoneItem(Struct, frozen=True, kw_only=True):
+    """Find the whole markers that new logs have lost.
+
+    Attributes:
+        place: where.
+        logs: all logs as they were, ascending.
+        groups: of each of these logs the number of its new log, -1 where it stays as it is.
+        results: the new logs.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    place: Place
+    logs: tuple[Log, ...]
+    groups: tuple[int, ...]
+    results: tuple[str, ...]
+    scratch: str = ""
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Both sides, at most."""
+        return 2 * sum(size for _, size in self.logs)
+
+
+class MarkersGoneResult(Struct, frozen=True, kw_only=True):
+    """The markers that are gone or emptied.
+
+    Attributes:
+        failure: kind of failure, empty if there is none.
+        why: of a failure.
+        gone: int64[N, 3] (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    gone: Pairs = Pairs()
+
+
+class NeededItem(Struct, frozen=True, kw_only=True):
+    """Look in the log of another replica for batches of transactions whose marker is gone.
+
+    Attributes:
+        place: where that log is.
+        logs: all of it, ascending.
+        gone: see ``MarkersGoneResult``.
+    """
+
+    place: Place
+    logs: tuple[Log, ...]
+    gone: Pairs
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return sum(size for _, size in self.logs)
+
+
+class NeededResult(Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        failure: kind of failure, empty if there is none.
+        why: of a failure, or what still needs a marker that is gone.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+
+
+class _Damaged(Exception):  # noqa: N818 - an answer, not an error
+    """A log has other bytes than whole batches."""
+
+
+# -- markers
+
+
+def find_markers_gone(item: MarkersGoneItem) -> MarkersGoneResult:
+    """Hold the markers of the logs as they were against those of the new ones."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return MarkersGoneResult(failure="elsewhere", why=wrong)
+    try:
+        return MarkersGoneResult(gone=kept_pairs(_gone(item, tree), item.scratch))
+    except _Damaged as damage:
+        return MarkersGoneResult(failure="verify", why=str(damage))
+    except OSError as error:
+        return MarkersGoneResult(
+            failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}"
+        )
+
+
+def _gone(item: MarkersGoneItem, tree: Any) -> Iterator[Int64s]:
+    before: dict[int, int] = {}
+    stays: Int64s = _NO_OFFSETS
+    of_group = -1
+    for (path, size), group in zip(item.logs, item.groups, strict=True):
+        if group >= 0 and group != of_group:
+            kept = [_markers(headers)[:, 1] for headers in _headers(item.results[group], -1, tree)]
+            stays, of_group = np.concatenate([_NO_OFFSETS, *kept]), group
+        for headers in _headers(path, size, tree):
+            found = _with_before(_markers(headers), before)
+            if group >= 0 and len(found):
+                yield found[~np.isin(found[:, 2], stays)]
+
+
+def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
+    """int64[M, 3]: each marker with the one before of its producer, ascending by offset.
+
+    Args:
+        markers: int64[M, 2] of a window.
+        before: producer id -> its last marker in the windows before; this window is entered.
+    """
+    rows = markers[np.lexsort((markers[:, 1], markers[:, 0]))]
+    begins = np.ones(len(rows), bool)
+    begins[1:] = rows[1:, 0] != rows[:-1, 0]
+    firsts = np.flatnonzero(begins)
+    producers = rows[firsts, 0].tolist()
+    earlier = np.append(np.int64(-1), rows[:-1, 1])[: len(rows)]
+    earlier[firsts] = [before.get(producer, -1) for producer in producers]
+    lasts = rows[np.append(firsts[1:], len(rows))[: len(firsts)] - 1, 1]
+    before.update(zip(producers, lasts.tolist(), strict=True))
+    found = np.column_stack([rows[:, 0], earlier, rows[:, 1]])
+    return found[np.argsort(found[:, 2], kind="stable")]
+
+
+def _headers(path: str, size: int, tree: Any) -> Iterator[Any]:
+    """The headers of a log, a window at a time; with a size of -1 of the whole file."""
+    with opened_for_reading(path, tree) as descriptor:
+        position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
+        for walked in walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False):
+            if walked.problem:
+                raise _Damaged(f"{path}, position {walked.position}: {walked.problem}")
+            position = walked.position
+            yield walked.headers
+        if position != size:
+            raise _Damaged(f"{path}, position {position}: a batch was expected, found the end of the file")
+
+
+def _markers(headers: Any) -> Int64s:
+    """int64[M, 2] (producer id, offset) of the markers that hold their record."""
+    attributes = headers["attributes"]
+    both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
+    whole = headers[(attributes & both == both) & (headers["record_count"] != 0)]
+    return np.column_stack([whole["producer_id"].astype(np.int64), whole["base_offset"].astype(np.int64)])
+
+
+def find_needed(item: NeededItem) -> NeededResult:
+    """Look for a batch of a transaction whose marker is gone; one is enough."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return NeededResult(failure="elsewhere", why=wrong)
+    try:
+        for intervals in _intervals(item.gone):
+            for path, size in item.logs:
+                for headers in _headers(path, size, tree):
+                    data = headers[
+                        (headers["attributes"] & batch_v2.TRANSACTIONAL != 0)
+                        & (headers["attributes"] & batch_v2.CONTROL == 0)
+                    ]
+                    offsets = data["base_offset"].astype(np.int64)
+                    found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
+                    if found:
+                        return NeededResult(failure="verify", why=f"{found}, in {path}")
+    except _Damaged as damage:
+        return NeededResult(failure="changed", why=str(damage))
+    except OSError as error:
+        return NeededResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
+    return NeededResult()
+
+
+def needed_by_facts(gone: Pairs, runs: Pairs) -> str:
+    """The same of the facts of a replica: what still needs a marker that is gone, or empty.
+
+    Raises:
+        OSError: a scratch file cannot be read.
+    """
+    rows = runs.rows
+    for intervals in _intervals(gone):
+        for first in range(0, len(rows), _AT_ONCE):
+            piece = np.array(rows[first : first + _AT_ONCE])
+            found = intervals.needed(piece[:, 0], piece[:, 1], piece[:, 2])
+            if found:
+                return found
+    return ""
+
+
+def first_beyond(gone: Pairs, reach: int) -> int:
+    """Offset of the first marker that is gone at or above an offset, -1 if there is none.
+
+    Raises:
+        OSError: a scratch file cannot be read.
+    """
+    offsets = gone.rows[:, 2]
+    place = int(np.searchsorted(offsets, reach, "left"))
+    return int(offsets[place]) if place < len(offsets) else -1
+
+
+class _Intervals:
+    """Transactions whose markers are gone: each between two markers of its producer.
+
+    Args:
+        rows: int64[N, 3], see ``MarkersGoneResult``.
+    """
+
+    def __init__(self, rows: Int64s) -> None:
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+        self._before, self._markers = rows[:, 1], rows[:, 2]
+        self._producers = np.unique(rows[:, 0])
+        self._ascending = np.unique(self._markers)
+        self._places = self._place(
+            np.searchsorted(self._producers, rows[:, 0]), np.searchsorted(self._ascending, self._markers)
+        )
+        self._of = rows[:, 0]
+
+    def _place(self, producers: Int64s, markers: Int64s) -> Int64s:
+        """One number for (place of a producer, place of a marker)."""
+        return producers * (len(self._ascending) + 1) + markers
+
+    def needed(self, producers: Int64s, firsts: Int64s, lasts: Int64s) -> str:
+        """What of another replica lies in one of them, or empty.
+
+        Args:
+            producers: int64[N].
+            firsts: int64[N], offset of the first batch of each.
+            lasts: int64[N], of the last one.
+        """
+        ranks = np.searchsorted(self._producers, producers)
+        ranks[ranks == len(self._producers)] = 0
+        ours = self._producers[ranks] == producers
+        ranks, firsts, lasts = ranks[ours], firsts[ours], lasts[ours]
+        # the first of these markers behind the batch
+        places = np.searchsorted(
+            self._places, self._place(ranks, np.searchsorted(self._ascending, firsts, "right"))
+        )
+        inside = places < len(self._places)
+        ranks, firsts, lasts, places = ranks[inside], firsts[inside], lasts[inside], places[inside]
+        wrong = (self._of[places] == self._producers[ranks]) & (self._before[places] < lasts)
+        if not wrong.any():
+            return ""
+        at = int(np.flatnonzero(wrong)[0])
+        return (
+            f"the marker at offset {int(self._markers[places[at]])} is gone, but a batch of its transaction (producer "
+            f"{int(self._producers[ranks[at]])}) is at offset {int(firsts[at])} of another replica"
+        )
+
+
+def _intervals(gone: Pairs) -> Iterator[_Intervals]:
+    rows = gone.rows
+    for first in range(0, len(rows), _AT_ONCE):
+        yield _Intervals(np.array(rows[first : first + _AT_ONCE]))
