@@ -6,6 +6,7 @@ any two that meet in a recorded state meet in a test. All states and verbs: ``KR
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Hashable
@@ -120,7 +121,11 @@ def test_there_is_a_state_in_the_middle_of_each_kind_of_change_and_of_undo_and_p
 
 def test_the_newest_states_are_those_of_every_keep_and_of_an_empty_segment_too() -> None:
     newest = states.states(NEWER)
-    assert {"recovery", "markers~until-verified", "indexes~one-barrier"} < {state.scene for state in newest}
+    assert {"recovery", "keys"} < {state.scene for state in newest}
+    assert {json.loads(state.plan)["policy"].get("keep", "inplace") for state in newest} == {
+        "inplace",
+        "until-verified",
+    }
     opened = {intent for state in newest for intent in state.open_intents()}
     assert {"apply", "swap", "aside", "log, new file", "log, no new file", "undo", "purge"} < opened
 
