@@ -39,6 +39,7 @@ def apply(
     use_reserved: shared.UseReservedOption = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    take_over: shared.TakeOverOption = "",
     metrics: shared.MetricsOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
@@ -57,6 +58,7 @@ def apply(
         cluster_configs=tuple(cluster_config or ()),
         as_of=cluster_as_of,
         at=parse_at(at),
+        take_over=parsing.parse_take_over(take_over),
     )
     from krepair.ops import apply as ops
     from krepair.ops.sequence import apply_sequence

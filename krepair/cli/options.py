@@ -75,6 +75,15 @@ AtOption = Annotated[
         "journals and what the plan keeps and made have to prove that it is the plan's.",
     ),
 ]
+TakeOverOption = Annotated[
+    str,
+    typer.Option(
+        "--take-over",
+        metavar="HOST:PID",
+        help="On storage of several hosts: the krepair of this process has ended, and what it left to keep others out "
+        "no longer counts. Look on that host first.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from krepair.cli import options as shared
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
-from krepair.options import parse_at
+from krepair.options import parse_at, parse_take_over
 
 
 def purge(
@@ -15,6 +15,7 @@ def purge(
     at: shared.AtOption = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    take_over: shared.TakeOverOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -25,7 +26,9 @@ def purge(
 
     Example: krepair purge offsets.krplan
     """
-    options = shared.common_options(engine=engine, master=master, at=parse_at(at))
+    options = shared.common_options(
+        engine=engine, master=master, at=parse_at(at), take_over=parse_take_over(take_over)
+    )
     if is_log_dir(plan, plan_id):
         from krepair.ops import by_id
 

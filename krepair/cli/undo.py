@@ -8,7 +8,7 @@ from krepair.cli import options as shared
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
 from krepair.errors import UsageError
-from krepair.options import parse_at
+from krepair.options import parse_at, parse_take_over
 
 
 def undo(
@@ -19,6 +19,7 @@ def undo(
     rebuild_journal: shared.RebuildJournalOption = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    take_over: shared.TakeOverOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -29,7 +30,9 @@ def undo(
 
     Example: krepair undo offsets.krplan
     """
-    options = shared.common_options(engine=engine, master=master, at=parse_at(at))
+    options = shared.common_options(
+        engine=engine, master=master, at=parse_at(at), take_over=parse_take_over(take_over)
+    )
     by_log_dir = is_log_dir(plan, plan_id)
     if rebuild_journal:
         from krepair.ops.rebuild import rebuild, rebuild_by_id

@@ -35,6 +35,8 @@ _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes
 
 # linux/magic.h and the headers of f2fs and OpenZFS: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
 _ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x01021994})
+# Those, and the overlay of containers: their locks are all in the one kernel that has them mounted.
+_OF_ONE_HOST = _ALL_IS_WRITTEN_BY_SYNCFS | {0x794C7630}
 _STATFS_BYTES = 512
 
 MANY: Final = 256
@@ -58,14 +60,30 @@ def can_sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> 
         os.close(folder)
 
 
-def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
-    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _FSTATFS is None:
-        return False
+def is_of_one_host(tree: Tree, path: str) -> bool:
+    """Whether the file system of a folder is known to be mounted by one kernel alone: then its locks reach everybody.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    folder = tree.open_folder(path)
+    try:
+        return _type_of(folder) in _OF_ONE_HOST
+    finally:
+        os.close(folder)
+
+
+def _type_of(folder: int) -> int:
+    """Number of the file system of an open folder, see ``linux/magic.h``; -1 if it is not known."""
     found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _FSTATFS(folder, found) != 0:
-        return False
+    if _FSTATFS is None or _FSTATFS(folder, found) != 0:
+        return -1
     # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
-    if ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF not in _ALL_IS_WRITTEN_BY_SYNCFS:
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
+
+
+def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
+    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _type_of(folder) not in _ALL_IS_WRITTEN_BY_SYNCFS:
         return False
     device = os.fstat(folder).st_dev
     return all(_device(tree, other) == device for other in others)

@@ -35,6 +35,7 @@ from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
+from krepair.journal.lease import leased
 from krepair.journal.outcome import Committed, Failed, Outcome
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
@@ -102,8 +103,8 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master``, ``use_reserved``, ``at`` and those of ``--cluster...`` count; everything
-            else is the plan's.
+        options: only ``engine``, ``master``, ``use_reserved``, ``take_over``, ``at`` and those of ``--cluster...``
+            count; everything else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
 
@@ -323,7 +324,17 @@ class _Apply:
         what the next group needs is.
         """
         self._refuse_earlier(targets)
-        self.guards.settle([journal_folder(self.disk, self.plan, target) for target in targets])
+        folders = [journal_folder(self.disk, self.plan, target) for target in targets]
+        with leased(folders, self.guards.lock, self.options.take_over, make=True) as self.guards.lock:
+            self._carry_out_alone(targets, folders, results)
+
+    def _carry_out_alone(
+        self,
+        targets: Sequence[PartitionPlan],
+        folders: Sequence[PartitionFolder],
+        results: list[ChangeResult],
+    ) -> None:
+        self.guards.settle(folders)
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
         self.work = Work(

@@ -77,7 +77,9 @@ def undo_by_id(
                 copies = _copies(view, plan_id, writes, disk, located)
                 folders = _folders(read_log_dir(log_dir), plan_id, writes)
                 _use(copies, located)
-                results = purge_folders(folders, lock, progress or SilentProgress(), "already", copies)
+                results = purge_folders(
+                    folders, lock, progress or SilentProgress(), "already", copies, options.take_over
+                )
                 return _report("undo", view.path, plan_id, results)
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
@@ -116,7 +118,9 @@ def purge_by_id(
         notes = _settle(view, plan_id, writes, located)
         copies = _copies(view, plan_id, writes, disk, located)
         _use(copies, located)
-        results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
+        results = purge_folders(
+            folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
+        )
     return replace(_report("purge", view.path, plan_id, results), notes=(*notes, *note_of(copies)))
 
 

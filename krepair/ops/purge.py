@@ -24,6 +24,7 @@ from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
+from krepair.journal.lease import leased
 from krepair.journal.permission import check_may_purge
 from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.root import ROOT
@@ -74,7 +75,9 @@ def purge(
         settled = settle(located, writes, made_too=False)
         copies = copies_of(plan, disk)
         use_copies(copies, located)
-        results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
+        results = purge_folders(
+            folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
+        )
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
@@ -91,6 +94,7 @@ def purge_folders(
     progress: Progress,
     outcome: ChangeOutcome = "purged",
     copies: Copies | None = None,
+    take_over: str = "",
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
@@ -102,11 +106,24 @@ def purge_folders(
         progress: told of folders.
         outcome: of what went.
         copies: of originals elsewhere, which go with them.
+        take_over: see ``krepair.journal.lease.leased``.
 
     Raises:
+        LockedError: another krepair has a lease of the log directory.
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
+    with leased(folders, lock, take_over) as leased_lock:
+        return _purge_alone(folders, leased_lock, progress, outcome, copies)
+
+
+def _purge_alone(
+    folders: Sequence[PartitionFolder],
+    lock: HeldLock,
+    progress: Progress,
+    outcome: ChangeOutcome,
+    copies: Copies | None,
+) -> list[ChangeResult]:
     check_all_finished(folders)
     copies = checked_copies(copies, told_of(folders), whole=True)
     guards = Guards(lock, SafePoints(), lambda change: None)
