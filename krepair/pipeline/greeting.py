@@ -29,6 +29,8 @@ NONCE: Final = "hosts~"
 ANSWER: Final = "answer~"
 REPLY: Final = "reply~"
 YES: Final = b"yes"
+LOCKS_DIFFER: Final = "a broker would not be kept away"
+"""In the words of a worker to which locks do not reach, or from which they do not."""
 WAITS_S: Final = 90.0
 """How long a worker waits: attributes of a network file system are cached for up to a minute."""
 _LOOK_EVERY_S: Final = 0.1
@@ -111,7 +113,9 @@ class Greeter:
         if said != _answer_of(greeting, token):
             return  # not all of it has arrived yet
         seen = holder_of_file(path, self._tree) is not None
-        reply = YES if seen else f"a lock that it holds is not seen on {greeting.host}".encode()
+        reply = (
+            YES if seen else f"a lock that it holds is not seen on {greeting.host}: {LOCKS_DIFFER}".encode()
+        )
         self._disk.create(f"{greeting.folder}/{REPLY}{greeting.nonce}~{token}", reply)
 
 
@@ -142,8 +146,8 @@ def _greet(greeting: Greeting, tree: Tree, waits_s: float) -> str:
         return f"it does not see what {greeting.host} has just written into {greeting.folder}"
     if is_locked(greeting.log_dir) is None:
         return (
-            f"{greeting.host} holds the lock of {greeting.log_dir}, and it looks free here: a broker would not be kept "
-            "away; mount it so that locks reach all hosts (NFS: without nolock and local_lock)"
+            f"{greeting.host} holds the lock of {greeting.log_dir}, and it looks free here: {LOCKS_DIFFER}; mount it "
+            "so that locks reach all hosts (NFS: without nolock and local_lock)"
         )
     token, disk = secrets.token_hex(8), RealDisk(tree)
     path = f"{greeting.folder}/{ANSWER}{greeting.nonce}~{token}"

@@ -7,6 +7,7 @@ first item and after the last one. What differs is said, and then the items are 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -177,9 +178,23 @@ def _difference(tree: Tree, sight: Sight) -> str:
     if wrong:
         return wrong
     for sample in sight.samples:
-        if _bytes_digest(tree, sample.path, sample.position) != sample.digest:
+        if not _has_bytes(tree, sample):
             return f"{sample.path}, position {sample.position}: other bytes than on {sight.host}"
     return _scratch_difference(sight)
+
+
+def _has_bytes(tree: Tree, sample: Sample) -> bool:
+    """Whether a file has the bytes of a sample. Of one that gives an I/O error nothing is known: its task will say so.
+
+    Raises:
+        OSError: it cannot be read for another reason: this is not the driver's file.
+    """
+    try:
+        return _digest_of(tree, sample.path, sample.position) == sample.digest
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return True
+        raise
 
 
 def _scratch_difference(sight: Sight) -> str:
@@ -241,8 +256,12 @@ def _samples(tree: Tree, listed: dict[str, list[_File] | None], choose: random.R
 def _bytes_digest(tree: Tree, path: str, position: int) -> str:
     """Digest of some bytes of a file; empty if they cannot be read, which is for the task to say."""
     try:
-        with tree.opened(path) as descriptor:
-            data = os.pread(descriptor, _SAMPLE_BYTES, position)
+        return _digest_of(tree, path, position)
     except OSError:
         return ""
+
+
+def _digest_of(tree: Tree, path: str, position: int) -> str:
+    with tree.opened(path) as descriptor:
+        data = os.pread(descriptor, _SAMPLE_BYTES, position)
     return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()

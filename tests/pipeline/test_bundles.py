@@ -45,14 +45,14 @@ class Clock:
 def watched(counts: list[tuple[float, int]]) -> list[str]:
     """What is said when so many workers are there at these seconds."""
     clock, said, found = Clock(), list[str](), [0]
-    watch = WorkerWatch("spark://m:7077", lambda: found[0], said.append, clock)
+    watch = WorkerWatch("spark://m:7077", lambda: found[0], said.append, "1g", clock)
     for clock.now, found[0] in counts:
         watch.look()
     return said
 
 
 def test_workers_that_never_come_are_said_within_half_a_minute_and_once_with_what_to_do() -> None:
-    said = watched([(float(second), 0) for second in range(100)])
+    said = watched([(float(second), 0) for second in range(60)])
     assert len(said) == 1
     assert "no worker of spark://m:7077 has been there for 20 s" in said[0]
     assert "--engine inline" in said[0]
@@ -71,9 +71,16 @@ def test_when_the_last_worker_goes_the_waiting_begins_and_its_end_is_said() -> N
     assert said[1] == "krepair: 1 Spark workers are there; the work goes on"
 
 
-def test_after_five_minutes_without_a_worker_it_is_given_up() -> None:
-    with pytest.raises(RefusedError, match="no worker of spark://m:7077 has been there for 300 s") as refused:
-        watched([(0, 0), (300, 0)])
+@pytest.mark.parametrize(
+    ("counts", "waited"), [([(0, 0), (59, 0), (60, 0)], 60), ([(0, 1), (1, 0), (300, 0), (301, 0)], 300)]
+)
+def test_after_a_minute_without_any_worker_or_five_without_the_lost_ones_it_is_given_up(
+    counts: list[tuple[float, int]], waited: int
+) -> None:
+    said = rf"no worker of spark://m:7077 has been there for {waited} s; .* a free core and 1g of memory"
+    watched(counts[:-1])
+    with pytest.raises(RefusedError, match=said) as refused:
+        watched(counts)
     assert refused.value.next_command == "krepair ... --engine inline"
 
 

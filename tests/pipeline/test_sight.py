@@ -15,8 +15,9 @@ from krepair.errors import RefusedError
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir import lock
 from krepair.pipeline import greeting as greetings
+from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.rounds import Rounds
-from krepair.pipeline.greeting import Greeter, why_not_greeted
+from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, why_not_greeted
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.sight import Sight, sights_of, why_changed, why_not_here
 
@@ -188,6 +189,16 @@ def test_worker_whose_answer_does_not_arrive_gives_up(
     monkeypatch.setattr(Greeter, "_reply", lambda self, token: None)
     with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
         assert "does not reach" in why_not_greeted(greeter.greeting, waits_s=0.3)
+
+
+@pytest.mark.parametrize("why", [f"it looks free here: {LOCKS_DIFFER}; mount it", "it has another inode"])
+def test_one_host_that_locks_do_not_reach_ends_the_run_and_one_that_is_blind_does_not(why: str) -> None:
+    row = spark._Row(0, None, "host-2", why, "")
+    if LOCKS_DIFFER not in why:
+        spark._refuse_if_locks_differ(row)
+        return
+    with pytest.raises(RefusedError, match=r"host host-2: .*nothing was replaced"):
+        spark._refuse_if_locks_differ(row)
 
 
 # -- rounds

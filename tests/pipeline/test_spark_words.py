@@ -1,9 +1,16 @@
-"""What is said when Spark takes long to start."""
+"""What is said when Spark takes long to start, or does not start."""
 
 from __future__ import annotations
 
+import socket
+import time
+
 import pytest
 
+from krepair.errors import RefusedError
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.master import why_not_reached, why_not_started
 from krepair.pipeline.engines.spark import said_of_a_slow_start
 
 
@@ -19,3 +26,66 @@ def test_of_another_master_it_is_said_that_a_worker_may_be_missing(master: str) 
     said = said_of_a_slow_start(master)
     assert master in said
     assert "start a worker" in said
+
+
+CALLING = "An error occurred while calling None.x.SparkSession."
+STOPPED = "Cannot call methods on a stopped SparkContext."
+
+
+def listening() -> socket.socket:
+    found = socket.socket()
+    found.bind(("127.0.0.1", 0))
+    found.listen()
+    return found
+
+
+def test_a_master_that_cannot_be_reached_is_said_at_once_without_a_start_of_java() -> None:
+    with listening() as taken:
+        port = taken.getsockname()[1]
+        assert why_not_reached(f"spark://127.0.0.1:{port}") == ""
+        assert why_not_reached(f"spark://127.0.0.1:1,127.0.0.1:{port}") == ""
+    began = time.monotonic()
+    with pytest.raises(
+        RefusedError, match=rf"spark://127\.0\.0\.1:{port} cannot be reached.*Connection refused"
+    ):
+        choose_engine("spark", f"spark://127.0.0.1:{port}", {WorkKind.READ: 1})
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://", "spark://host", "spark://host:port", "spark://nowhere.invalid:7077"]
+)
+def test_an_address_that_is_none_is_said(master: str) -> None:
+    assert why_not_reached(master)
+
+
+def test_spark_connect_is_refused_and_the_way_out_is_named() -> None:
+    with pytest.raises(
+        RefusedError, match=r"sc://host: krepair does not work through Spark Connect; name the master"
+    ):
+        choose_engine("auto", "sc://host", {WorkKind.READ: 1})
+
+
+@pytest.mark.parametrize("master", ["local[2]", "k8s://https://10.0.0.1:6443", "yarn"])
+def test_other_masters_are_left_to_spark(master: str) -> None:
+    assert why_not_reached(master) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"{CALLING}\n: java.lang.IllegalStateException: {STOPPED}\n\tat x",
+            "took no application for a minute",
+        ),
+        (
+            f"{CALLING}\norg.apache.spark.SparkException: Could not parse it: 'x'\n\tat org.x",
+            "Could not parse it: 'x'",
+        ),
+        ("some words\nmore", "some words"),
+    ],
+)
+def test_of_an_error_of_java_the_cause_is_said_in_one_line(text: str, said: str) -> None:
+    found = why_not_started(Exception(text), "spark://m:7077")
+    assert said in found
+    assert "\n" not in found

@@ -7,6 +7,7 @@ from krepair.pipeline.engines import costs
 from krepair.pipeline.engines.costs import Load
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.java import prepare_java, why_no_spark
+from krepair.pipeline.engines.master import why_not_reached, why_not_started
 from krepair.pipeline.progress import Progress
 
 
@@ -21,13 +22,24 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
         progress: see ``Engine``.
 
     Raises:
-        RefusedError: Spark was asked for and cannot start here.
+        RefusedError: Spark was asked for and cannot start here, or its master cannot be reached.
     """
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
     reason, cores = why_no_spark(), costs.cores_here()
     pays = costs.spark_pays(work, cores)
     if wanted == "spark" or (wanted == "auto" and (master or (pays and not reason))):
+        if master.startswith("sc://"):
+            raise RefusedError(
+                f"{master}: krepair does not work through Spark Connect; name the master itself, as spark://HOST:7077",
+                next_command="krepair ... --engine inline",
+            )
+        unreached = "" if reason else why_not_reached(master)
+        if unreached:
+            raise RefusedError(
+                f"the Spark master {master} cannot be reached from this host: {unreached}",
+                next_command="krepair ... --engine inline",
+            )
         reason = reason or prepare_java()
         if reason and wanted == "auto" and not master:
             return InlineEngine(f"inline: {reason}", progress)
@@ -51,7 +63,7 @@ def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
     except KrepairError:
         raise
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
         raise RefusedError(
-            f"Spark did not start: {first_line}", next_command="krepair ... --engine inline"
+            f"Spark did not start: {why_not_started(error, master)}",
+            next_command="krepair ... --engine inline",
         ) from error

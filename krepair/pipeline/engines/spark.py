@@ -1,6 +1,6 @@
 """Tasks on Spark: a small DataFrame of work items in, Arrow rows of results out; bytes of logs never travel.
 
-Only DataFrame calls, so that Spark Connect works too. Speculation is off: a doubled task would only waste work, since
+Only DataFrame calls. Speculation is off: a doubled task would only waste work, since
 tasks stage privately and one process commits.
 """
 
@@ -17,19 +17,22 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krepair.errors import RefusedError
+from krepair.errors import RefusedError, UnreadableError
+from krepair.logdir.reading import why as why_of
 from krepair.pipeline.engines.bundles import bundled
+from krepair.pipeline.engines.doubts import Doubts
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Proof, map_items
-from krepair.pipeline.engines.worker_watch import WHAT_TO_DO, WorkerWatch
-from krepair.pipeline.greeting import Greeter, Greeting
+from krepair.pipeline.engines.spot_checks import SpotChecks
+from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
+from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, Greeting
 from krepair.pipeline.items import WorkItem
 from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.progress import Progress
@@ -38,7 +41,10 @@ from krepair.pipeline.sight import sights_of
 _WAVE: Final = 128
 _WAVES_AT_ONCE: Final = 3
 _LOOK_EVERY_S: Final = 1.0
+_MANY_FAILURES: Final = 1000
 _REACHING_SAID_AFTER_S: Final = 20.0
+_DEFAULT_MEMORY: Final = "1g"
+"""``spark.executor.memory`` where nobody has set it."""
 _LEAST_FREE_BYTES: Final = 64 << 20
 _TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
@@ -60,6 +66,14 @@ def start_session(master: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.speculation", "false")
+        # A worker that cannot do anything (no Python, no krepair, no memory) must not end what others can do. So a task
+        # that failed twice on an executor goes to another one. The job ends when no executor is left for a task.
+        .config("spark.excludeOnFailure.enabled", "true")
+        .config("spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor", "2")
+        .config("spark.excludeOnFailure.task.maxTaskAttemptsPerNode", str(_MANY_FAILURES))
+        .config("spark.excludeOnFailure.stage.maxFailedExecutorsPerNode", str(_MANY_FAILURES))
+        .config("spark.excludeOnFailure.application.maxFailedExecutorsPerNode", str(_MANY_FAILURES))
+        .config("spark.task.maxFailures", str(_MANY_FAILURES + 1))
         # A host that is gone without a word is noticed in half a minute, not in two.
         .config("spark.executor.heartbeatInterval", "5s")
         .config("spark.network.timeout", "25s")
@@ -87,7 +101,8 @@ def said_of_a_slow_start(master: str) -> str:
         return (
             "Spark has not started yet: on a busy machine it takes a while; --engine inline does without it"
         )
-    return f"the Spark master {master} does not answer yet; {WHAT_TO_DO}"
+    what_to_do = WHAT_TO_DO.format(memory=_DEFAULT_MEMORY)
+    return f"the Spark master {master} does not answer yet; {what_to_do}{OR_STOP}"
 
 
 def folder_with_room() -> str:
@@ -122,23 +137,42 @@ class SparkEngine(Engine):
             raise RefusedError("spark.speculation is on; krepair wants it off")
 
     def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        """Yield results as they come. Items that a worker does not take, since it sees other files, go to another one.
+        """Yield results as they come.
+
+        Items that a worker does not take, since it sees other files, go to another one. So do those that it could not
+        read, until a second worker, or the only one that sees the directory, could not read them either.
 
         Raises:
-            RefusedError: no worker is there for a long time, none sees what this host sees, or Spark gave up.
+            RefusedError: no worker is there for a long time, none sees what this host sees, one has read another log
+                than this host reads, locks do not reach one that is to write, or Spark gave up.
+            UnreadableError: this host cannot look at the directory.
         """
-        rounds = Rounds(self.master)
+        rounds, doubts = Rounds(self.master), Doubts()
+        spots = SpotChecks(task, () if self._is_local else items, random.Random())  # noqa: S311 - any will do
         places: Sequence[int] = range(len(items))
         while places:
             left: list[int] = []
             why: dict[str, str] = {}
-            for row in self._round(task, items, places, rounds.patience_s):
+            for row in self._round(_Work(task, items, doubts, rounds.patience_s), places):
                 if row.result is None:
+                    _refuse_if_locks_differ(row)
                     left.append(row.place)
                     why[row.host] = row.why
+                    continue
+                result = msgspec.msgpack.decode(row.result, type=task.result)
+                if not self._is_local and doubts.is_new(row.place, row.worker, result):
+                    left.append(row.place)
                 else:
-                    yield row.place, msgspec.msgpack.decode(row.result, type=task.result)
-            rounds.ended(len(places), left, why, self._executors())
+                    spots.check(row.place, row.host, result)
+                    yield row.place, result
+            try:
+                rounds.ended(len(places), left, why, self._executors())
+            except RefusedError:
+                said = doubts.said(left)
+                if len(said) < len(left):
+                    raise
+                yield from said
+                return
             places = sorted(left)
 
     @contextlib.contextmanager
@@ -155,16 +189,15 @@ class SparkEngine(Engine):
             finally:
                 self._greeting = None
 
-    def _round(
-        self, task: Task[Item, Result], items: Sequence[Item], places: Sequence[int], patience_s: float
-    ) -> Iterator[_Row]:
+    def _round(self, work: _Work, places: Sequence[int]) -> Iterator[_Row]:
         """Several waves are under way at once, so that none waits for another's last task."""
-        bundles = self._bundles(items, places)
+        bundles = self._bundles(work.items, places)
         waves = iter([bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)])
-        watch = WorkerWatch(self.master, self._executors, _LOG.warning)
+        memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
+        watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
 
         def submitted(wave: Sequence[Sequence[int]]) -> Future[list[_Row]]:
-            return threads.submit(self._wave, self._table(task, items, wave, patience_s))
+            return threads.submit(self._wave, self._table(work, wave))
 
         with ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="krepair-wave") as threads:
             under_way = {submitted(wave) for wave in islice(waves, _WAVES_AT_ONCE)}
@@ -180,35 +213,40 @@ class SparkEngine(Engine):
                 self._cancel()
                 raise
 
-    def _bundles(self, items: Sequence[Item], places: Sequence[int]) -> list[list[int]]:
+    def _bundles(self, items: Sequence[WorkItem], places: Sequence[int]) -> list[list[int]]:
         """Which items share a task, the largest bundles first, so that no large one is left alone at the end."""
         sizes = [items[place].bytes_to_read for place in places]
         shared = bundled(sizes, self._parallelism())
         shared.sort(key=lambda members: -sum(sizes[member] for member in members))
         return [[places[member] for member in members] for members in shared]
 
-    def _table(
-        self,
-        task: Task[Item, Result],
-        items: Sequence[Item],
-        wave: Sequence[Sequence[int]],
-        patience_s: float,
-    ) -> pa.Table:
+    def _table(self, work: _Work, wave: Sequence[Sequence[int]]) -> pa.Table:
         """One row a bundle. A wave is encoded when it is sent, so that the driver holds few of them."""
         rows = []
         for places in wave:
             encoded = msgspec.msgpack.encode(
-                [(place, msgspec.msgpack.encode(items[place])) for place in places]
+                [(place, msgspec.msgpack.encode(work.items[place])) for place in places]
             )
-            proof = self._proof([items[place] for place in places], patience_s)
-            rows.append({"task": task.name, "items": encoded, "proof": msgspec.msgpack.encode(proof)})
+            proof = self._proof(work, places)
+            rows.append({"task": work.task.name, "items": encoded, "proof": msgspec.msgpack.encode(proof)})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
 
-    def _proof(self, items: Sequence[WorkItem], patience_s: float) -> Proof:
+    def _proof(self, work: _Work, places: Sequence[int]) -> Proof:
         if self._is_local:
             return Proof()
-        sights = sights_of(items, random.Random())  # noqa: S311 - any files will do
-        return Proof(sights=tuple(sights), greeting=self._greeting, patience_s=patience_s)
+        try:
+            sights = sights_of((work.items[place] for place in places), random.Random())  # noqa: S311 - any will do
+        except OSError as error:
+            where = os.fsdecode(error.filename) if error.filename else "the log directory"
+            raise UnreadableError(
+                f"{where}: this host could not look at it while workers read: {why_of(error)}; nothing was replaced"
+            ) from error
+        return Proof(
+            sights=tuple(sights),
+            greeting=self._greeting,
+            patience_s=work.patience_s,
+            not_by=work.doubts.workers(places),
+        )
 
     def frame(self, table: pa.Table) -> DataFrame:
         """Results of the bundles of a wave, one bundle a task: nothing is exchanged between tasks."""
@@ -222,6 +260,7 @@ class SparkEngine(Engine):
                 None if row["result"] is None else bytes(row["result"]),
                 row["host"],
                 row["why"],
+                row["worker"],
             )
             for row in rows
         ]
@@ -257,12 +296,42 @@ class _Row(NamedTuple):
         result: encoded; None where the worker did not take it.
         host: the worker's host name.
         why: what that worker sees differently, or empty.
+        worker: see ``spark_worker.this_worker``.
     """
 
     place: int
     result: bytes | None
     host: str
     why: str
+    worker: str
+
+
+class _Work(NamedTuple):
+    """What is done in a round.
+
+    Attributes:
+        task: of all items.
+        items: all of them.
+        doubts: who could not read which.
+        patience_s: see ``Rounds``.
+    """
+
+    task: Task[Any, Any]
+    items: Sequence[WorkItem]
+    doubts: Doubts
+    patience_s: float
+
+
+def _refuse_if_locks_differ(row: _Row) -> None:
+    """One host that locks do not reach is enough: a broker that is started there would be kept away by nothing.
+
+    Raises:
+        RefusedError: it is such a host.
+    """
+    if LOCKS_DIFFER in row.why:
+        raise RefusedError(
+            f"host {row.host}: {row.why}; nothing was replaced", next_command="krepair ... --engine inline"
+        )
 
 
 def _rows(wave: Future[list[_Row]]) -> list[_Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,15 @@ from krepair.pipeline.jobs import run_encoded
 from krepair.pipeline.place import kept_open
 from krepair.pipeline.sight import Sight, why_changed, why_not_here
 
-RESULT_SCHEMA: Final = "index long, result binary, host string, why string"
+RESULT_SCHEMA: Final = "index long, result binary, host string, why string, worker string"
 _ARROW: Final = pa.schema(
-    [("index", pa.int64()), ("result", pa.binary()), ("host", pa.string()), ("why", pa.string())]
+    [
+        ("index", pa.int64()),
+        ("result", pa.binary()),
+        ("host", pa.string()),
+        ("why", pa.string()),
+        ("worker", pa.string()),
+    ]
 )
 
 
@@ -30,11 +37,23 @@ class Proof(Struct, frozen=True, kw_only=True):
         greeting: where items write; else None.
         patience_s: a worker that sees something else waits so long before it says so, so that those who see the
             directory take more of the bundles.
+        not_by: workers that could not read some of the items, see ``this_worker``: another one is to try.
     """
 
     sights: tuple[Sight, ...] = ()
     greeting: Greeting | None = None
     patience_s: float = 0.0
+    not_by: tuple[str, ...] = ()
+
+
+def this_worker() -> str:
+    """What tells workers apart that see files through mounts of their own: host name, boot and mount namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            seen = f"{file.read().strip()} {os.stat('/proc/self/ns/mnt').st_ino}"
+    except OSError:
+        seen = ""  # then host names have to do
+    return f"{socket.gethostname()} {seen}"
 
 
 def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -58,6 +77,8 @@ def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _why_not(proof: Proof) -> str:
+    if this_worker() in proof.not_by:
+        return "it could not read a file, and another worker is to try"
     wrong = _first(why_not_here(sight) for sight in proof.sights)
     if not wrong and proof.greeting is not None:
         wrong = why_not_greeted(proof.greeting)
@@ -75,5 +96,11 @@ def _results(task: str, items: list[tuple[int, bytes]]) -> Iterator[pa.RecordBat
 
 
 def _row(index: int, result: bytes | None, why: str) -> pa.RecordBatch:
-    row: dict[str, Any] = {"index": index, "result": result, "host": socket.gethostname(), "why": why}
+    row: dict[str, Any] = {
+        "index": index,
+        "result": result,
+        "host": socket.gethostname(),
+        "why": why,
+        "worker": this_worker(),
+    }
     return pa.RecordBatch.from_pylist([row], schema=_ARROW)

@@ -1,0 +1,53 @@
+"""What the driver holds of a job with 100,000 items: a few waves, however many items there are."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from krepair.kernels.scan import INT64_MAX
+from krepair.pipeline.engines import spark
+from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
+from tests.compaction.compacting import place_of
+
+_ITEMS = 100_000
+_BOUND = 128 << 20
+
+
+def test_100_000_items_need_less_than_128_mib_of_the_driver_beside_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(tmp_path / "t-0")
+    items = [
+        ScanItem(place=place, base_offset=offset, size=1, now_ms=0, high_watermark=INT64_MAX)
+        for offset in range(_ITEMS)
+    ]
+    session = SimpleNamespace(conf={"spark.speculation": "false"}, stop=lambda: None)
+    monkeypatch.setattr(spark, "start_session", lambda master: session)
+    largest, result = [0], bytearray(msgspec.msgpack.encode(ScanResult(summary=bytes(1000))))
+
+    def wave(self: object, table: pa.Table) -> list[spark._Row]:
+        largest[0] = max(largest[0], table.nbytes)
+        bundles = [
+            msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]]) for row in table.to_pylist()
+        ]
+        return [spark._Row(place, bytes(result), "", "", "") for bundle in bundles for place, _ in bundle]
+
+    monkeypatch.setattr(spark.SparkEngine, "_wave", wave)
+    engine = spark.SparkEngine("local[2]", "test")
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        done = sum(1 for _ in engine.run(SCAN, items))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert done == _ITEMS
+    assert most - before < _BOUND, f"{(most - before) >> 20} MiB"
+    assert 0 < largest[0] < 8 << 20
