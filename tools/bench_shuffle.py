@@ -1,6 +1,6 @@
 """The join of keys on Spark in two ways: through files in a scratch folder, and as a shuffle of a DataFrame.
 
-    python -m tools.bench_shuffle FOLDER [--keys 6000000] [--again 2000000]
+    python -m tools.bench_shuffle FOLDER [--keys 6000000] [--again 2000000] [--master URL]
 
 FOLDER is made and removed. Both ways walk the same log with the same kernel and end with the offsets that stay, sorted
 for each segment, where a task can read them; the second way throws them away there. See ADR 0015.
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--keys", type=int, default=6 * 10**6)
     parser.add_argument("--again", type=int, default=2 * 10**6)
+    parser.add_argument("--master", default="local[2]")
     asked = parser.parse_args()
     folder = asked.folder / "t-0"
     folder.mkdir(parents=True)
@@ -166,7 +167,7 @@ def main() -> None:
         inputs = [CompactionInput(place_of(folder), scanned(folder, policy, inline), policy, bytes(16))]
         scratch = make_scratch(str(asked.folder), [], asked=True)
         measured("inline, scratch files", lambda: prepare(inline, inputs, scratch)[0].keys)
-        engine = SparkEngine("local[2]", "bench")
+        engine = SparkEngine(asked.master, "bench")
         for number in range(2):
             print(f"round {number + 1}")
             measured("Spark, scratch files", lambda: prepare(engine, inputs, scratch)[0].keys)

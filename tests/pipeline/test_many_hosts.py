@@ -1,31 +1,50 @@
-"""Spark workers with host names and mounts of their own: who does not see the directory takes no item."""
+"""All verbs on Spark workers that are hosts of their own: bytes and plans are those of inline, whoever does not see the
+directory takes no item, and whoever goes costs time alone.
+
+One cluster and one session serve all tests of this file, since their start is what takes long.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import pytest
 
-from krepair.errors import ExitCode, RefusedError
+from krepair.errors import ExitCode, RefusedError, UnreadableError
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.reports import CheckReport
+from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine
+from krepair.options import Engine, Options
+from krepair.pipeline.compaction import partitions as compaction
+from krepair.pipeline.compaction import proof as compaction_proof
 from krepair.pipeline.engines.spark import SparkEngine
+from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile
+from tests.compaction.directories import dead_cleaner, options
 from tests.conftest import in_ci
 from tests.ops.scene import BLOAT, Scene, scene, tree
 from tests.pipeline.cluster import Cluster, why_no_hosts
 from tests.pipeline.test_spark import HUGE, inline, scan_items
+from tests.recovery.scene import Verbs, write_unclean
+from tools.torture.faults import VARIABLE, Control, Fault, Kind, Mode, environment, mask
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-
-@pytest.fixture(autouse=True)
-def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cores are shared with whatever else runs."""
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+EVERYTHING = os.environ.get("KREPAIR_EVERY_STATE") == "1"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,30 +63,99 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, volume: Path) -> Iterator[Cluster]:
-    workers = {"host-1": "", "host-2": "", "host-without": f"mount -t tmpfs none {volume}"}
-    with Cluster(tmp_path_factory.mktemp("cluster"), hosts=workers) as running:
+def disks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Control]:
+    """Of each host that sees the volume what makes its reads fail, once it is armed."""
+    folder = tmp_path_factory.mktemp("disks")
+    return {name: Control(folder / name) for name in ("host-1", "host-2")}
+
+
+def under_faults(disk: Control) -> str:
+    words = environment(disk.path)
+    return " ".join(["export", *(f"{name}={words[name]}" for name in ("LD_PRELOAD", VARIABLE))])
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, volume: Path, disks: dict[str, Control]
+) -> Iterator[Cluster]:
+    """Three hosts. All tests have one session, which ends with the cluster."""
+    workers = {name: under_faults(disk) for name, disk in disks.items()}
+    workers["host-without"] = f"mount -t tmpfs none {volume}"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Cluster(tmp_path_factory.mktemp("cluster"), hosts=workers) as running,
+    ):
+        patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+        close = SparkEngine.close
+        patch.setattr(SparkEngine, "close", lambda engine: None)
+        engine = SparkEngine(running.url, "test")
         yield running
+        close(engine)
 
 
-def on_cluster(one: Scene, cluster: Cluster) -> Scene:
-    one.engine, one.master = Engine.SPARK, cluster.url
-    return one
+class Job(NamedTuple):
+    """A log directory, and the options with which a fix finds work there, for ``--engine inline``."""
+
+    log_dir: Path
+    given: Options
 
 
-def test_workers_of_two_hosts_plan_apply_verify_and_undo_as_inline_does_beside_one_without_the_volume(
-    volume: Path, tmp_path: Path, cluster: Cluster
+def markers(root: Path) -> Job:
+    one = scene(root)
+    return Job(one.path, one.options())
+
+
+def index(root: Path) -> Job:
+    root.mkdir()
+    log_dir = dead_cleaner(root / "logs")
+    for number in (0, 1):
+        padded = sorted((log_dir / "changelog-0").glob("*.timeindex"))[number]
+        padded.write_bytes(padded.read_bytes() + bytes(1200))
+    return Job(log_dir, options(root, "changelog", fixes=("index",)))
+
+
+def recovery(root: Path) -> Job:
+    root.mkdir()
+    log_dir = write_unclean(root / "logs")
+    return Job(log_dir, Verbs(log_dir).options())
+
+
+def compact(root: Path) -> Job:
+    """Its join goes through files in a scratch folder beside the log directory."""
+    root.mkdir()
+    return Job(dead_cleaner(root / "logs"), options(root, "changelog", scratch=str(root)))
+
+
+def without_engine(report: CheckReport) -> CheckReport:
+    """What ``check`` found, without where it ran and what was free meanwhile."""
+    log_dirs = tuple(msgspec.structs.replace(one, free_bytes=0) for one in report.log_dirs)
+    return msgspec.structs.replace(report, engine="", log_dirs=log_dirs)
+
+
+@pytest.mark.parametrize("make", [markers, index, recovery, compact])
+def test_each_fix_gives_the_findings_plan_and_bytes_of_inline_through_all_verbs(
+    make: Callable[[Path], Job], volume: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, here = scene(volume / "log", BLOAT), scene(tmp_path, BLOAT)
-    before, inline_plan = tree(there.path), there.plan()
-    plan = on_cluster(there, cluster).plan()
-    assert planfile.dumps(plan) == planfile.dumps(inline_plan)
-    assert there.apply(plan).exit_code == ExitCode.DONE
-    assert here.apply(here.plan()).exit_code == ExitCode.DONE
-    assert tree(there.path, private=False) == tree(here.path, private=False)
-    assert verify_plan(plan, there.options()).exit_code == ExitCode.DONE
-    assert there.undo(plan).exit_code == ExitCode.DONE
-    assert tree(there.path, private=False) == before
+    for module in (compaction, compaction_proof):
+        monkeypatch.setattr(module, "_INLINE_BYTES", 0)
+        monkeypatch.setattr(module, "_ROWS_INLINE_AT_LEAST", 0)
+    log_dir, here = make(volume / make.__name__)
+    path, there = str(log_dir), replace(here, engine=Engine.SPARK, master=cluster.url)
+    before = tree(log_dir, private=False)
+    if make is not markers or EVERYTHING:  # all of a large directory takes long to check
+        assert without_engine(check([path], there)) == without_engine(check([path], here))
+    plan = make_plan(path, there)
+    assert plan.partitions
+    assert planfile.dumps(plan) == planfile.dumps(make_plan(path, here))
+    applied = apply(plan, there)
+    assert (applied.exit_code, f"master {cluster.url}" in applied.engine) == (ExitCode.DONE, True)
+    made = tree(log_dir, private=False)
+    assert made != before
+    assert verify_plan(plan, there).exit_code == ExitCode.DONE
+    assert undo(plan, there).exit_code == ExitCode.DONE
+    assert tree(log_dir, private=False) == before
+    assert apply(plan, here).exit_code == ExitCode.DONE
+    assert tree(log_dir, private=False) == made
 
 
 @pytest.fixture
@@ -82,16 +170,22 @@ def test_nobody_sees_the_directory_and_the_refusal_names_the_hosts_and_what_diff
     seen_by_nobody_else: Path, cluster: Cluster
 ) -> None:
     items = scan_items(scene(seen_by_nobody_else, BLOAT), HUGE)
-    engine = SparkEngine(cluster.url, "test")
-    try:
-        with pytest.raises(
-            RefusedError, match=r"no worker of .* sees what this host sees: host host-1: "
-        ) as error:
-            list(engine.run(SCAN, items))
-    finally:
-        engine.close()
+    with pytest.raises(
+        RefusedError, match=r"no worker of .* sees what this host sees: host host-1: "
+    ) as error:
+        list(SparkEngine(cluster.url, "test").run(SCAN, items))
     assert error.value.exit_code == ExitCode.REFUSED
     assert "host host-without: " in error.value.message
+
+
+@contextmanager
+def hidden(volume: Path, worker: int) -> Iterator[None]:
+    """Another file system over the volume, as one worker sees it, while the body runs."""
+    subprocess.run(
+        ["nsenter", "-t", str(worker), "-m", "mount", "-t", "tmpfs", "none", str(volume)], check=True
+    )
+    yield
+    subprocess.run(["nsenter", "-t", str(worker), "-m", "umount", "-l", str(volume)], check=True)
 
 
 def test_a_worker_that_loses_the_volume_in_the_middle_costs_nothing_but_time(
@@ -99,16 +193,77 @@ def test_a_worker_that_loses_the_volume_in_the_middle_costs_nothing_but_time(
 ) -> None:
     items = scan_items(scene(volume / "lost", BLOAT), HUGE) * 10
     expected = inline(items[:24])
-    loser = cluster.worker_pids()[0]
-    engine = SparkEngine(cluster.url, "test")
-    try:
-        found = {}
-        for index, result in engine.run(SCAN, items):
-            if not found:
-                hide = ["nsenter", "-t", str(loser), "-m", "mount", "-t", "tmpfs", "none", str(volume)]
-                subprocess.run(hide, check=True)
-            found[index] = result
-    finally:
-        engine.close()
+    results = SparkEngine(cluster.url, "test").run(SCAN, items)
+    found = dict([next(results)])
+    with hidden(volume, cluster.worker_pids()[0]):
+        found |= dict(results)
     assert len(found) == len(items)
     assert all(found[index] == expected[index % 24] for index in found)
+
+
+@contextmanager
+def cannot_read(folder: Path, *disks: Control) -> Iterator[None]:
+    """Reads of files below a folder end with an I/O error on some hosts while the body runs; nothing else differs."""
+    for disk in disks:
+        disk.set(folder, Fault(Mode.FAIL_FOREVER, 1, errno.EIO, mask(Kind.READ), mask(Kind.READ)))
+        disk.arm()
+    yield
+    for disk in disks:
+        assert disk.happened
+        disk.disarm()
+
+
+def test_what_one_worker_cannot_read_is_read_by_another(
+    volume: Path, cluster: Cluster, disks: dict[str, Control]
+) -> None:
+    one = scene(volume / "one-bad-disk", BLOAT)
+    items = scan_items(one, HUGE)
+    with cannot_read(one.path / HUGE, disks["host-1"]):
+        assert dict(SparkEngine(cluster.url, "test").run(SCAN, items)) == inline(items)
+
+
+def test_what_two_workers_cannot_read_is_unreadable_as_on_one_host(
+    volume: Path, cluster: Cluster, disks: dict[str, Control]
+) -> None:
+    (volume / "bad-disk").mkdir()
+    log_dir = dead_cleaner(volume / "bad-disk" / "logs")
+    given = options(volume / "bad-disk", "changelog", engine=Engine.SPARK, master=cluster.url)
+    with cannot_read(log_dir / "changelog-0", *disks.values()):
+        report = check([str(log_dir)], given)
+    found = {one.partition for one in report.log_dirs[0].findings if one.rule == "KR308"}
+    assert (found, report.exit_code) == ({"changelog-0"}, ExitCode.UNREADABLE)
+
+
+def test_what_this_host_cannot_look_at_while_workers_read_is_said(volume: Path, cluster: Cluster) -> None:
+    one = scene(volume / "taken-away", BLOAT)
+    items = scan_items(one, HUGE)
+    one.path.rename(volume / "away")
+    with pytest.raises(
+        UnreadableError, match=r"taken-away.*this host could not look at it while workers read"
+    ):
+        list(SparkEngine(cluster.url, "test").run(SCAN, items))
+
+
+def long_work(one: Scene) -> list[ScanItem]:
+    """Seconds of work, in several waves: the clock of an item makes it another one."""
+    segments = scan_items(one, HUGE)
+    return [
+        msgspec.structs.replace(item, now_ms=item.now_ms + turn) for turn in range(150) for item in segments
+    ]
+
+
+def test_a_worker_that_is_killed_for_good_costs_nothing_but_time_and_its_end_is_said(
+    volume: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last test: there is one worker less from now on."""
+    items = long_work(scene(volume / "killed", BLOAT))
+    expected = inline(items[:24])
+    found: dict[int, ScanResult] = {}
+    with caplog.at_level(logging.WARNING):
+        for index, result in SparkEngine(cluster.url, "test").run(SCAN, items):
+            if not found:
+                os.killpg(cluster.worker_pids()[0], signal.SIGKILL)
+            found[index] = result
+    assert sorted(found) == list(range(len(items)))
+    assert all(found[index] == expected[index % 24] for index in range(0, len(items), 7))
+    assert "1 of 3 Spark workers are gone; the others do their work again" in caplog.text

@@ -24,7 +24,7 @@ from unittest import mock
 
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
-from tools.bench import compact, recovery, replicas
+from tools.bench import cluster, compact, recovery, replicas
 from tools.bench.data import NOW_MS, Made, make
 
 FAR_MS = NOW_MS + 10**10
@@ -410,6 +410,15 @@ class Bench:
             self.ratio(f"{name} / {peer}", name, peer)
             self.ratio(f"{name} / {peer} (CPU time)", f"{name} (CPU time)", f"{peer} (CPU time)")
 
+    def cluster(self, total_bytes: int) -> None:
+        """Reading on one, two and three Spark workers of one core."""
+        rows = list(cluster.measured(self.folder, total_bytes))
+        print("| logs | workers | seconds | MB/s | most / mean | start |\n|---|---|---:|---:|---:|---:|")
+        for row in rows:
+            print(row.line(), flush=True)
+            where = f"{row.workers} workers" if row.workers else "inline"
+            self.note(f"cluster: {row.kind}, {where}", row.bytes, row.seconds)
+
     def groups(self, made: Made) -> None:
         """``krepair groups`` over a GiB of offset commits, less its start."""
         words = [str(KREPAIR), "groups", "--engine", "inline", "--quiet"]
@@ -534,6 +543,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path(".bench"), help="where data go (about 5 GB)")
     parser.add_argument("--markers-mb", type=int, default=1000)
     parser.add_argument("--half-mb", type=int, default=400, help="a cleaner's offset map must hold its keys")
+    parser.add_argument("--cluster-mb", type=int, default=4000, help="part cluster: bytes of logs in all")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
@@ -566,6 +576,7 @@ def main() -> None:
         )  # type: ignore[misc]
     steps.append(("compact", bench.key_compaction))
     steps.append(("compare", bench.replicas))
+    steps.append(("cluster", lambda: bench.cluster(chosen.cluster_mb * 10**6)))
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
         steps.append(

@@ -1,0 +1,106 @@
+"""Part ``cluster``: the same reading on one, two and three Spark workers of one core, each a host of its own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.engines.spark import SparkEngine
+from krepair.pipeline.items import ScanItem
+from krepair.pipeline.jobs import SCAN
+from tests.pipeline.cluster import Cluster, why_no_hosts
+from tools.bench.data import make
+from tools.bench.worker import scan_items
+
+WORKERS: Final = (1, 2, 3)
+KINDS: Final = ("markers", "records")
+_SEGMENT_BYTES: Final = 50_000_000
+
+
+class Measured(NamedTuple):
+    """One reading.
+
+    Attributes:
+        kind: of the logs, see ``tools.bench.data.make``.
+        workers: number of them; 0: inline.
+        bytes: of the logs.
+        seconds: of the reading, everything loaded.
+        start_s: until the session and its workers had done their first items.
+        most: bytes of the worker that read most, divided by the mean of all.
+    """
+
+    kind: str
+    workers: int
+    bytes: int
+    seconds: float
+    start_s: float = 0.0
+    most: float = 1.0
+
+    def line(self) -> str:
+        """A row of the table in docs/spark.md."""
+        where = f"{self.workers}" if self.workers else "inline"
+        rate = self.bytes / self.seconds / 1e6
+        return f"| {self.kind} | {where} | {self.seconds:.1f} | {rate:,.0f} | {self.most:.2f} | {self.start_s:.1f} |"
+
+
+class _Counting(SparkEngine):
+    """Notes which worker did which items."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(master, "bench")
+        self.done: dict[int, str] = {}
+
+    def _wave(self, table: Any) -> Any:
+        rows = super()._wave(table)
+        self.done.update({row.place: row.worker for row in rows if row.result is not None})
+        return rows
+
+
+def measured(folder: Path, total_bytes: int) -> Iterator[Measured]:
+    """Read logs of so many bytes in all, half of each kind, on each number of workers."""
+    items = {}
+    for kind in KINDS:
+        made = make(folder / f"cluster-{kind}", kind, total_bytes // len(KINDS), segment_bytes=_SEGMENT_BYTES)
+        items[kind] = scan_items(made.folder)
+    for kind in KINDS:
+        list(InlineEngine("bench").run(SCAN, items[kind]))  # compiles, and brings the files into the cache
+        began = time.perf_counter()
+        list(InlineEngine("bench").run(SCAN, items[kind]))
+        yield Measured(kind, 0, _bytes(items[kind]), time.perf_counter() - began)
+    for workers in WORKERS:
+        work_dir = folder / f"cluster-of-{workers}"
+        work_dir.mkdir()
+        hosts = None if why_no_hosts() else {f"host-{number}": "" for number in range(workers)}
+        with Cluster(work_dir, workers=workers, hosts=hosts) as cluster:
+            yield from _on(cluster, workers, items)
+
+
+def _on(cluster: Cluster, workers: int, items: dict[str, list[ScanItem]]) -> Iterator[Measured]:
+    began = time.perf_counter()
+    engine = _Counting(cluster.url)
+    try:
+        while len(set(engine.done.values())) < workers:  # until every worker has loaded everything
+            for kind in KINDS:
+                list(engine.run(SCAN, items[kind][: 2 * workers]))
+        start = time.perf_counter() - began
+        for kind in KINDS:
+            engine.done.clear()
+            began = time.perf_counter()
+            list(engine.run(SCAN, items[kind]))
+            seconds = time.perf_counter() - began
+            by_worker: Counter[str] = Counter()
+            for place, worker in engine.done.items():
+                by_worker[worker] += items[kind][place].size
+            size = _bytes(items[kind])
+            most = max(by_worker.values()) * workers / size
+            yield Measured(kind, workers, size, seconds, start, most)
+    finally:
+        engine.close()
+
+
+def _bytes(items: list[ScanItem]) -> int:
+    return sum(item.size for item in items)
