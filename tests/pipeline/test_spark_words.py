@@ -66,7 +66,7 @@ def test_spark_connect_is_refused_and_the_way_out_is_named() -> None:
         choose_engine("auto", "sc://host", {WorkKind.READ: 1})
 
 
-@pytest.mark.parametrize("master", ["local[2]", "k8s://https://10.0.0.1:6443", "yarn"])
+@pytest.mark.parametrize("master", ["local[2]", "k8s://10.0.0.1:6443", "yarn"])
 def test_other_masters_are_left_to_spark(master: str) -> None:
     assert why_not_reached(master) == ""
 
