@@ -48,8 +48,8 @@ def carry_out(
     """
     from krepair.cli.views.reports import apply_view
     from krepair.ops import show
-    from krepair.ops.again import options_of
-    from krepair.ops.approved import check_digest
+    from krepair.ops.expected_digest import check_digest
+    from krepair.ops.plan_command import options_of
 
     plan = show.load_any(path) if through is not None else show.load(path)
     if expect:

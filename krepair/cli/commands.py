@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import KrepairError
-from krepair.ops.again import with_options
+from krepair.ops.plan_command import with_options
 from krepair.ops.reports import (
     ApplyReport,
     CheckReport,

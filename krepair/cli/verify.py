@@ -77,7 +77,7 @@ def verify(
     if isinstance(plan, PlanSequence):
         _verify_sequence(plan, target, options, metrics=metrics, json=json, quiet=quiet)
     from krepair.ops import verify as ops
-    from krepair.ops.again import options_of
+    from krepair.ops.plan_command import options_of
 
     typed = options if plan is None else options_of(plan)
     log_dir = target if plan is None else options.at or plan.log_dir

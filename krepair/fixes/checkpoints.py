@@ -11,12 +11,12 @@ from krepair.checks.words import count_text
 from krepair.errors import StalePlanError
 from krepair.fixes.files import not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
-from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import read_checkpoint_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes

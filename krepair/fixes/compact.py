@@ -14,7 +14,6 @@ from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
 from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, read_logs, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
@@ -22,6 +21,7 @@ from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
+from krepair.fixes.untouched import cannot_compact
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED

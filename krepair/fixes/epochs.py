@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding
 from krepair.fixes.files import RECOVERED, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import Applied, Job, epochs_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import why_untouched
 from krepair.formats.broker_version import version_of
+from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
@@ -92,7 +93,7 @@ class Epochs(Fix):
                         staging.listed,
                         segments,
                         log_start_of(work.view, staging.listed, segments),
-                        compacts="compact" in {word.strip() for word in policy.split(",")},
+                        compacts="compact" in policies_of(policy),
                         broker_version=work.plan.policy.broker_version,
                         expected=len(segments),
                     )

@@ -14,13 +14,13 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.files import RECOVERED, file_it_is_like
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, Job, aborted_job
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import why_untouched
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
@@ -278,7 +278,7 @@ def read_logs_and_indexes(
     ground: Ground, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
-    from krepair.pipeline.look import LookItem
+    from krepair.pipeline.scan_and_indexes import LookItem
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]

@@ -10,7 +10,6 @@ from krepair.checks.words import count_text
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, Job, gone_job
@@ -27,6 +26,7 @@ from krepair.fixes.swaps import (
     stage_swaps,
     swap_item,
 )
+from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import ROOT_SUFFIX, FileKind, log_name, offset_name, parse_file_name
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE

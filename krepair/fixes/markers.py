@@ -13,12 +13,12 @@ from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
+from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import offset_name
 from krepair.kernels import classes as c

@@ -22,7 +22,6 @@ from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes
 from krepair.fixes.logs import parts_after, read_logs_after
@@ -30,6 +29,7 @@ from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
+from krepair.fixes.untouched import why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,

@@ -23,11 +23,11 @@ from typing import Final
 from krepair.errors import RefusedError, StalePlanError, UsageError
 from krepair.fixes.files import put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
 from krepair.fixes.second_readings import Applied, Job, gone_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import why_untouched
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import LARGEST_BYTES, current_data, lines_of

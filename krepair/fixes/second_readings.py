@@ -9,6 +9,7 @@ from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.broker_version import version_of
+from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.filenames import (
     FileKind,
     log_name,
@@ -211,7 +212,6 @@ def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
     """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
     from krepair.pipeline.readings.epochs import EpochsItem
 
-    policies = {word.strip() for word in applied.setting("cleanup.policy").split(",")}
     logs, whole = applied.logs_before_compaction()
     item = EpochsItem(
         place=applied.place,
@@ -221,7 +221,7 @@ def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
         logs=tuple(log for log in logs if log.base_offset >= since),
         logs_are_whole=whole,
         log_start=applied.log_start,
-        compacts="compact" in policies,
+        compacts="compact" in policies_of(applied.setting("cleanup.policy")),
         zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
     )
     return VERIFY_EPOCHS, item

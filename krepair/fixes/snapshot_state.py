@@ -15,7 +15,7 @@ from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import shown
-from krepair.formats.filenames import FileKind, FileState, log_name, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, log_name, parse_file_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_for_reading, read_whole, why
@@ -288,7 +288,7 @@ def _odd_name(partition: Partition) -> str:
             return f"{special.name} is no regular file"
     for leftover in partition.leftovers:
         name = parse_file_name(leftover.file.name)
-        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
+        if name.kind is FileKind.SNAPSHOT and name.state is NameState.LIVE:
             return (
                 f"{shown(name.name)} is not how a broker names a snapshot, but it would read it: move it away"
             )

@@ -9,12 +9,12 @@ import numpy as np
 from krepair.checks.catalogue import Finding
 from krepair.fixes.files import stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.second_readings import Applied, Job, gone_job, snapshot_job
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.logdir.fingerprint import digest_bytes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.formats.filenames import FileState, log_name
+from krepair.formats.filenames import NameState, log_name
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
@@ -18,7 +18,7 @@ from krepair.rules.leftovers import PendingSwap, SwapDecision
 if TYPE_CHECKING:
     from krepair.pipeline.swaps import SwapItem, SwapResult
 
-SWAP: Final = FileState.SWAP.value
+SWAP: Final = NameState.SWAP.value
 
 
 class Removal(NamedTuple):

@@ -9,12 +9,12 @@ from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import waits_for_leftovers, why_untouched
 from krepair.fixes.ground import Ground, place_of, recorded
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.untouched import waits_for_leftovers, why_untouched
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options

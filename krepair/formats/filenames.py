@@ -48,7 +48,7 @@ class FileKind(StrEnum):
     FOREIGN = "foreign"
 
 
-class FileState(StrEnum):
+class NameState(StrEnum):
     """The state of a file by its last suffix: live, or a leftover of cleaning, swapping or deleting."""
 
     LIVE = ""
@@ -64,7 +64,7 @@ SUFFIXES: dict[FileKind, str] = {
     FileKind.TXN_INDEX: ".txnindex",
     FileKind.SNAPSHOT: ".snapshot",
 }
-LEFTOVER_STATES = (FileState.DELETED, FileState.CLEANED, FileState.SWAP)
+LEFTOVER_STATES = (NameState.DELETED, NameState.CLEANED, NameState.SWAP)
 
 
 class FileName(NamedTuple):
@@ -80,7 +80,7 @@ class FileName(NamedTuple):
 
     name: str
     kind: FileKind
-    state: FileState
+    state: NameState
     base_offset: int | None
 
     @property
@@ -102,9 +102,9 @@ class FileName(NamedTuple):
         A ``.deleted`` file never does that: it is removed before its name is read. A foreign ``.swap`` file needs an
         offset only from 3.0 on (``LogLoader.removeTempFilesAndCollectSwapFiles``); earlier brokers ignore it.
         """
-        if self.base_offset is not None or self.state is FileState.DELETED:
+        if self.base_offset is not None or self.state is NameState.DELETED:
             return False
-        return self.kind in SUFFIXES or self.state in {FileState.CLEANED, FileState.SWAP}
+        return self.kind in SUFFIXES or self.state in {NameState.CLEANED, NameState.SWAP}
 
 
 def base_offset_of(name: str) -> int | None:
@@ -128,7 +128,7 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{offset_name(base_offset)}{suffix}"
 
 
-def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
+def segment_file(base_offset: int, kind: FileKind, state: NameState = NameState.LIVE) -> str:
     """Name of a segment file: 20 digits, the kind's suffix, the state's suffix.
 
     Raises:
@@ -142,7 +142,7 @@ def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.
 @lru_cache(maxsize=_NAMES_KEPT)
 def parse_file_name(name: str) -> FileName:
     """The parts of the name of a file in a partition folder. Every name has a result."""
-    state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), FileState.LIVE)
+    state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), NameState.LIVE)
     stem = name[: len(name) - len(state.value)] if state else name
     if stem == LEADER_EPOCH_CHECKPOINT:
         return FileName(name, FileKind.LEADER_EPOCHS, state, None)

@@ -33,8 +33,8 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
     FileKind,
-    FileState,
     FolderKind,
+    NameState,
     parse_file_name,
     parse_folder_name,
     plan_id_of,
@@ -519,7 +519,7 @@ def _active_files_of(tree: Tree, log_dir: str, folder: str) -> Seen:
     live = [
         (name, found)
         for name, found in files
-        if name.kind in _ACTIVE_KINDS and name.state is FileState.LIVE and name.is_canonical
+        if name.kind in _ACTIVE_KINDS and name.state is NameState.LIVE and name.is_canonical
     ]
     logs = [
         name.base_offset for name, _ in live if name.kind is FileKind.LOG and name.base_offset is not None

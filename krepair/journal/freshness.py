@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.formats.filenames import FileKind, FileName, parse_file_name
-from krepair.formats.filenames import FileState as NameState
+from krepair.formats.filenames import FileKind, FileName, NameState, parse_file_name
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.journal.steps import EXTENSIONS, segment_file

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from krepair.errors import RefusedError
-from krepair.formats.filenames import FileState, parse_file_name
+from krepair.formats.filenames import NameState, parse_file_name
 from krepair.journal.actions.mend import CUT
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import FileState as RecordedState
-from krepair.journal.record import Intent, Journal
+from krepair.journal.record import FileState, Intent, Journal
 from krepair.journal.steps import CLEANED, SWAP
 from krepair.logdir.fingerprint import digest_content
 
@@ -105,7 +104,7 @@ def _final(name: str) -> str:
 
 def _swaps(folder: PartitionFolder) -> list[str]:
     names = map(parse_file_name, folder.file_names())
-    return [name.name for name in names if name.state in {FileState.SWAP, FileState.CLEANED}]
+    return [name.name for name in names if name.state in {NameState.SWAP, NameState.CLEANED}]
 
 
 def _kept_names(folder: PartitionFolder) -> list[str]:
@@ -126,9 +125,7 @@ def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str
     return alone
 
 
-def _is_same(
-    folder: PartitionFolder, kept_at: str, kept: RecordedState, name: str, here: RecordedState
-) -> bool:
+def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
     """Whether a kept file is the one in its place: a link of it, or what a copy of the directory made of a link."""
     if kept.inode == here.inode:
         return True

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.errors import UsageError
+from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.damage import shown
 from krepair.formats.java_numbers import parse_java_integer
 from krepair.logdir.config_files import (
@@ -239,7 +240,7 @@ class Settings:
             return int(found[key].value)
 
         return TopicSettings(
-            cleanup_policy=frozenset(filter(None, found["cleanup.policy"].value.split(","))),
+            cleanup_policy=policies_of(found["cleanup.policy"].value),
             segment_bytes=number("segment.bytes"),
             segment_index_bytes=number("segment.index.bytes"),
             index_interval_bytes=number("index.interval.bytes"),

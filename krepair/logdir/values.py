@@ -12,7 +12,7 @@ from msgspec import Struct
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, written_lines
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import FileKind, FileState, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, parse_file_name
 
 if TYPE_CHECKING:
     from krepair.formats.offset_lines import OffsetLines
@@ -178,7 +178,7 @@ class Partition(NamedTuple):
         return tuple(
             special
             for special, name in named
-            if name.kind is FileKind.LOG and name.state is FileState.LIVE and name.is_canonical
+            if name.kind is FileKind.LOG and name.state is NameState.LIVE and name.is_canonical
         )
 
     @property

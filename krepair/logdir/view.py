@@ -26,9 +26,9 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
     FileKind,
     FileName,
-    FileState,
     FolderKind,
     FolderName,
+    NameState,
     log_name,
     parse_file_name,
     parse_folder_name,
@@ -302,7 +302,7 @@ class _Contents:
 
     def _add_file(self, name: FileName, file: FileRef) -> None:
         offset = -1 if name.base_offset is None else name.base_offset
-        if name.state is not FileState.LIVE:
+        if name.state is not NameState.LIVE:
             self._leftovers.append(Leftover(name.state.value.removeprefix("."), offset, file))
         elif not name.is_canonical:
             self._leftovers.append(Leftover("foreign", offset, file))

@@ -48,11 +48,11 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.view import read_partition
-from krepair.ops.again import plan_command
 from krepair.ops.fit import copies_shortage, shortage
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
+from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.result_lines import failed_partition, freed_by, result_of

@@ -9,12 +9,12 @@ from krepair.checks.catalogue import counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.fix import named_or_all
-from krepair.fixes.gates import waits_for_leftovers
 from krepair.fixes.ground import Ground
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, command_for
+from krepair.fixes.untouched import waits_for_leftovers
 from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings
 from krepair.logdir.log_dirs import log_dirs_left_out

@@ -11,7 +11,7 @@ from typing import Final
 from krepair.checks.rule import Finding, Severity
 from krepair.ops.by_rule import by_rule
 from krepair.ops.reports import LogDirReport, PartitionSummary
-from krepair.plan.actions.fate import Content, Run
+from krepair.plan.actions.log_contents import Content, Run
 from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
 
 DAMAGE_RULES: Final = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})

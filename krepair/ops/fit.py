@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from krepair.logdir.space import Space, read_space
-from krepair.ops.again import sequence_command
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
+from krepair.ops.plan_command import sequence_command
 from krepair.ops.removable import Way, nothing_fits
 from krepair.ops.show import show_sequence, show_view
 from krepair.ops.target import targets_of

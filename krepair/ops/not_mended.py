@@ -9,7 +9,7 @@ from krepair.errors import KrepairError
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import left_alone_command, options_of, with_options
+from krepair.ops.plan_command import left_alone_command, options_of, with_options
 from krepair.plan.facts import fix_names
 from krepair.plan.model import Plan
 from krepair.plan.view import Section, count_text

@@ -15,12 +15,12 @@ from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageErro
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
-from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
+from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import log_name, segment_name
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings, load_settings
@@ -28,7 +28,6 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import asked_of, left_alone_command, second_plan_command
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
@@ -36,6 +35,7 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import other_dirs
+from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
 from krepair.ops.proof import prove
 from krepair.ops.sides import Side, parse_sides
 from krepair.ops.target import check_keep

@@ -33,7 +33,6 @@ from krepair.logdir.reading import status_of, why
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import asked_of, options_of
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
 from krepair.ops.plan import (
@@ -48,6 +47,7 @@ from krepair.ops.plan import (
     read_sides,
     work_of,
 )
+from krepair.ops.plan_command import asked_of, options_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.engine import Engine

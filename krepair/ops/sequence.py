@@ -20,10 +20,10 @@ from krepair.formats.filenames import LOCK
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import FREE_CONSENT, apply_command, asked_of, options_of
 from krepair.ops.apply import apply
 from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.plan import looked_at, plan_of
+from krepair.ops.plan_command import FREE_CONSENT, apply_command, asked_of, options_of
 from krepair.ops.preview import check_here, read_beside
 from krepair.ops.purge import purge
 from krepair.ops.reports import (

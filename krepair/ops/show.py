@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.again import apply_command, evidence_command, later_horizon_command
+from krepair.ops.plan_command import apply_command, evidence_command, later_horizon_command
 from krepair.plan import planfile, sequence
 from krepair.plan.model import Plan
 from krepair.plan.render import Again, plan_view

@@ -12,7 +12,7 @@ from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import check_owners
-from krepair.formats.filenames import FileKind, FileState, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
@@ -136,7 +136,7 @@ def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
 def _is_read_by_a_broker(name: str) -> bool:
     """Whether a name is that of a log, an index or a snapshot."""
     parsed = parse_file_name(name)
-    return parsed.kind in _VERIFIED and parsed.state is FileState.LIVE
+    return parsed.kind in _VERIFIED and parsed.state is NameState.LIVE
 
 
 def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> list[VerifyItem]:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import plan_command
 from krepair.ops.need import Need, bytes_that_stay, is_let_go, need_of_all, need_of_part, part_of
 from krepair.ops.next_start.start_space import needed_at_most
+from krepair.ops.plan_command import plan_command
 from krepair.ops.removable import Way, removable
 from krepair.ops.target import is_root
 from krepair.options import Options
@@ -47,7 +47,7 @@ def way_out(plan: Plan, targets: Sequence[PartitionPlan], space: Space, at: Opti
         plan: the plan, which does not fit.
         targets: what is left to do.
         space: what is free.
-        at: where the work is done, see ``krepair.ops.again.plan_command``; ``use_reserved`` counts, too.
+        at: where the work is done, see ``krepair.ops.plan_command.plan_command``; ``use_reserved`` counts, too.
     """
     rooms = [_Room(space, at), *_with_reserve(plan, space, at)]
     found = (_by_planning(plan, targets, room) for room in rooms)

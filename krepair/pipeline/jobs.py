@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         VerifyItem,
         VerifyResult,
     )
-    from krepair.pipeline.look import LookItem, LookResult
     from krepair.pipeline.readings.aborted import AbortedItem
     from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
     from krepair.pipeline.readings.epochs import EpochsItem
@@ -69,8 +68,9 @@ if TYPE_CHECKING:
     from krepair.pipeline.replicas.holdings import HeldItem, HeldResult, MarkersItem, MarkersResult
     from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem, RowsResult
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
+    from krepair.pipeline.same_batches import TwoLogsItem, TwoLogsResult
+    from krepair.pipeline.scan_and_indexes import LookItem, LookResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
-    from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -115,7 +115,7 @@ SCAN: Task[ScanItem, ScanResult] = Task("scan", "scan:scan", "scan")
 STAGE: Task[StageItem, ScanResult] = Task("stage", "rewrite.stage:stage", "stage")
 FINISH: Task[FinishItem, FinishResult] = Task("finish", "rewrite.finish:finish", "verify")
 VERIFY: Task[VerifyItem, VerifyResult] = Task("verify", "rewrite.verify:verify_segment", "verify")
-LOOK: Task[LookItem, LookResult] = Task("look", "look:look", "scan")
+LOOK: Task[LookItem, LookResult] = Task("look", "scan_and_indexes:look", "scan")
 INSPECT: Task[InspectItem, InspectResult] = Task("inspect", "indexes.segment:inspect", "indexes")
 MEND: Task[MendItems, MendResults] = Task("mend", "indexes.segment:mend", "indexes")
 INSPECT_TXN: Task[TxnItem, TxnResult] = Task(
@@ -134,7 +134,7 @@ LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_s
 STAGE_SWAP: Task[StageSwapItem, SwapOutcome] = Task("stage swap", "swaps:stage_swap", "swaps")
 VERIFY_SWAP: Task[VerifySwapItem, SwapOutcome] = Task("verify swap", "swaps:verify_swap", "verify")
 COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task(
-    "compare two logs", "two_logs:compare_two_logs", "compare"
+    "compare two logs", "same_batches:compare_two_logs", "compare"
 )
 FIND_STATES: Task[StatesItem, StatesResult] = Task(
     "find states", "coordinators.states:find_states", "transactions"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from krepair.formats import time_index
 from krepair.formats.filenames import log_name
-from krepair.plan.actions.fate import Content, Run, summed
+from krepair.plan.actions.log_contents import Content, Run, summed
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
 from krepair.plan.model import PartitionPlan, Plan, SourceSegment

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from krepair.errors import UsageError
 from krepair.formats import filenames
-from krepair.formats.filenames import FileKind, FileState, FolderKind, parse_file_name, parse_folder_name
+from krepair.formats.filenames import FileKind, FolderKind, NameState, parse_file_name, parse_folder_name
 from krepair.formats.java_numbers import parse_java_integer
 
 SEGMENT_KINDS = list(filenames.SUFFIXES)
 UUID = "0123456789abcdef0123456789abcdef"
 
 
-@given(st.integers(0, 2**63 - 1), st.sampled_from(SEGMENT_KINDS), st.sampled_from(FileState))
+@given(st.integers(0, 2**63 - 1), st.sampled_from(SEGMENT_KINDS), st.sampled_from(NameState))
 def test_segment_file_name_is_parsed_to_what_it_was_made_of(
-    base: int, kind: FileKind, state: FileState
+    base: int, kind: FileKind, state: NameState
 ) -> None:
     name = filenames.segment_file(base, kind, state)
     found = parse_file_name(name)
@@ -26,31 +26,31 @@ def test_segment_file_name_is_parsed_to_what_it_was_made_of(
 @pytest.mark.parametrize(
     ("name", "kind", "state", "base", "canonical", "stops"),
     [
-        ("00000000000000000042.log", FileKind.LOG, FileState.LIVE, 42, True, False),
-        ("00000000000000000042.log.cleaned", FileKind.LOG, FileState.CLEANED, 42, True, False),
-        ("00000000000000000042.timeindex.swap", FileKind.TIME_INDEX, FileState.SWAP, 42, True, False),
-        ("42.log", FileKind.LOG, FileState.LIVE, 42, False, False),
-        ("+42.log", FileKind.LOG, FileState.LIVE, 42, False, False),
-        ("-42.log", FileKind.LOG, FileState.LIVE, -42, False, False),
-        ("42.copy.log", FileKind.LOG, FileState.LIVE, 42, False, False),
-        ("copy.log", FileKind.LOG, FileState.LIVE, None, False, True),
-        (".log", FileKind.LOG, FileState.LIVE, None, False, True),
-        ("99999999999999999999.index", FileKind.OFFSET_INDEX, FileState.LIVE, None, False, True),
-        ("4_2.index", FileKind.OFFSET_INDEX, FileState.LIVE, None, False, True),
-        ("foo.deleted", FileKind.FOREIGN, FileState.DELETED, None, False, False),
-        ("foo.log.deleted", FileKind.LOG, FileState.DELETED, None, False, False),
-        ("foo.swap", FileKind.FOREIGN, FileState.SWAP, None, False, True),
-        ("foo.cleaned", FileKind.FOREIGN, FileState.CLEANED, None, False, True),
-        ("00000000000000000042.log.bak", FileKind.FOREIGN, FileState.LIVE, 42, False, False),
-        ("notes.txt", FileKind.FOREIGN, FileState.LIVE, None, False, False),
-        ("leader-epoch-checkpoint", FileKind.LEADER_EPOCHS, FileState.LIVE, None, True, False),
-        ("leader-epoch-checkpoint.tmp", FileKind.FOREIGN, FileState.LIVE, None, False, False),
-        ("partition.metadata", FileKind.PARTITION_METADATA, FileState.LIVE, None, True, False),
-        ("", FileKind.FOREIGN, FileState.LIVE, None, False, False),
+        ("00000000000000000042.log", FileKind.LOG, NameState.LIVE, 42, True, False),
+        ("00000000000000000042.log.cleaned", FileKind.LOG, NameState.CLEANED, 42, True, False),
+        ("00000000000000000042.timeindex.swap", FileKind.TIME_INDEX, NameState.SWAP, 42, True, False),
+        ("42.log", FileKind.LOG, NameState.LIVE, 42, False, False),
+        ("+42.log", FileKind.LOG, NameState.LIVE, 42, False, False),
+        ("-42.log", FileKind.LOG, NameState.LIVE, -42, False, False),
+        ("42.copy.log", FileKind.LOG, NameState.LIVE, 42, False, False),
+        ("copy.log", FileKind.LOG, NameState.LIVE, None, False, True),
+        (".log", FileKind.LOG, NameState.LIVE, None, False, True),
+        ("99999999999999999999.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False, True),
+        ("4_2.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False, True),
+        ("foo.deleted", FileKind.FOREIGN, NameState.DELETED, None, False, False),
+        ("foo.log.deleted", FileKind.LOG, NameState.DELETED, None, False, False),
+        ("foo.swap", FileKind.FOREIGN, NameState.SWAP, None, False, True),
+        ("foo.cleaned", FileKind.FOREIGN, NameState.CLEANED, None, False, True),
+        ("00000000000000000042.log.bak", FileKind.FOREIGN, NameState.LIVE, 42, False, False),
+        ("notes.txt", FileKind.FOREIGN, NameState.LIVE, None, False, False),
+        ("leader-epoch-checkpoint", FileKind.LEADER_EPOCHS, NameState.LIVE, None, True, False),
+        ("leader-epoch-checkpoint.tmp", FileKind.FOREIGN, NameState.LIVE, None, False, False),
+        ("partition.metadata", FileKind.PARTITION_METADATA, NameState.LIVE, None, True, False),
+        ("", FileKind.FOREIGN, NameState.LIVE, None, False, False),
     ],
 )
 def test_file_name_is_taken_apart_as_a_broker_does(
-    name: str, kind: FileKind, state: FileState, base: int | None, canonical: bool, stops: bool
+    name: str, kind: FileKind, state: NameState, base: int | None, canonical: bool, stops: bool
 ) -> None:
     found = parse_file_name(name)
     assert (found.kind, found.state, found.base_offset) == (kind, state, base)
@@ -116,7 +116,7 @@ def test_private_folder_is_named_after_its_plan_and_is_nothing_to_a_broker(plan_
     assert folder == f"krepair~{plan_id}"
     assert filenames.plan_id_of(folder) == plan_id
     found = parse_file_name(folder)
-    assert (found.kind, found.state, found.base_offset) == (FileKind.FOREIGN, FileState.LIVE, None)
+    assert (found.kind, found.state, found.base_offset) == (FileKind.FOREIGN, NameState.LIVE, None)
 
 
 @pytest.mark.parametrize("plan_id", ["", "../x", "abc.log", "ABC", "a" * 65, "a\n"])

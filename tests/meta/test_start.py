@@ -18,7 +18,7 @@ CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
 TASK_MODULES = {f"krepair.pipeline.{task.where.partition(':')[0]}" for task in TASKS.values()}
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
 SCANNED = {"krepair.pipeline.scan"}
-_LOOKING = ("look", "indexes.segment", "indexes.transactions", "rehearse")
+_LOOKING = ("scan_and_indexes", "indexes.segment", "indexes.transactions", "rehearse")
 LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in _LOOKING}
 
 

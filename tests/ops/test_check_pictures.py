@@ -7,7 +7,7 @@ from krepair.ops.check import check
 from krepair.ops.check_pictures import check_pictures
 from krepair.ops.reports import ForecastLine, KeptPlan, LogDirReport, PartitionSummary
 from krepair.options import Engine, Options
-from krepair.plan.actions.fate import Content, Run
+from krepair.plan.actions.log_contents import Content, Run
 from tests import builders as b
 
 

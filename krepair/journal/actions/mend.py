@@ -20,8 +20,7 @@ import numpy as np
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
-from krepair.formats.filenames import FileKind, parse_file_name
-from krepair.formats.filenames import FileState as NameState
+from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import DamagedLog, Found, Ground, KeptFile
 from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import FileKind, offset_name, parse_file_name
-from krepair.formats.filenames import FileState as NameState
+from krepair.formats.filenames import FileKind, NameState, offset_name, parse_file_name
 from krepair.journal.actions.action import Found, Ground
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts

@@ -14,7 +14,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import COMPARE_TWO_LOGS
 
 if TYPE_CHECKING:
-    from krepair.pipeline.two_logs import LogAt
+    from krepair.pipeline.same_batches import LogAt
 
 _REFUSED = "a broker with both log directories does not start: move one of the two folders out"
 
@@ -46,7 +46,7 @@ _Twins = tuple[LogDir, Partition, LogDir, Partition]
 def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     if not twins:
         return []
-    from krepair.pipeline.two_logs import TwoLogsItem
+    from krepair.pipeline.same_batches import TwoLogsItem
 
     told: dict[int, str] = {}
     to_read = []
@@ -72,7 +72,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
 
 
 def _log(view: LogDir, partition: Partition) -> LogAt:
-    from krepair.pipeline.two_logs import LogAt
+    from krepair.pipeline.same_batches import LogAt
 
     segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
     return LogAt(place=place_of(view, partition), segments=segments)

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
 from krepair.fixes.epochs import log_start_of
-from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import MARKER_CLASSES
 from krepair.fixes.survey import Survey
+from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import base_offset_of, log_name
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c

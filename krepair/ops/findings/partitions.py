@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.dead_cleaner import cleaner_stands_still
-from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
+from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import log_name
 from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special

@@ -15,11 +15,12 @@ from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
-from krepair.ops.findings.identity import PARTITION_METADATA, Metadata
+from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_refusals
 from krepair.ops.next_start.odd_names import names_without_an_offset
 from krepair.ops.next_start.rehearsal import rehearsed_of

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from krepair.plan.actions.fate import Fate
 from krepair.plan.actions.listing import Listing
+from krepair.plan.actions.log_contents import Fate
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import Change, FileFingerprint, SourceSegment
 from krepair.plan.objection import Objection
@@ -66,7 +66,7 @@ class Space(NamedTuple):
     logs_out: int = 0
 
 
-class Work(NamedTuple):
+class BytesRead(NamedTuple):
     """What has to be read for a change, in bytes.
 
     Attributes:
@@ -187,7 +187,7 @@ class Action(Protocol[ChangeT_contra]):
         """
 
     @abstractmethod
-    def work(self, change: ChangeT_contra) -> Work:
+    def work(self, change: ChangeT_contra) -> BytesRead:
         """The bytes that must be read for it."""
 
     def with_figures(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Change:

@@ -12,13 +12,13 @@ from krepair.plan.actions.action import (
     FETCHED_ANEW,
     REMOVAL_BYTES,
     Action,
+    BytesRead,
     LogEffect,
     Space,
     Touched,
-    Work,
 )
-from krepair.plan.actions.fate import Content, Fate, removed
 from krepair.plan.actions.listing import DATA_THAT_GOES
+from krepair.plan.actions.log_contents import Content, Fate, removed
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
 from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts
 from krepair.plan.model import Change, MendLog, ReplaceFile, SetAside
@@ -59,9 +59,9 @@ class Aside(Action[SetAside]):
             log_shrinks=sizes.get(segment_name(change.base_offset, ".log"), 0),
         )
 
-    def work(self, change: SetAside) -> Work:
+    def work(self, change: SetAside) -> BytesRead:
         """Nothing is read."""
-        return Work(stage=0, verify=0, apply=0)
+        return BytesRead(stage=0, verify=0, apply=0)
 
     def risks(self, change: SetAside) -> tuple[str, ...]:
         """Another replica may have what is lost here, or has to give all of it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.words import count_text
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import LINES
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import ChangedLine, ChangeLines, FileFingerprint
@@ -56,9 +56,9 @@ class Lines(Action[ChangeLines]):
         made = before + added + _LONGEST_NUMBER * len(change.lines)
         return Space(made=made, taken_out=before, peak=made + ROUNDING_BYTES, log_shrinks=0)
 
-    def work(self, change: ChangeLines) -> Work:
+    def work(self, change: ChangeLines) -> BytesRead:
         """Not counted: a checkpoint is small."""
-        return Work(stage=0, verify=0, apply=0)
+        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
         """Such a change is not allowed in a partition."""

@@ -14,13 +14,13 @@ from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     ROUNDING_BYTES,
     Action,
+    BytesRead,
     LogEffect,
     Space,
     Touched,
-    Work,
 )
-from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import DATA_THAT_GOES
+from krepair.plan.actions.log_contents import Content, Fate, Run, summed
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
@@ -74,9 +74,9 @@ class Mend(Action[MendLog]):
             log_shrinks=gone,
         )
 
-    def work(self, change: MendLog) -> Work:
+    def work(self, change: MendLog) -> BytesRead:
         """The log is read to mend it, and once more before it is swapped in."""
-        return Work(stage=change.size_before, verify=change.size_after, apply=2 * change.size_before)
+        return BytesRead(stage=change.size_before, verify=change.size_after, apply=2 * change.size_before)
 
     def risks(self, change: MendLog) -> tuple[str, ...]:
         """If more than a torn tail is removed, another replica may have the lost records."""

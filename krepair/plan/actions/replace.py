@@ -9,7 +9,15 @@ from typing import Final
 from krepair.checks.catalogue import RULES
 from krepair.checks.words import count_text
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, segment_name
-from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Trimmed, Work
+from krepair.plan.actions.action import (
+    REMOVAL_BYTES,
+    ROUNDING_BYTES,
+    Action,
+    BytesRead,
+    Space,
+    Touched,
+    Trimmed,
+)
 from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts
 from krepair.plan.model import FileFingerprint, ReplaceFile
@@ -46,9 +54,9 @@ class Replace(Action[ReplaceFile]):
             logs_out=max(change.size_before, 0) if _LOG in change.name else 0,
         )
 
-    def work(self, change: ReplaceFile) -> Work:
+    def work(self, change: ReplaceFile) -> BytesRead:
         """Not counted: what a file is made from is read together with the other files of the partition."""
-        return Work(stage=0, verify=0, apply=0)
+        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
         """A chosen fix must be allowed to replace or remove the file, and the sizes must fit."""

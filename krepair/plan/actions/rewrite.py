@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.words import count_text
+from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.filenames import offset_name, segment_name
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
@@ -18,13 +19,13 @@ from krepair.plan.actions.action import (
     LATE_READERS,
     ROUNDING_BYTES,
     Action,
+    BytesRead,
     Space,
     Touched,
-    Work,
 )
 from krepair.plan.actions.evidence_review import evidence_of_partition
-from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
 from krepair.plan.actions.key_review import key_sums, keys_of_source
+from krepair.plan.actions.log_contents import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
 from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, own_setting, setting
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
@@ -93,10 +94,10 @@ class Rewrite(Action[RewriteSegments]):
             logs_out=_source_bytes(change),
         )
 
-    def work(self, change: RewriteSegments) -> Work:
+    def work(self, change: RewriteSegments) -> BytesRead:
         """Sources are read twice (rewrite, verify), the new log once more."""
         read = _source_bytes(change)
-        return Work(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
+        return BytesRead(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
 
     def with_figures(self, change: RewriteSegments, sizes: Mapping[str, int]) -> RewriteSegments:
         """The change with the bytes that it frees and with its peak."""
@@ -133,8 +134,7 @@ class Rewrite(Action[RewriteSegments]):
     def review_all(self, facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
         """The topic must be compacted, and the groups must ascend and be in the span that may be compacted."""
         where, topic = facts.partition.folder, facts.partition.topic
-        policies = {word.strip() for word in setting(facts.policy, topic, "cleanup.policy").split(",")}
-        if "compact" not in policies:
+        if "compact" not in policies_of(setting(facts.policy, topic, "cleanup.policy")):
             yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
         yield from _asked_for(facts, changes)
         yield from evidence_of_partition(facts, changes)

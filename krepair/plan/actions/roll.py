@@ -8,7 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import RULES
 from krepair.checks.words import count_text
 from krepair.formats.filenames import offset_name
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import RollSegment
@@ -35,9 +35,9 @@ class Roll(Action[RollSegment]):
         """No bytes; three names and inodes."""
         return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
 
-    def work(self, change: RollSegment) -> Work:
+    def work(self, change: RollSegment) -> BytesRead:
         """Nothing is read."""
-        return Work(stage=0, verify=0, apply=0)
+        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
         """The segment must begin at the log end, and no file may have one of its names."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.words import count_text
 from krepair.formats.filenames import segment_name
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
-from krepair.plan.actions.fate import Content, Fate, Run, summed
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import SWAPS
+from krepair.plan.actions.log_contents import Content, Fate, Run, summed
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
@@ -46,9 +46,9 @@ class Swap(Action[CompleteSwap]):
             log_shrinks=_segment_bytes(change.replaces, (".log",), sizes) - change.log_bytes,
         )
 
-    def work(self, change: CompleteSwap) -> Work:
+    def work(self, change: CompleteSwap) -> BytesRead:
         """Its log is read to make the indexes, and again when the segment is verified."""
-        return Work(stage=change.log_bytes, verify=change.log_bytes, apply=change.log_bytes)
+        return BytesRead(stage=change.log_bytes, verify=change.log_bytes, apply=change.log_bytes)
 
     def review(self, facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
         """The swap must be there and not void, and must replace exactly the segments that a broker would replace."""

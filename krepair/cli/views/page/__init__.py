@@ -24,7 +24,7 @@ from krepair.ops.compare_pictures import compare_pictures
 from krepair.ops.observed import Observed
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
-from krepair.plan.actions.fate import Content
+from krepair.plan.actions.log_contents import Content
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
 from krepair.plan.render import changes_of

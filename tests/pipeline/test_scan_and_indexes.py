@@ -13,8 +13,8 @@ import pytest
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.segment import Depth, InspectItem, inspect
 from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.look import LookItem, LookResult, look
 from krepair.pipeline.scan import scan
+from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look
 from tests import builders
 from tests.builders import NOW_MS
 from tests.kernels.scanning import joined
