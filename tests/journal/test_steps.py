@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.steps import (
+    Becomes,
+    GiveBack,
     Keep,
+    KeepOld,
     Names,
     PutBack,
+    PutNew,
+    Remove,
     Rename,
     Step,
     SyncDir,
+    TakeNew,
+    TakeOld,
     Unlink,
     commit_steps,
+    files_back,
+    forget_files,
+    keep_files,
     keep_steps,
     roll_back_steps,
     staged_extensions,
+    swap_files,
     undo_steps,
 )
 
@@ -165,3 +176,46 @@ def test_roll_back_is_the_apply_before_its_commit_from_the_end() -> None:
 
 def test_staged_extensions_come_in_the_order_of_the_renames() -> None:
     assert staged_extensions(group("P2", (".timeindex", ".log"))) == (".log", ".timeindex")
+
+
+def file_steps(steps: list[Step]) -> list[str]:
+    """Syncs included; in few letters."""
+    out = []
+    for step in steps:
+        match step:
+            case KeepOld() | PutNew() | TakeOld() | GiveBack() | TakeNew():
+                out.append(f"{type(step).__name__} {step.file.name}")
+            case Remove():
+                out.append(f"- {step.path}")
+            case SyncDir():
+                out.append(f"sync {step.path}".strip())
+    return [line.replace("krepair~1/", "") for line in out]
+
+
+def test_files_that_go_follow_the_first_one_and_come_back_before_it() -> None:
+    files = [Becomes(name, state(name), None) for name in ("log", "index", "times")]
+    assert file_steps(keep_files(files, NAMES)) == ["KeepOld log", "KeepOld index", "KeepOld times"]
+    assert file_steps(swap_files(files, NAMES)) == ["TakeOld log", "sync", "TakeOld index", "TakeOld times"]
+    assert file_steps(files_back(files, NAMES)) == [
+        "GiveBack times",
+        "GiveBack index",
+        "sync",
+        "GiveBack log",
+    ]
+
+
+def test_files_that_come_are_there_before_the_first_one_and_leave_after_it() -> None:
+    files = [Becomes(name, None, state(name)) for name in ("log", "index", "times")]
+    assert keep_files(files, NAMES) == []
+    assert file_steps(swap_files(files, NAMES)) == ["PutNew times", "PutNew index", "PutNew log"]
+    assert file_steps(files_back(files, NAMES)) == ["TakeNew log", "sync", "TakeNew index", "TakeNew times"]
+
+
+def test_what_is_kept_of_files_that_are_back_goes_durably_and_what_was_taken_out_goes_last() -> None:
+    assert file_steps(forget_files(["a", "b"], NAMES)) == [
+        "- keep/a",
+        "- keep/b",
+        "sync keep",
+        "- out/a",
+        "- out/b",
+    ]
