@@ -228,11 +228,17 @@ class _Work:
                     items.append(part)
         try:
             found: dict[int, RowsResult] = {}
+            bad: dict[int, str] = {}
             for index, rows in self.engine.run(READ_REPLICA_RECORDS, items):
-                if rows.failure:
+                if rows.failure == "verify":
+                    bad[places_of[index]] = rows.why
+                elif rows.failure:
                     raise UnreadableError(rows.why)
                 found[index] = rows
             for place, one in enumerate(good):
+                if place in bad:
+                    self.failed.append(bad[place])
+                    continue
                 number = places[one.state.folder, one.state.log_dir]
                 write_headers(writer, number, one.headers)
                 write_rows(writer, number, [found[at] for at, of in enumerate(places_of) if of == place])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import overload
 
 from krepair.formats.damage import Damage
@@ -62,10 +62,12 @@ class ByteStream:
 
     Attributes:
         damage: how the pieces ended, if it was not well.
+        on_bytes: sees all bytes that are taken or skipped from now on, in order.
     """
 
     def __init__(self, pieces: Iterator[bytes | Damage]) -> None:
         self.damage: Damage | None = None
+        self.on_bytes: Callable[[memoryview], None] | None = None
         self._pieces = pieces
         self._held = memoryview(b"")
         self._at_end = False
@@ -87,6 +89,8 @@ class ByteStream:
         self._more()
         found = self._held[:most]
         self._held = self._held[most:]
+        if self.on_bytes is not None and found:
+            self.on_bytes(found)
         return found
 
     def take(self, size: int) -> bytes:

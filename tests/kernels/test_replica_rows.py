@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from krepair.formats.varint import write_varint
 from krepair.kernels import replica_rows as h
 from krepair.pipeline.dump.record import shown_of
 from krepair.pipeline.replicas.records import Differing, RecordWalk
@@ -26,7 +27,19 @@ class _Slow(RecordWalk):
 
     def _record_lines(self, buf, rows, counts, records):
         for place in range(int(counts[0])):
-            yield from self._one_record(rows[0], shown_of(rows[0], records[place], buf))
+            shown = shown_of(rows[0], records[place], buf)
+            self._taken.bytes.begin(shown.key_size)
+            self._taken.bytes.take(memoryview(_body(shown)))
+            yield from self._one_record(rows[0], shown)
+
+
+def _body(shown) -> bytes:
+    body = (shown.key or b"") + write_varint(shown.value_size) + (shown.value or b"")
+    body += write_varint(len(shown.headers))
+    for name, value in shown.headers:
+        body += write_varint(len(name)) + name
+        body += write_varint(-1 if value is None else len(value)) + (value or b"")
+    return body
 
 
 def _hashes_of_logs(walk_of, folder: Path) -> tuple[list[tuple[int, ...]], list[int]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set, record
-from krepair.formats.codec import Codec
+from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
 from krepair.kernels.huge import checksum_huge
@@ -68,6 +68,9 @@ class Wanted:
     damages: int = 0
     batches_read: int = 0
 
+    def key_begins(self, stream: ByteStream, size: int) -> None:
+        """A stream stands before the key of a record that is read by itself, of so many bytes; negative for null."""
+
     def damage(self, found: Damage, rule: str = "") -> bytes:
         """Count a damaged range and write its line; no limit holds it back."""
         self.damages += 1
@@ -83,7 +86,12 @@ class LogWalk:
         base_offset: of the segment.
         wanted: what is shown.
         window_bytes: size of the window.
+
+    Attributes:
+        most_content_bytes: a batch that unpacks to more is damaged.
     """
+
+    most_content_bytes: int = DEFAULT_MAX_BYTES
 
     def __init__(
         self,
@@ -347,7 +355,7 @@ class LogWalk:
     def _records_of_v2(self, row: Any) -> Iterator[bytes | memoryview]:
         codec = int(row[r.B_ATTRIBUTES]) & batch_v2.CODEC_MASK
         content = self._content(row, batch_v2.HEADER_SIZE)
-        stream = ByteStream(compression.chunks(codec, content))
+        stream = ByteStream(compression.chunks(codec, content, max_bytes=self.most_content_bytes))
         left = int(row[r.B_COUNT])
         start = int(row[r.B_POSITION]) + batch_v2.HEADER_SIZE
         buf, end = self._buffer, 0
@@ -410,7 +418,7 @@ class LogWalk:
         header = message_set.HEADERS[magic].size
         content = self._content(row, header)
         if codec == Codec.NONE:
-            body = ByteStream(compression.chunks(Codec.NONE, content))
+            body = ByteStream(compression.chunks(Codec.NONE, content, max_bytes=self.most_content_bytes))
             shown, wrong = self._message_body(body, int(row[r.B_BASE_OFFSET]), int(row[r.B_MAX_TIMESTAMP]))
             yield from self._message_lines(row, header, shown, wrong, "")
             return
@@ -429,7 +437,7 @@ class LogWalk:
     def _inner(self, row: Any, magic: int, codec: int, value: StoredBytes, header: int) -> Iterator[bytes]:
         """The messages of a wrapper; of v1 their offsets count from the end, so it is read twice."""
         last, wrong = -1, None
-        stream = ByteStream(compression.chunks(codec, value, magic=magic))
+        stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
         while (head := stream.take(message_set.LOG_OVERHEAD)) and len(head) == message_set.LOG_OVERHEAD:
             last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
             if size < 0 or stream.skip(size) < size:
@@ -438,7 +446,7 @@ class LogWalk:
         # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
         base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
         append_time = bool(row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME) and magic > 0
-        stream = ByteStream(compression.chunks(codec, value, magic=magic))
+        stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
         messages = 0
         while not self._done and (head := stream.take(message_set.HEADER_V0.size)):
             size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
@@ -471,11 +479,14 @@ class LogWalk:
         for name in ("key", "value"):
             length = stream.take(message_set.LENGTH.size)
             size = _int32(length) if len(length) == message_set.LENGTH.size else -2
+            if name == "key":
+                self._wanted.key_begins(stream, size)
             data = stream.take(min(size, self._wanted.cut)) if size >= 0 else None
             there = 0 if data is None else len(data) + stream.skip(size - len(data))
             if size < -1 or there < max(size, 0):
                 return None, Damage(0, 0, f"a {name} of {size} bytes", f"{there} bytes")
             parts.append((data, size))
+        stream.on_bytes = None
         (key, key_size), (value, value_size) = parts
         return Shown(offset, timestamp, -1, key, value, (), key_size, value_size), None
 
@@ -513,6 +524,8 @@ def _giant(row: Any, stream: ByteStream, wanted: Wanted) -> _Giant:
         length = body.varint()
         if length is None:
             return _Giant(None, stream, f"no length of the {name} before the record's end")
+        if name == "key":
+            wanted.key_begins(body, length)
         data = None if length < 0 else body.take(min(length, wanted.cut))
         if data is not None and len(data) + body.skip(length - len(data)) < length:
             return _Giant(None, stream, f"a {name} of {length} bytes that is cut")

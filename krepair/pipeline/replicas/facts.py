@@ -82,7 +82,7 @@ def _as_bytes(columns: Words) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _of_columns(data: bytes, columns: int) -> Words:
     planes = np.frombuffer(data, np.uint8).reshape(columns, _WORD_BYTES, -1)
-    piece: Words = np.ascontiguousarray(planes.transpose(2, 0, 1)).view(np.uint64).reshape(-1, columns)
+    piece: Words = np.array(planes.transpose(2, 0, 1), order="C").view(np.uint64).reshape(-1, columns)
     piece[:, 0] = np.cumsum(piece[:, 0], dtype=np.uint64)
     return piece
 

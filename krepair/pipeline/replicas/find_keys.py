@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import replica_rows as h
 from krepair.logdir.reading import opened_for_reading
@@ -16,7 +17,7 @@ from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import ReplicaItem
-from krepair.pipeline.replicas.records import Differing, RecordWalk, hashes_of
+from krepair.pipeline.replicas.records import Differing, RecordWalk
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, Int64s, fates_of
 
@@ -113,9 +114,13 @@ class _Finder(RecordWalk):
     def _given_wrapper(self, row: Any, hashed: Words) -> bool:
         return not self._chosen(hashed).any()
 
+    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
+        """A batch that cannot be read has no key to show."""
+        return self._taken.damage(found, rule)
+
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         yield from ()
-        out: Words = np.array([hashes_of(row, shown, self.secret)], np.uint64)
+        out = self._hashes_of(row, shown)
         if self._chosen(out)[0]:
             self._take(out[0], int(self._fates_of(row.reshape(1, -1))[0]), shown)
 

@@ -45,11 +45,14 @@ _FOLD_ROWS: Final = 1 << 18
 _FOLD_RANGES: Final = 1 << 12
 
 
+_SHOWN_BYTES: Final = 256
+
+
 class NotedDamage(Wanted):
     """Keeps what a walk finds damaged; it writes no line."""
 
     def __init__(self, *, records: bool) -> None:
-        super().__init__(Style(as_json=True), records=records, cut=2**31 - 1)
+        super().__init__(Style(as_json=True), records=records, cut=_SHOWN_BYTES)
         self.found: list[tuple[Damage, int, int]] = []
         self.last_offset = -1
 

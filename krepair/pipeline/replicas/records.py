@@ -15,15 +15,16 @@ import numpy as np
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.codec import Codec
+from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
-from krepair.formats.varint import write_varint
 from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
-from krepair.kernels.compact_records import FIELD_COUNT, SLACK, key_hash
+from krepair.kernels.compact_records import FIELD_COUNT, SLACK
 from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.byte_stream import ByteStream
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
     ContentError,
@@ -38,6 +39,7 @@ from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
+from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, fates_of
 
@@ -88,6 +90,9 @@ class RecordWalk(LogWalk):
         only_differing: whether no other batches are read.
     """
 
+    # one record has up to 2 GiB
+    most_content_bytes = 2**31 + 2**24
+
     def __init__(
         self,
         read_into: ReadInto,
@@ -100,7 +105,8 @@ class RecordWalk(LogWalk):
         *,
         only_differing: bool = False,
     ) -> None:
-        super().__init__(read_into, size, base_offset, NotedDamage(records=True))
+        self._taken = _Taken(secret)
+        super().__init__(read_into, size, base_offset, self._taken)
         self.secret = secret
         self._fates, self._on_hashes = fates, on_hashes
         self._differing, self._only_differing = differing, only_differing
@@ -268,9 +274,25 @@ class RecordWalk(LogWalk):
         if row[r.B_PROBLEM] != r.BAD_CRC:
             yield from super()._one_batch(row, origin)
 
+    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
+        """A batch with a right checksum whose records cannot be read must not count as one without records.
+
+        Raises:
+            ReplicaError: always, but where the header is damaged: that was told with the headers.
+        """
+        if row[r.B_PROBLEM] == r.OK:
+            position = int(row[r.B_POSITION])
+            text = f"position {position}: {found.expected} was expected in the batch, found {found.found}"
+            raise ReplicaError("verify", f"{text}; its records cannot be compared")
+        return super()._damage_of(row, found, rule)
+
+    def _hashes_of(self, row: Any, shown: Shown) -> Words:
+        """Of the record whose bytes were taken last, uint64[1, HASH_COLUMNS]."""
+        return np.array([hashes_of(row, shown, self._taken.bytes.hashed())], np.uint64)
+
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         yield from ()
-        hashed = np.array([hashes_of(row, shown, self.secret)], np.uint64)
+        hashed = self._hashes_of(row, shown)
         self._give(hashed, np.ones(1, np.int64), row.reshape(1, -1))
 
 
@@ -285,27 +307,27 @@ def _ways(rows: Any, origin: int) -> Any:
     return np.where(alone, _ALONE, ways) if origin >= 0 else np.full(len(rows), _ALONE)
 
 
-def hashes_of(row: Any, shown: Shown, secret: Words) -> tuple[int, ...]:
-    """The hashes of one record in plain steps, the same as the kernel's.
+class _Taken(NotedDamage):
+    """Also takes the bytes of records that are read one at a time."""
+
+    def __init__(self, secret: Words) -> None:
+        super().__init__(records=True)
+        self.bytes = RecordBytes(secret)
+
+    def key_begins(self, stream: ByteStream, size: int) -> None:
+        """From here on the bytes are the record's body."""
+        self.bytes.begin(size)
+        stream.on_bytes = self.bytes.take
+
+
+def hashes_of(row: Any, shown: Shown, found: Hashed) -> tuple[int, ...]:
+    """The hashes of one record, the same as the kernel's.
 
     Args:
         row: int64[dump_rows.BATCH_COLUMNS] of its batch.
-        shown: the record, whole.
-        secret: uint64[2].
+        shown: the record, perhaps without its bytes.
+        found: hashes of its bytes.
     """
-    key = shown.key or b""
-    if row[r.B_MAGIC] < batch_v2.MAGIC:
-        body = key + message_set.LENGTH.pack((shown.value_size,)) + (shown.value or b"")
-    else:
-        body = key + write_varint(shown.value_size) + (shown.value or b"") + write_varint(len(shown.headers))
-        for name, value in shown.headers:
-            body += write_varint(len(name)) + name
-            body += write_varint(-1 if value is None else len(value)) + (value or b"")
-    buffer = np.frombuffer(body + bytes(SLACK), np.uint8).copy()
-    first, second = 0, 0
-    if shown.key is not None:
-        first, second = key_hash(buffer, 0, len(key), secret[0], secret[1])
-    half, other_half = h.body_hash(buffer, 0, len(body), secret[0], secret[1])
     sequence = int(row[r.B_BASE_SEQUENCE])
     if sequence >= 0:
         sequence += shown.offset - int(row[r.B_BASE_OFFSET])
@@ -316,9 +338,9 @@ def hashes_of(row: Any, shown: Shown, secret: Words) -> tuple[int, ...]:
         int(row[r.B_PRODUCER_EPOCH]),
         sequence,
     )
-    digest = h.digest_of(np.uint64(half), np.uint64(other_half), *map(np.int64, numbers))
+    digest = h.digest_of(*map(np.uint64, found.body), *map(np.int64, numbers))
     bits = (h.NO_KEY if shown.key is None else 0) | (h.TOMBSTONE if shown.value is None else 0)
-    return int(first), int(second), shown.offset, int(digest), bits
+    return *found.key, shown.offset, int(digest), bits
 
 
 class ReplicaError(Exception):
@@ -354,6 +376,8 @@ def walk_records(item: ReplicaItem, on_hashes: OnHashes) -> Iterator[None]:
                     yield
     except OSError as error:
         raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
+    except ReplicaError as error:
+        raise ReplicaError(error.failure, f"{item.place.folder}/{name}, {error}") from error
 
 
 class Entered:

@@ -1,0 +1,87 @@
+"""Batches with a right checksum whose records cannot be read: compare and facts name them, and end soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.formats.codec import Codec
+from krepair.pipeline.replicas.facts import _by_columns, _of_columns
+from tests import builders
+from tests.builders import LogDir, Record
+from tests.hostile.verbs import picture, run
+from tests.pipeline.test_huge_record import batch
+
+AT = 3
+
+
+def broken_stream(flip: int) -> bytes:
+    """The compressed stream ends in the middle; the checksum is that of what is there."""
+    raw = batch(Codec.GZIP, [(b"k", 4000 + flip)], AT)
+    body = bytearray(raw[21:-9])
+    front = bytearray(raw[:21])
+    front[8:12] = (len(body) + 9).to_bytes(4, "big")
+    front[17:21] = builders.crc32c.crc32c(bytes(body)).to_bytes(4, "big")
+    return bytes(front + body)
+
+
+def too_much(flip: int) -> bytes:
+    """2.4 GB of zeros in a few kilobytes."""
+    return batch(Codec.ZSTD, [(b"k", 1_200_000_000 + flip), (b"l", 1_200_000_000)], AT)
+
+
+def wrong_count(flip: int) -> bytes:
+    """Three records are declared, one is there."""
+    raw = bytearray(batch(Codec.GZIP, [(b"k", 4000 + flip)], AT))
+    raw[57:61] = (3).to_bytes(4, "big")
+    raw[17:21] = builders.crc32c.crc32c(bytes(raw[21:])).to_bytes(4, "big")
+    return bytes(raw)
+
+
+def directory(root: Path, number: int, raw: bytes) -> Path:
+    """``t-0`` with that batch, and ``u-0`` without it."""
+    made = LogDir(root / f"b{number}")
+    for topic in ("t", "u"):
+        partition = made.partition(topic)
+        partition.segment(builders.data(0, [Record(b"old", b"x")] * AT))
+        partition.segment(builders.data(AT, [Record(b"k", b"y")]))
+        partition.segment(builders.data(AT + 2, [Record(b"old", b"x")]))
+    path = made.write()
+    (path / "t-0" / f"{AT:020d}.log").write_bytes(raw)
+    meta = path / "meta.properties"
+    meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={number}"))
+    return path
+
+
+@pytest.mark.parametrize("made", [broken_stream, wrong_count, pytest.param(too_much, marks=pytest.mark.slow)])
+def test_batch_whose_records_cannot_be_read_is_named_and_never_taken_for_one_without_records(
+    tmp_path: Path, made: object
+) -> None:
+    one, other = (directory(tmp_path, number, made(number)) for number in (0, 1))  # type: ignore[operator]
+    before = picture(one), picture(other)
+    where = f"t-0/{AT:020d}.log, position 0: "
+    compared = run("compare", f"0={one}", f"1={other}", "--engine", "inline")
+    assert compared.code == ExitCode.UNREADABLE
+    assert where in compared.out + compared.err
+    assert (
+        run("compare", f"0={one}", f"1={other}", "--engine", "inline", "--topic", "u").code == ExitCode.DONE
+    )
+    facts = tmp_path / "facts"
+    written = run("facts", str(one), "--out", str(facts), "--engine", "inline")
+    assert written.code == ExitCode.UNREADABLE
+    assert where in written.out + written.err
+    compared = run("compare", f"0={facts}", f"1={other}", "--engine", "inline", "--topic", "u")
+    assert compared.code == ExitCode.DONE, "the other partition is in the file"
+    assert (picture(one), picture(other)) == before
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("columns", [2, 4])
+def test_rows_of_a_facts_file_are_read_as_they_were_written_also_a_single_one(
+    rows: int, columns: int
+) -> None:
+    given = np.arange(7, 7 + rows * columns, dtype=np.uint64).reshape(rows, columns)
+    assert (_of_columns(b"".join(_by_columns(given)), columns) == given).all()
