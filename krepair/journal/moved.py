@@ -9,7 +9,7 @@ step, with the inodes as they are, and says where they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.known_by_plan import check_by_plan, has_lost_its_time
 from krepair.journal.known_files import InPlace, KnownFile
 from krepair.journal.record import FileState, Here, Journal, Record, Together, new_journal
 from krepair.journal.steps import CLEANED, SWAP
@@ -33,12 +34,14 @@ class Rebound(NamedTuple):
         wrong: what is not as it was: file and what was expected; empty if all is.
         times_lost: whether a file has its bytes, and another time.
         torn_bytes: of originals that are in their places and kept, and are two files here: they were one.
+        in_place: files that a change makes other ones without giving them other inodes; ``timed`` binds them.
     """
 
     states: Mapping[FileState, FileState]
     wrong: tuple[str, ...]
     times_lost: bool
     torn_bytes: int = 0
+    in_place: tuple[InPlace, ...] = ()
 
 
 def has_moved(folder: PartitionFolder, journal: Journal, here: Here, *, is_plans: bool) -> bool:
@@ -123,7 +126,8 @@ def rebind(
             # What was freed is elsewhere: a file in its place that holds the same (an empty index) is the new one.
             freed_here = state == "freed" and not known.made
             places = (folder.names.keep(known.state.name),) if freed_here else _places(folder, known)
-            path, found, problem = _look(folder, known if read else known._replace(check=None), places, taken)
+            check = (known.check or check_by_plan(folder, known, change)) if read else None
+            path, found, problem = _look(folder, known._replace(check=check), places, taken)
             if found is not None:
                 taken |= {path} if known.made else set()
                 times_lost = times_lost or found.mtime_ns != known.state.mtime_ns
@@ -136,15 +140,43 @@ def rebind(
             if (done if known.made else must) and (problem or (known.must and (known.made or must))):
                 wrong.append(problem or f"{folder.at(folder.names.keep(known.state.name))}: is not there")
         same = action.in_place(folder, intent)
-        in_place += [] if same is None else [same]
-        wrong += [same.problem] if same is not None and same.problem and must and read else []
+        if same is not None:
+            wrong += [same.problem] if same.problem and must and read else []
+            lost = has_lost_its_time(folder, same, change) if read else None
+            times_lost = times_lost or lost is True
+            if lost is False:
+                # It was written since, whatever became of other files: its recorded time shows that.
+                states.update(_in_place_here([same], times_lost=False))
+            else:
+                in_place.append(same)
+    return Rebound(states, tuple(wrong), times_lost, torn_bytes, tuple(in_place))
+
+
+def timed(rebounds: Iterable[Rebound]) -> list[Rebound]:
+    """Binds the files that changes make other ones in their places.
+
+    That a copy has lost times is true of the whole directory, and such a file alone may not tell it: its bytes change.
+    Where times are lost it has the time that it has here; else the recorded one, by which a later write is found.
+
+    Args:
+        rebounds: of all journals of the directory.
+    """
+    rebounds = list(rebounds)
+    lost = any(one.times_lost for one in rebounds)
+    return [
+        one._replace(states={**one.states, **dict(_in_place_here(one.in_place, times_lost=lost))})
+        for one in rebounds
+    ]
+
+
+def _in_place_here(in_place: Iterable[InPlace], *, times_lost: bool) -> Iterator[tuple[FileState, FileState]]:
     for one in in_place:
         if one.here is not None:
             mtime_ns = one.here.mtime_ns if times_lost else one.recorded.mtime_ns
-            states[one.recorded] = msgspec.structs.replace(
-                one.recorded, inode=one.here.inode, mtime_ns=mtime_ns
+            yield (
+                one.recorded,
+                msgspec.structs.replace(one.recorded, inode=one.here.inode, mtime_ns=mtime_ns),
             )
-    return Rebound(states, tuple(wrong), times_lost, torn_bytes)
 
 
 def _torn(folder: PartitionFolder, path: str, found: FileState) -> int:

@@ -8,7 +8,7 @@ import os
 
 from krepair.durable.tree import Tree
 from krepair.formats.damage import Bytes
-from krepair.kernels.scan import ScanInputs, scan_segment
+from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading
 
 DIGEST_BYTES = 16
@@ -26,6 +26,20 @@ def digest_file(path: str, tree: Tree | None = None) -> str:
     with opened_for_reading(path, tree) as descriptor:
         while chunk := os.read(descriptor, _CHUNK_BYTES):
             digest.update(chunk)
+    return digest.hexdigest()
+
+
+def digest_front(path: str, size: int, tree: Tree | None = None) -> str:
+    """As ``digest_file``, of the first ``size`` bytes; of a shorter file, of all that it has.
+
+    Raises:
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    with opened_for_reading(path, tree) as descriptor:
+        while size > 0 and (chunk := os.read(descriptor, min(size, _CHUNK_BYTES))):
+            digest.update(chunk)
+            size -= len(chunk)
     return digest.hexdigest()
 
 
@@ -68,11 +82,22 @@ def digest_batches(path: str, base_offset: int, tree: Tree | None = None, *, che
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
+    return scan_batches(path, base_offset, tree, check_crc=check_crc).headers
+
+
+def scan_batches(
+    path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = True
+) -> SegmentSummary:
+    """What the batches of a ``.log`` are, see ``digest_batches``.
+
+    Raises:
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
+    """
     with opened_for_reading(path, tree) as descriptor:
         inputs = ScanInputs(
             base_offset=base_offset, file_size=os.fstat(descriptor).st_size, now_ms=0, check_crc=check_crc
         )
-        return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at)).headers
+        return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at))
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:

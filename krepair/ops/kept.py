@@ -19,7 +19,7 @@ from krepair.errors import KrepairError, PersonDecidesError, StalePlanError, Usa
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.moved import bound, has_moved, rebind
+from krepair.journal.moved import bound, has_moved, rebind, timed
 from krepair.journal.plan_copy import Place, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
 from krepair.journal.root import RootFolder
@@ -246,7 +246,7 @@ def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: P
         folder = folder_of(disk, view.path, partition.folder, private)
         journal = Journal(disk, folder.private, private.plan_id, folder.folder)
         if has_moved(folder, journal, here, is_plans=True):
-            bound(journal, rebind(folder, journal, None, made_too=False, read=False))
+            bound(journal, *timed([rebind(folder, journal, None, made_too=False, read=False)]))
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,

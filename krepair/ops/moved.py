@@ -19,7 +19,7 @@ from krepair.journal.actions.action import DamagedLog
 from krepair.journal.actions.table import action_for
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.moved import Rebound, adopt, has_moved, rebind
+from krepair.journal.moved import Rebound, adopt, has_moved, rebind, timed
 from krepair.journal.rebuild import here_in_damaged
 from krepair.journal.record import JOURNAL_NAME, Here, Journal
 from krepair.journal.root import ROOT
@@ -205,7 +205,8 @@ def _look(
                 "and is not a copy of it as the plan has left it; nothing was changed"
             )
         found.append(_Moved(part, journal, rebound))
-    return found, adopted
+    rebounds = timed(one.rebound for one in found)
+    return [one._replace(rebound=rebound) for one, rebound in zip(found, rebounds, strict=True)], adopted
 
 
 def _check_record(journal: Journal, here: Here) -> None:

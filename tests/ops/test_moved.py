@@ -19,6 +19,7 @@ from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.plan.model import MendLog
 from krepair.plan.view import bytes_words
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.full_disks import file_system
@@ -187,6 +188,57 @@ def test_a_copy_without_times_is_taken_back_and_the_marker_stays_away(
                 tree.pop("recovery-point-offset-checkpoint", None)
         assert differences(found, wanted) == "", stop
     assert said
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "stop"),
+    [
+        ("tail-cut", "apply", 33),
+        ("recovery", "undo", 1),
+        ("tail-cut", "undo", 14),
+        ("leftovers", "apply", 41),
+    ],
+)
+def test_times_that_are_lost_are_a_fact_of_the_whole_directory(
+    memory_dir: Path, name: str, first: str, stop: int
+) -> None:
+    # A log that was cut in its place, and lines of a checkpoint, have no digest in a journal: the plan knows them.
+    scene = build(name, 0)
+    before, _, _ = ends_of(scene, memory_dir / "whole")
+    placed = fresh(scene, memory_dir / "try")
+    if first == "undo":
+        run("apply", scene, placed)
+    stopped(scene, placed, first, stop)
+    moved(placed.path, TIMELESS)
+    report = run("undo", scene, placed)
+    assert report.exit_code == ExitCode.DONE, report.results
+    found, wanted = without_times(seen(placed)), without_times(before)
+    for tree in (found, wanted):
+        tree.pop(".kafka_cleanshutdown", None)
+        tree.pop("recovery-point-offset-checkpoint", None)
+    assert differences(found, wanted) == ""
+
+
+def test_a_cut_log_that_was_written_since_is_refused_although_the_copy_lost_all_times(
+    memory_dir: Path,
+) -> None:
+    scene = build("tail-cut", 0)
+    placed = fresh(scene, memory_dir / "try")
+    run("apply", scene, placed)
+    moved(placed.path, TIMELESS)
+    log = next(
+        placed.path / part.folder / change.name
+        for part in placed.plan.partitions
+        for change in part.changes
+        if isinstance(change, MendLog)
+    )
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(bytes(data))
+    was = log.read_bytes()
+    report = run("undo", scene, placed)
+    assert any("was written since" in one.why for one in report.results), report.results
+    assert log.read_bytes() == was
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
