@@ -17,6 +17,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, read_logs, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
+from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work
@@ -240,6 +241,13 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
     censuses = _take_censuses(ground, prepared, outcomes)
     for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
         needs = scratch_bytes_at_most([found])
+        if not isinstance(outcome, LeftAlone):
+            decision = outcome.decision
+            changed = [one for one in decision.groups if one.sources[0].base_offset in outcome.changed]
+            outcome = (
+                why_a_start_would_fail(ground, survey, found.policy, decision.log_end_offset, changed)
+                or outcome
+            )
         if isinstance(outcome, LeftAlone):
             survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
         else:

@@ -15,6 +15,7 @@ from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
+from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
@@ -191,9 +192,11 @@ def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(ground, survey, policy, outcome)
-    return (
-        SeenMarkers(outcome, None) if isinstance(outcome, PartitionDecision) else SeenMarkers(None, outcome)
-    )
+    if isinstance(outcome, LeftAlone):
+        return SeenMarkers(None, outcome)
+    changed = [group for group in outcome.groups if group.changes]
+    left = why_a_start_would_fail(ground, survey, policy, outcome.log_end_offset, changed)
+    return SeenMarkers(None, left) if left else SeenMarkers(outcome, None)
 
 
 def _scan_held(ground: Ground, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:

@@ -1,0 +1,52 @@
+"""Logs whose next start goes on from a producer snapshot that has a transaction open, on brokers before 2.4.
+
+A clean start loads the newest snapshot and reads the log behind it. Where that snapshot is older than the log end and
+has a transaction open, ``Log.updateFirstUnstableOffset`` (2.0 to 2.3.1) looks for the transaction's first offset in the
+segment that covers it, and nowhere else. If no batch from that offset on is left there, the broker ends with a
+NullPointerException, and does not start. Since 2.4 it reads on into the next segment (KAFKA-8443). A start after an
+unclean stop makes a snapshot at the log end first, and a clean stop leaves one there: so it has to be lost, or damaged.
+
+Kafka's own cleaner leaves such logs, too. There is no order of commit that avoids it, so the partition waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from krepair.fixes.ground import Ground
+from krepair.fixes.survey import Survey
+from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy
+
+_READS_ON: Final = (2, 4, 0)
+
+
+def why_a_start_would_fail(
+    ground: Ground, survey: Survey, policy: MarkerPolicy, log_end: int, changed: Iterable[GroupDecision]
+) -> LeftAlone | None:
+    """Why segments of a partition cannot change before a broker has made a snapshot at its log end, or None.
+
+    Args:
+        ground: of the plan.
+        survey: of the partition.
+        policy: with the snapshot that a broker would load.
+        log_end: offset after the last valid batch.
+        changed: the groups of segments that would change.
+    """
+    older = 0 <= policy.snapshot_offset < log_end
+    reads_on = ground.version is not None and ground.version >= _READS_ON
+    if not older or reads_on or not ground.view.clean_shutdown:
+        return None
+    spans = [(group.sources[0].base_offset, group.last_offset) for group in changed]
+    for producer in policy.snapshot:
+        first = producer.open_first_offset
+        if first >= 0 and any(base <= first <= last for base, last in spans):
+            return LeftAlone(
+                "open-snapshot",
+                f"{survey.partition.folder}: the newest usable producer snapshot is of offset "
+                f"{policy.snapshot_offset}, before the log end {log_end}, and has a transaction of producer "
+                f"{producer.producer_id} open from offset {first}, in a segment that would change. A broker before 2.4 "
+                "may then not start. Start the broker and stop it cleanly, which writes a snapshot at the log end; or "
+                "say --broker-version, if it is 2.4 or later",
+            )
+    return None
