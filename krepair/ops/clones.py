@@ -138,6 +138,31 @@ def check_is_copy(log_dir: str, others: Iterable[str]) -> None:
             )
 
 
+def check_holds_the_plans(log_dir: str, planned: Iterable[str], begun: Iterable[str]) -> None:
+    """As ``check_is_copy``, where the original cannot be reached: held against the partitions that the plan names.
+
+    A folder of a partition that was copied brings the journal in it. So it tells nothing; the others do. A plan of
+    these folders alone, as ``--topic`` makes it, knows no others: then nothing tells two log directories of a broker
+    apart.
+
+    Args:
+        log_dir: absolute path of the directory that may not be the plan's.
+        planned: folders of all partitions in the plan, changed or not.
+        begun: those of them that hold a journal of the plan here.
+
+    Raises:
+        StalePlanError: it holds none of the plan's other partitions, and others that the plan does not name.
+    """
+    mine, planned = _partitions(log_dir), frozenset(planned)
+    rest = planned - frozenset(begun)
+    if rest and not rest & mine and mine - planned:
+        raise StalePlanError(
+            f"{log_dir}: is another log directory than the plan's, and no copy of it: beside what holds a journal of "
+            f"the plan it lacks all of the plan's partitions, {min(rest)} the first, and holds {min(mine - planned)}, "
+            "which the plan does not name; nothing was changed"
+        )
+
+
 def _partitions(path: str) -> frozenset[str]:
     with contextlib.suppress(OSError):
         names = [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]

@@ -29,6 +29,7 @@ from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.clones import (
+    check_holds_the_plans,
     check_is_copy,
     check_only_one,
     needed_by,
@@ -84,6 +85,8 @@ def check_target(plan: Plan, at: str = "") -> Located:
         check_only_one(plan.log_dir, plan.plan_id, others)
     elif not is_plans:
         check_is_copy(plan.log_dir, others)
+    if not is_plans:
+        check_holds_the_plans(plan.log_dir, (one.folder for one in plan.partitions), _begun_in(plan))
     return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans, others)
 
 
@@ -150,6 +153,13 @@ def _was_begun(plan: Plan) -> bool:
                 if tree.is_there(path):
                     return True
     return False
+
+
+def _begun_in(plan: Plan) -> list[str]:
+    """Folders of partitions that hold a private sub-folder of the plan."""
+    return [
+        os.path.dirname(path) for path in private_paths(plan) if os.path.lexists(f"{plan.log_dir}/{path}")
+    ]
 
 
 def _not_here(plan: Plan, here: Here) -> StalePlanError:

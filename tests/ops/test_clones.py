@@ -218,6 +218,24 @@ def test_another_log_directory_of_the_broker_is_refused_with_and_without_a_folde
     assert look(other) == before
 
 
+def test_another_log_directory_with_a_folder_of_the_plan_is_refused_where_the_original_is_not_there(
+    memory_dir: Path,
+) -> None:
+    # Both have equal meta.properties, as before directory ids existed; what the plan names tells them apart.
+    pair = Pair(memory_dir / "a", memory_dir / "b", "everything")
+    other = pair.clone
+    folders = sorted({path.parent.parent for path in other.rglob("krepair~*/journal")} - {other})
+    for path in folders[1:]:
+        shutil.rmtree(path)
+    (other / "only-here-0").mkdir()
+    shutil.rmtree(pair.original)
+    before = look(other)
+    for verb in VERBS:
+        with pytest.raises(StalePlanError, match="is another log directory than the plan's"):
+            pair.run(verb, other)
+    assert look(other) == before
+
+
 def test_the_byte_equal_replica_of_another_broker_is_refused(memory_dir: Path) -> None:
     pair = Pair(memory_dir / "a", memory_dir / "b")
     meta = pair.clone / "meta.properties"
