@@ -74,7 +74,8 @@ def with_answers(
     answers = [one.answer for one in others.facts if one.answer is not None]
     keeping = replace(policy, keeps_tombstones=True)
     if len(answers) < len(others.facts):
-        return keeping, (), NO_ANSWER
+        why = "; ".join(one.not_answered for one in others.facts if one.not_answered)
+        return keeping, (), f"tombstones stay: {why}" if why else NO_ANSWER
     from krepair.formats.facts_file import FactsDamagedError
     from krepair.pipeline.replicas.questions import Answer, NotReadError, held_tombstones, tombstones_of
 

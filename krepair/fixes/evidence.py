@@ -17,7 +17,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.plan.model import Others
 from krepair.rules import span as spans
-from krepair.rules.evidence import Evidence, why_not_in_sync, why_not_of_now, why_other_topic
+from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, why_not_of_now, why_other_topic
 from krepair.rules.model import PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
 
@@ -99,7 +99,7 @@ def find_evidence(ground: Ground, partitions: Iterable[Partition]) -> None:
             ground.evidence[partition.folder] = _without_logs(ground, str(held))
         else:
             ground.others[partition.folder] = HeldBack(others, held)
-            ground.evidence[partition.folder] = _of_replicas(others)
+            ground.evidence[partition.folder] = _of_replicas(others, _assigned_since(ground, others))
 
 
 def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
@@ -176,7 +176,23 @@ def _without_logs(ground: Ground, why: str) -> Evidence:
     return Evidence(kind="none", why=why)
 
 
-def _of_replicas(others: OtherReplicas) -> Evidence:
+def _assigned_since(ground: Ground, others: OtherReplicas) -> str:
+    """What to say of an assignment that is older than the facts, or empty: it cannot show who was assigned since."""
+    cluster = ground.cluster
+    taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
+    if cluster is None or taken_ms < 0:
+        return ""
+    typed = ground.options.cluster_as_of
+    as_of = cluster.as_of_ms if cluster.as_of_ms is not None else typed if typed >= 0 else cluster.file_ms
+    if as_of + CLOCKS_APART_MS >= taken_ms:
+        return ""
+    return (
+        f"; {ground.options.cluster} is from {(taken_ms - as_of) // 1000} s before the last facts were taken: that no "
+        "replica was assigned in between is your word"
+    )
+
+
+def _of_replicas(others: OtherReplicas, assigned_since: str) -> Evidence:
     """The logs of the other replicas were read, here or where their facts were taken."""
     brokers = ", ".join(str(one.log.broker_id) for one in others.logs) or "none"
     why = f"the logs of the other replicas were read: {brokers}"
@@ -185,6 +201,7 @@ def _of_replicas(others: OtherReplicas) -> Evidence:
         why += f"; facts of {facts}, which speak for what is below offset {others.reach}"
     for broker in others.your_word:
         why += f"; that these are all log directories of broker {broker} is your word"
+    why += assigned_since
     return Evidence(
         kind="replicas",
         why=why,

@@ -90,12 +90,14 @@ class FactsLog:
         indexes: of its folders: the replica, and what is about to become it.
         reach: the facts speak for offsets below it.
         answer: what they say of the keys of tombstones, None if nothing.
+        not_answered: why they say nothing of these although they answer a question, or empty.
     """
 
     side: FactsSide
     indexes: tuple[int, ...]
     reach: int
     answer: AnswerLog | None = None
+    not_answered: str = ""
 
     def pairs(self, scratch: str) -> Iterator[Pairs]:
         """The transactions of which its folders hold a batch.
@@ -195,21 +197,26 @@ def facts_log(side: FactsSide, mine: ReplicaState, line: Assignment | None) -> F
     if max(state.high_watermark, state.recovery_point) > log_end and not holding.limited:
         raise NotKnownError(f"{who}: it is cut: it ends at {log_end}")
     reach = reach_of(log_end, state.high_watermark, state.recovery_point)
-    return FactsLog(side, indexes, reach, _answer(side, mine))
+    answer = _answer(side, mine)
+    return (
+        FactsLog(side, indexes, reach, not_answered=answer)
+        if isinstance(answer, str)
+        else FactsLog(side, indexes, reach, answer)
+    )
 
 
-def _answer(side: FactsSide, mine: ReplicaState) -> AnswerLog | None:
-    """What was answered for a partition; None if nothing, or for another topic of the same name."""
+def _answer(side: FactsSide, mine: ReplicaState) -> AnswerLog | str | None:
+    """What was answered for a partition; why it was not; None if there is no answer."""
     if side.answer is None:
         return None
     for number, asked in enumerate(side.answer.partitions):
         answered = side.answered.get(number)
         if (asked.topic, asked.partition, asked.topic_id) == (mine.topic, mine.partition, mine.topic_id):
             if answered is None or answered.why:
-                return None
+                return f"{side.path}: not answered: {'' if answered is None else answered.why}"
             secret = bytes.fromhex(side.answer.secret)
             return AnswerLog(side.reader, secret, number, asked, answered)
-    return None
+    return f"{side.path}: the question does not ask for {mine.name}"
 
 
 def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | None, who: str) -> None:

@@ -180,6 +180,7 @@ class _Reader:
         self.old_lines = 0
         self.marked = False
         self.leader_minus_one = False
+        self.elr_columns = False
 
     def line(self, text: str) -> None:
         if not text.strip():
@@ -225,6 +226,7 @@ class _Reader:
         self.seen += 1
         self.marked |= found["marked"] is not None
         self.leader_minus_one |= found["leader"] == "-1"
+        self.elr_columns |= found["last_known"] is not None
         self.partitions[topic, number] = DescribedPartition(
             topic=topic,
             number=number,
@@ -250,7 +252,7 @@ class _Reader:
         asked: Asked = "unknown"
         if self.marked or self.leader_minus_one:
             asked = "zookeeper"
-        elif any(row.elr is not None or row.moving for row in rows):
+        elif self.elr_columns or any(row.moving for row in rows):
             asked = "broker"
         return Description(self.topics, self.partitions, asked, not self.old_lines, shows_elr)
 

@@ -185,22 +185,16 @@ def read_sides(
     if not options.replicas or not any(fix.asks_others for fix in fixes):
         return OtherSides()
     for side in parse_sides(options.replicas, at_least=0):
-        if side.facts and str(side.broker_id) != view.broker_id:
+        if side.facts and str(side.broker_id) == view.broker_id:
+            raise UsageError(
+                f"--replicas {side.text}: facts of the broker that the plan is for say nothing here; with its own id "
+                "name its other log directories"
+            )
+        if side.facts:
             opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
             facts[side.broker_id] = opened
             _check_question(opened, view, facts.values())
-        views = tuple(map(read_log_dir, side.log_dirs))
-        for other in views:
-            if other.broker_id not in ("", str(side.broker_id)):
-                raise UsageError(
-                    f"--replicas {side.text}: {other.path} is of broker {other.broker_id}, not {side.broker_id}"
-                )
-            if other.cluster_id and view.cluster_id and other.cluster_id != view.cluster_id:
-                raise RefusedError(
-                    f"--replicas {side.text}: {other.path} is of cluster {other.cluster_id}, "
-                    f"{view.path} of {view.cluster_id}"
-                )
-            refuse_if_locked(other.path)
+        views = _views_of(side, view)
         if str(side.broker_id) == view.broker_id:
             own = side
         elif views:
@@ -210,6 +204,29 @@ def read_sides(
     mine = other_dirs(view, own, options.config, options.cluster_configs, cluster)
     found[int(view.broker_id)] = tuple(one for one in mine.views if not _is_this(view, one))
     return OtherSides(found, facts, "" if mine.unsaid else mine.unknown)
+
+
+def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
+    """The log directories of one side; none of them is in use.
+
+    Raises:
+        UsageError: one says that it is of another broker.
+        RefusedError: one is of another cluster.
+        LockedError: one is in use.
+    """
+    views = tuple(map(read_log_dir, side.log_dirs))
+    for other in views:
+        if other.broker_id not in ("", str(side.broker_id)):
+            raise UsageError(
+                f"--replicas {side.text}: {other.path} is of broker {other.broker_id}, not {side.broker_id}"
+            )
+        if other.cluster_id and view.cluster_id and other.cluster_id != view.cluster_id:
+            raise RefusedError(
+                f"--replicas {side.text}: {other.path} is of cluster {other.cluster_id}, "
+                f"{view.path} of {view.cluster_id}"
+            )
+        refuse_if_locked(other.path)
+    return views
 
 
 def _is_this(view: LogDir, other: LogDir) -> bool:

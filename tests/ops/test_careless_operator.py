@@ -5,24 +5,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import ExitCode, RefusedError, UsageError
+from krepair.fixes.other_facts import facts_log, opened_side
 from krepair.fixes.table import asked
+from krepair.formats.question_file import Answered
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.metadata_log import BrokerRegistration
+from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.view import read_log_dir
 from krepair.ops import own_dirs
 from krepair.ops.plan import read_sides
 from tests.compaction.directories import Verbs
 from tests.ops.test_facts_evidence import other, taken
-from tests.ops.test_other_replicas import left_in
+from tests.ops.test_other_replicas import OLD, left_in
+from tests.ops.test_question_answer import answered
+from tests.ops.test_question_answer import asked as ask_all
 from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, verbs, whole
 
 pytestmark = pytest.mark.replicas
@@ -234,3 +241,105 @@ def test_a_topic_with_one_replica_is_told_the_option_that_fits(tmp_path: Path) -
     found = evidence(in_sync(tmp_path, cluster=str(described(tmp_path, line))).plan())
     assert found.kind == "none"
     assert "--only-replica t" in found.why
+
+
+HEAD = "Topic: t\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1\n"
+GOOD = LINE.format(replicas="1,2,3", isr="2,3")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (HEAD + GOOD + HEAD + GOOD, "every topic once"),
+        (HEAD + GOOD + GOOD, "every partition once"),
+        (HEAD + GOOD[:-4], "cut in the middle of a line"),
+        (HEAD.replace("Count: 1", "Count: 2") + GOOD, "2 partitions of topic t"),
+        (GOOD, "run --describe without a filter"),
+        (HEAD + GOOD.replace("\tLeader: 2", ""), "a line of kafka-topics.sh --describe"),
+        (HEAD + GOOD.replace("\tReplicas: 1,2,3", ""), "a line of kafka-topics.sh --describe"),
+        (HEAD + GOOD.replace("\tIsr: 2,3", ""), "a line of kafka-topics.sh --describe"),
+    ],
+    ids=[
+        "two answers",
+        "a line twice",
+        "cut in a line",
+        "cut after a line",
+        "no head",
+        "leader",
+        "replicas",
+        "isr",
+    ],
+)
+def test_a_text_that_is_not_one_whole_answer_is_refused_with_its_line(
+    text: str, says: str, tmp_path: Path
+) -> None:
+    broker(tmp_path, 1, cleaned())
+    file = tmp_path / "wrong.txt"
+    file.write_text(text)
+    with pytest.raises(RefusedError, match=says):
+        in_sync(tmp_path, cluster=str(file)).plan()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (LINE.format(replicas="1,2,3", isr=""), "not in sync|no other replica"),
+        (LINE.format(replicas="1,2,3", isr="2"), "replica 3 is not in sync"),
+        (GOOD.replace("Leader: 2", "Leader: -1"), "was not written by a running broker"),
+        (GOOD.rstrip("\n") + "\tMarkedForDeletion: true\n", "was not written by a running broker"),
+    ],
+    ids=["no isr", "one behind", "a leader of -1", "zookeeper"],
+)
+def test_a_line_that_does_not_show_all_others_in_sync_is_no_evidence(
+    line: str, says: str, tmp_path: Path
+) -> None:
+    broker(tmp_path, 1, cleaned())
+    found = evidence(in_sync(tmp_path, cluster=str(described(tmp_path, line))).plan())
+    assert found.kind == "none"
+    assert re.search(says, found.why), found.why
+
+
+def test_of_versions_that_do_not_say_who_answered_the_plan_says_whose_word_it_is(tmp_path: Path) -> None:
+    """Up to 2.8; from 3.7 on the columns of the ELR show that a broker answered."""
+    broker(tmp_path, 1, cleaned())
+    elr = GOOD.rstrip("\n") + "\tElr: \tLastKnownElr: \n"
+    of_an_old_broker = elr.replace(
+        "Elr: ", "Elr: N/A"
+    )  # asked by a tool of 3.7 or later, which knows no ZooKeeper
+    for line, said in ((GOOD, True), (elr, False), (of_an_old_broker, False)):
+        found = evidence(in_sync(tmp_path, cluster=str(described(tmp_path, line))).plan())
+        assert found.kind == "in-sync"
+        assert ("that a broker answered, and not ZooKeeper, is your word too" in found.why) == said
+
+
+def test_an_assignment_from_before_the_facts_does_not_show_who_was_assigned_since(tmp_path: Path) -> None:
+    broker(tmp_path, 1, cleaned())
+    file = other(tmp_path, 2, cleaned())
+    run = verbs(tmp_path, "compact", f"2={file}", replicas="1,2")
+    assert "assigned in between" not in evidence(run.plan()).why
+    os.utime(tmp_path / "cluster.txt", ns=((OLD - 120_000) * 1_000_000,) * 2)
+    assert "from 120 s before the last facts were taken" in evidence(run.plan()).why
+
+
+def test_facts_of_the_broker_itself_are_no_replica(tmp_path: Path) -> None:
+    broker(tmp_path, 1, cleaned())
+    file = other(tmp_path, 2, cleaned())
+    own = taken(tmp_path, 1)
+    with pytest.raises(UsageError, match="say nothing here"):
+        verbs(tmp_path, "compact", f"2={file}", f"1={own}", replicas="1,2").plan()
+
+
+def test_a_partition_that_was_not_answered_is_told_with_the_reason(tmp_path: Path) -> None:
+    mine = broker(tmp_path, 1, cleaned())
+    broker(tmp_path, 2, cleaned())
+    ask_all(tmp_path, replicas="1,2")
+    path = answered(tmp_path, 2).partition("=")[2]
+    view = read_log_dir(str(mine))
+    replica = replica_state(view, view.partitions[0])
+    with opened_side(2, path, "c") as side:
+        assert facts_log(side, replica, None).not_answered == ""
+        damaged = dataclasses.replace(side, answered={0: Answered(number=0, why="it is damaged")})
+        assert "not answered: it is damaged" in facts_log(damaged, replica, None).not_answered
+        assert side.answer is not None
+        other_one = dataclasses.replace(side, answer=replace(side.answer, partitions=()))
+        assert "does not ask for t-0" in facts_log(other_one, replica, None).not_answered
