@@ -128,7 +128,7 @@ def test_facts_that_say_nothing_of_a_replica_keep_everything(tmp_path: Path) -> 
         "version: 0\ntopic_id: BBBBBBBBBBBBBBBBBBBBBQ\n"
     )
     shutil.move(tmp_path / "b3" / "t-0", tmp_path / "b3" / "u-0")
-    (tmp_path / "b4" / "t-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    (tmp_path / "b4" / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"")
     (tmp_path / "b5" / "t-0" / "krepair~0123abcd").mkdir()
     log = tmp_path / "b6" / "t-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:-1] + b"\x77")
