@@ -230,23 +230,22 @@ def _why_not_in_sync(ground: Ground, partition: Partition, line: Assignment | No
     if ground.cluster.source != "describe":
         return f"{ground.options.cluster} was not written by a running broker"
     topic_id = replica_state(ground.view, partition).topic_id
-    found = why_not_in_sync(_broker_id(ground), topic_id, line) or _why_not_of_now(ground, partition)
+    found = why_not_in_sync(_broker_id(ground), topic_id, line) or _why_not_of_now(ground)
     return found.replace("TOPIC", partition.topic)
 
 
-def _why_not_of_now(ground: Ground, partition: Partition) -> str:
+def _why_not_of_now(ground: Ground) -> str:
     """Why what ``--cluster`` names is from before this broker's stop, or empty."""
     assert ground.cluster is not None
     typed = ground.options.cluster_as_of
     as_of = typed if typed >= 0 else ground.cluster.file_ms
-    return why_not_of_now(as_of, typed < 0, _last_write_ms(ground.view, partition), ground.options.now_ms)
+    return why_not_of_now(as_of, typed < 0, _last_write_ms(ground.view), ground.options.now_ms)
 
 
-def _last_write_ms(view: LogDir, partition: Partition) -> int:
-    """The broker's last write: its high watermarks, which krepair leaves alone, and the logs of the partition."""
+def _last_write_ms(view: LogDir) -> int:
+    """When the broker last wrote its high watermarks: every 5 s, and at its stop. A log may be dated in the future."""
     marks = view.high_watermark.file
-    files = [segment.log for segment in partition.segments] + ([] if marks is None else [marks])
-    return max((file.mtime_ns for file in files), default=0) // 1_000_000
+    return 0 if marks is None else marks.mtime_ns // 1_000_000
 
 
 def _in_sync_text(ground: Ground, partition: Partition, line: Assignment) -> str:

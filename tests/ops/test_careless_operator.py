@@ -207,6 +207,13 @@ def test_an_answer_of_the_running_cluster_from_before_the_stop_says_nothing(tmp_
         assert ("before this broker's last write" in found.why) == (kind == "none")
 
 
+def test_a_segment_dated_in_the_future_takes_no_evidence_away(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path, 1, cleaned())
+    for path in (log_dir / "t-0").glob("*.log"):
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+    assert evidence(in_sync(tmp_path).plan()).kind == "in-sync"
+
+
 @pytest.mark.parametrize(("after_ms", "kind"), [(-61_000, "none"), (1, "in-sync"), (10**9, "none")])
 def test_a_time_that_is_typed_counts_more_than_that_of_the_file(
     after_ms: int, kind: str, tmp_path: Path
