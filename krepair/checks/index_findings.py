@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from krepair.checks.words import count_text
 from krepair.formats import fixed_entries, offset_index, time_index
 from krepair.formats.damage import Damage
+from krepair.formats.words import count_text
 
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"

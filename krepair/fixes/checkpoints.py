@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.errors import StalePlanError
 from krepair.fixes.files import not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
@@ -17,6 +16,7 @@ from krepair.fixes.second_readings import read_checkpoint_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import NEVER_TOUCHED
+from krepair.formats.words import count_text
 from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes

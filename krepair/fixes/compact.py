@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.fixes.answers import with_answers
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
-from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
+from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
@@ -23,6 +22,7 @@ from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
+from krepair.formats.words import count_text
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
@@ -86,15 +86,18 @@ class Compact(Fix):
     def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
         """KR108, where a cleaner stands still and the topic itself says that keys may go."""
         partition, view = survey.partition, ground.view
-        if not partition.unreadable and cleaner_stands_still(view, survey) and _gate(survey) is None:
-            behind = segments_behind_the_cleaner(view, survey)
-            size = sum(segment.log.size for segment in behind)
+        if partition.unreadable or _gate(survey) is not None:
+            return
+        waiting = keys_wait(view, survey, ground.options.now_ms)
+        size = sum(segment.log.size for segment in waiting)
+        if size:
+            never = "" if has_a_line(view, survey) else "; cleaner-offset-checkpoint has no line for it"
             yield Finding(
                 rule="KR108",
                 partition=partition.folder,
                 evidence=(
-                    f"{count_text(len(behind), 'segment')} of {size} bytes wait, and at most so much can go; "
-                    "krepair plan --fix compact says how much"
+                    f"{count_text(len(waiting), 'segment')} of {size} bytes wait, and at most so much can go; "
+                    f"krepair plan --fix compact says how much{never}"
                 ),
                 bytes=size,
             )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from krepair.fixes.survey import Survey
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Segment
 
-STANDS_STILL_SEGMENTS = 10
+STANDS_STILL_SEGMENTS: Final = 10
+NEVER_CLEANED_SEGMENTS: Final = 4
+"""A log without a line in the cleaner's checkpoint is dirty from its begin to its end, so the next pass takes it, with
+any ``min.cleanable.dirty.ratio`` (``LogCleanerManager.grabFilthiestCompactedLog``, 2.2.1 to 4.3). If so many closed
+segments are there and no line is, no pass came."""
 
 
 def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
@@ -14,6 +20,25 @@ def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
     if not survey.settings.compacts or len(survey.partition.segments) <= STANDS_STILL_SEGMENTS:
         return False
     return len(segments_behind_the_cleaner(view, survey)) > STANDS_STILL_SEGMENTS
+
+
+def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
+    """Segments that a living cleaner would have compacted; none where it may be alive.
+
+    Segments that are too young for it (``min.compaction.lag.ms``) do not count.
+    """
+    if not survey.settings.compacts:
+        return []
+    youngest_ns = (now_ms - survey.settings.min_compaction_lag_ms) * 1_000_000
+    behind = segments_behind_the_cleaner(view, survey)
+    waiting = [segment for segment in behind if segment.log.mtime_ns <= youngest_ns]
+    most = STANDS_STILL_SEGMENTS if has_a_line(view, survey) else NEVER_CLEANED_SEGMENTS - 1
+    return waiting if len(waiting) > most else []
+
+
+def has_a_line(view: LogDir, survey: Survey) -> bool:
+    """Whether ``cleaner-offset-checkpoint`` has a line for the partition."""
+    return (survey.partition.topic, survey.partition.number) in view.cleaner.offsets
 
 
 def segments_behind_the_cleaner(view: LogDir, survey: Survey) -> list[Segment]:

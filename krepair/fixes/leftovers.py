@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding, Severity
-from krepair.checks.words import count_text
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -28,6 +27,7 @@ from krepair.fixes.swaps import (
 )
 from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import ROOT_SUFFIX, FileKind, log_name, offset_name, parse_file_name
+from krepair.formats.words import count_text
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole

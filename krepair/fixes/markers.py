@@ -9,7 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -22,6 +21,7 @@ from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
-from krepair.checks.words import count_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, UsageError
 from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
@@ -39,6 +38,7 @@ from krepair.formats.filenames import (
     offset_name,
     segment_name,
 )
+from krepair.formats.words import count_text
 from krepair.journal.fence import standing_fences
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.log_dirs import log_dirs_left_out

@@ -19,7 +19,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.checks.words import count_text
 from krepair.durable.scratch import Scratch
 from krepair.errors import StalePlanError, UnreadableError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
@@ -28,6 +27,7 @@ from krepair.fixes.fix import Fix
 from krepair.fixes.ground import Ground
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
+from krepair.formats.words import count_text
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.reading import status_of, why
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.errors import ExitCode
 from krepair.fixes.ground import Ground, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
@@ -22,6 +21,7 @@ from krepair.formats.transaction_state import (
     TransactionValue,
     state_name,
 )
+from krepair.formats.words import count_text
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition

@@ -18,6 +18,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
@@ -271,7 +272,7 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
             batches += len(walked.positions)
             audit.feed(walked)
     if batches != change.batches:
-        return f"{change.batches} batches were expected, found {batches}"
+        return f"expected {count_text(change.batches, 'batch', 'batches')}, found {batches}"
     found = audit.finish(size, interval_bytes)
     return next((f"{suffix}, position {position}: {text}" for suffix, position, text in found), "")
 

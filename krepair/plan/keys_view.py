@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from krepair.checks.words import count_text
+from krepair.formats.words import count_text
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
 from krepair.plan.view import Section, Table, bytes_text, time_text

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.checks.words import count_text
 from krepair.formats.broker_version import version_of
+from krepair.formats.words import count_text
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, fix_names, setting

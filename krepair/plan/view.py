@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
-from krepair.checks.words import count_text
+from krepair.formats.words import count_text
 
 __all__ = [
     "Section",

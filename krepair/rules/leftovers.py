@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from krepair.formats.filenames import segment_name
+from krepair.formats.words import count_text
 
 RENAMES_SINCE: Final = (3, 0, 0)
 """From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
@@ -125,7 +126,7 @@ def _in_range(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegme
 def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = one
     text = (
-        f"{swap.name}: {swap.log_bytes} bytes, {swap.batches} batches, ends at {swap.end_offset}"
+        f"{swap.name}: {swap.log_bytes} bytes, {_batches(swap.batches)}, ends at {swap.end_offset}"
         f"{f', {swap.problem}' if swap.problem else ''}"
     )
     if not replaced:
@@ -136,8 +137,12 @@ def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
     )
     return (
         f"{text}; against segments {replaced[0].base_offset} to {replaced[-1].base_offset} ({len(replaced)}): {size} "
-        f"bytes, {batches} batches, end at {max(segment.end_offset for segment in replaced)}{_log_end(live)}"
+        f"bytes, {_batches(batches)}, end at {max(segment.end_offset for segment in replaced)}{_log_end(live)}"
     )
+
+
+def _batches(count: int) -> str:
+    return count_text(count, "batch", "batches")
 
 
 def _log_end(live: Sequence[LiveSegment]) -> str:
@@ -151,9 +156,10 @@ def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
         return f"{what}, but krepair cannot compare it with the segments: {swap.problem}"
     if not swap.missing:
         return ""
+    is_or_are = "is" if swap.missing == 1 else "are"
     return (
-        f"{what}, but {swap.missing} of its {swap.batches} batches are in no segment: the swap may hold their only "
-        "copy"
+        f"{what}, but {swap.missing:,} of its {_batches(swap.batches)} {is_or_are} in no segment: the "
+        "swap may hold the only copy"
     )
 
 
@@ -216,8 +222,9 @@ def _why_versions_differ(
         if first.base_offset <= segment.base_offset < last.end_offset and segment.base_offset not in replaced
     ]
     if between and (version is None or version >= RENAMES_SINCE):
+        gone = count_text(len(between), "segment")
         return (
-            f"{first.name} and {last.name}: a broker since 3.0 deletes the {len(between)} segments between them (from "
+            f"{first.name} and {last.name}: a broker since 3.0 deletes the {gone} between them (from "
             f"{between[0]} on), an earlier one keeps them; start one before 3.0, or plan with its --broker-version"
         )
     return ""

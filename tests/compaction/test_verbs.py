@@ -12,6 +12,7 @@ import pytest
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.compact_seen import loses_records
 from krepair.ops.check import check
+from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview, plan_from
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
@@ -20,6 +21,7 @@ from tests.builders import Batch, LogDir, Record, abort, data, emptied
 from tests.compaction import twin
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.compaction.test_cases import OLD, batch
+from tests.fixture_dirs import unpack
 from tools.torture.scenes import look, visible
 
 
@@ -138,6 +140,23 @@ def test_check_names_keys_that_wait_only_where_the_topic_itself_says_compact(tmp
         (one,) = check([str(log_dir)], other).log_dirs
         rules = {finding.partition for finding in one.findings if finding.rule == "KR108"}
         assert rules == ({"__consumer_offsets-0"} if setting[1] == "compact" else set())
+
+
+def test_check_names_a_log_of_few_segments_that_no_cleaner_has_ever_seen(tmp_path: Path) -> None:
+    log_dir = unpack("compact-2.2.1-before", tmp_path)
+    given = options(tmp_path, "c-lat", partitions=(("c-lat", 0),), now_ms=4_000_000_000_000)
+    (one,) = check([str(log_dir)], given).log_dirs
+    (found,) = [finding for finding in one.findings if finding.rule == "KR108"]
+    (partition,) = make_plan(str(log_dir), given).partitions
+    assert partition.log_bytes_before == 177_802
+    assert partition.log_bytes_after < 25_000
+    # At most so much can go, and no promise.
+    assert partition.log_bytes_before - partition.log_bytes_after <= found.bytes < partition.log_bytes_before
+    assert "cleaner-offset-checkpoint has no line for it" in found.evidence
+    # With a line the same log waits for the ratio of its dirty part, which a living cleaner may do, too.
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nc-lat 0 1\n")
+    (one,) = check([str(log_dir)], given).log_dirs
+    assert not [finding for finding in one.findings if finding.rule == "KR108"]
 
 
 @pytest.mark.parametrize(

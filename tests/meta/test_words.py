@@ -26,8 +26,14 @@ ALWAYS_MANY = frozenset(
     }
 )
 # The word is a verb, or does not belong to the number.
-NOT_COUNTED = ("changes files of the root", "of plans, made with", "has records and", "entries has not")
-PACKAGES = ("cli", "ops", "fixes", "plan", "journal", "checks")
+NOT_COUNTED = (
+    "{behind.broker} has batches",
+    "changes files of the root",
+    "of plans, made with",
+    "has records and",
+    "entries has not",
+)
+PACKAGES = ("cli", "ops", "fixes", "plan", "journal", "checks", "rules", "pipeline")
 
 
 def templates(path: Path) -> list[tuple[int, str]]:

@@ -25,7 +25,9 @@ def not_here(reason: str) -> None:
 
 
 @contextlib.contextmanager
-def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -> Iterator[Path]:
+def file_system(
+    kind: str, folder: Path, size: int, reserved_percent: int = 0, files: int = 12_000
+) -> Iterator[Path]:
     """A new file system, mounted.
 
     Args:
@@ -33,6 +35,7 @@ def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -
         folder: for the file and the mount point.
         size: bytes.
         reserved_percent: of ext4: what only root may take.
+        files: of ext4: how many there may be.
     """
     if os.geteuid() != 0:
         not_here("only root mounts file systems")
@@ -45,7 +48,17 @@ def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -
             not_here(f"mkfs.{kind} is not installed")
         with image.open("wb") as file:
             file.truncate(max(size, SMALLEST_XFS) if kind == "xfs" else size)
-        make = ["mkfs.ext4", "-q", "-b", str(BLOCK), "-m", str(reserved_percent), "-N", "12000", str(image)]
+        make = [
+            "mkfs.ext4",
+            "-q",
+            "-b",
+            str(BLOCK),
+            "-m",
+            str(reserved_percent),
+            "-N",
+            str(files),
+            str(image),
+        ]
         if kind == "xfs":
             make = ["mkfs.xfs", "-q", str(image)]
         subprocess.run(make, check=True, capture_output=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.recovery_time import ASSUMED
-from krepair.checks.words import count_text
+from krepair.formats.words import count_text
 from krepair.logdir.space import Space
 from krepair.ops.next_start import start_space
 from krepair.ops.reports import ForecastLine, LogDirReport

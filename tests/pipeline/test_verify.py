@@ -150,7 +150,7 @@ def second_with(**fields: Any) -> RewriteSegments:
             "of segment 110 [3, 4, 1] (batches, records, markers) were to stay, the new log has [3, 3, 1]",
         ),
         (change(last_offset=115), "a last offset of at most 115 was expected, found 116"),
-        (change(batches=7), "7 batches were expected, found 6"),
+        (change(batches=7), "expected 7 batches, found 6"),
         (change(log_bytes=9), f"9 bytes were expected, found {len(joined(KEPT))}"),
     ],
 )
@@ -230,9 +230,9 @@ def test_index_that_lies_is_told_with_its_byte(tmp_path: Path, files: dict[str, 
 
 
 def test_entries_of_aborted_transactions_are_counted(tmp_path: Path) -> None:
-    assert verified(tmp_path, txnindex=b"").why == f"{NAME}.txnindex: 1 entries were expected, found 0"
+    assert verified(tmp_path, txnindex=b"").why == f"{NAME}.txnindex: expected 1 entry, found 0"
     made = first_with(aborted_kept=(0, 1))
-    assert verified(tmp_path, made).why == f"{NAME}.txnindex: 2 entries were expected, found 1"
+    assert verified(tmp_path, made).why == f"{NAME}.txnindex: expected 2 entries, found 1"
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex"])

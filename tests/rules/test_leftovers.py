@@ -67,7 +67,7 @@ def test_a_split_is_completed_part_by_part():
         ((swap(100, 250), swap(200, 300)), LIVE, "begins inside of"),
         ((swap(400, 440),), LIVE, "lower the log end"),
         ((swap(150, 200),), LIVE, "before 3.0 deletes that segment, a later one keeps both"),
-        ((swap(100, 200), swap(300, 400)), LIVE, "since 3.0 deletes the 1 segments between them"),
+        ((swap(100, 200), swap(300, 400)), LIVE, "since 3.0 deletes the 1 segment between them"),
     ],
 )
 def test_what_brokers_would_not_do_alike_or_lose_records_by_is_left_with_both_sides(

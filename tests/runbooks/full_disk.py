@@ -25,7 +25,7 @@ from tests.ops.test_removable import no_inode_left
 from tests.runbooks.page import follow
 from tests.runbooks.stories import RECLAIM, STORIES
 
-PARTITION_BYTES = 1_400_000
+PARTITION_BYTES = 1_900_000
 """On the disk, of one partition of the fixture, rounded up."""
 TWIN = "twin"
 """A topic with the same bytes that no plan is about: what it serves, the others have to serve."""
@@ -191,7 +191,8 @@ def on_a_full_disk(cell: Cell, folder: Path, patch: pytest.MonkeyPatch) -> Itera
     work, elsewhere = folder / "work", folder / "elsewhere"
     work.mkdir()
     elsewhere.mkdir()
-    with file_system(cell.kind, folder, cell.size, cell.reserved_percent) as mount:
+    files = 100 * cell.partitions + 6_000
+    with file_system(cell.kind, folder, cell.size, cell.reserved_percent, files) as mount:
         machine = Machine(cell, mount, work)
         (work / "topics.txt").write_text(TOPICS_TXT)
         (work / "server.properties").write_text(f"broker.id=0\nlog.dirs={machine.path}\n")

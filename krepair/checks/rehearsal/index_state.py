@@ -11,8 +11,8 @@ from typing import Final, overload
 
 from krepair.checks.rehearsal.failures import CorruptIndexError, InvalidOffsetError, StartFailsError
 from krepair.checks.rehearsal.log_file import ReadAt
-from krepair.checks.words import count_text
 from krepair.formats import offset_index, time_index, txn_index
+from krepair.formats.words import count_text
 
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from krepair.checks.words import count_text
+from krepair.formats.words import count_text
 from krepair.plan.diff import Difference, PartitionDiff, PlanDiff
 from krepair.plan.diff_words import number, words
 from krepair.plan.ticket import names_text

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.side_by_side import SideBySide
-from krepair.checks.words import count_text
 from krepair.fixes.ground import place_of
+from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import COMPARE_TWO_LOGS

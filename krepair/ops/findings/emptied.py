@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.formats.filenames import log_name
+from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.ownership import Node, lacks, said_of, usual_owner
 from krepair.ops.next_start.refusal import Version

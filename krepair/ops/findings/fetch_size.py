@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
-from krepair.checks.words import count_text
 from krepair.fixes.survey import Survey
+from krepair.formats.words import count_text
 
 
 def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.formats import partition_metadata
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES, PARTITION_METADATA
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.formats.words import count_text
 from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir

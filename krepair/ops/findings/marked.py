@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
+from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.rules.leftovers import Version
 

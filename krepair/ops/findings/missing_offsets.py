@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.fixes.epochs import log_start_of
 from krepair.fixes.markers import MARKER_CLASSES
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.filenames import base_offset_of, log_name
+from krepair.formats.words import count_text
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c
 from krepair.logdir.config import Setting

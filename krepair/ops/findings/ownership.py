@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.durable.tree import without_links
+from krepair.formats.words import count_text
 from krepair.logdir.reading import status_of
 from krepair.logdir.values import LogDir
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
-from krepair.checks.words import count_text
 from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import LOG_START_CHECKPOINT, offset_name
+from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
-from krepair.checks.words import count_text
 from krepair.fixes.damage import damaged_logs
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import indexes_of
@@ -19,6 +18,7 @@ from krepair.fixes.snapshots import SNAPSHOTS_SEEN
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import log_name, offset_name
+from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment
 from krepair.pipeline.jobs import REHEARSE
 from krepair.rules.damage import broker_loss, unmapped

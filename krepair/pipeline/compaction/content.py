@@ -16,6 +16,7 @@ import numpy as np
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
+from krepair.formats.words import count_text
 from krepair.kernels.compact_keys import BAD_CRC, BAD_ORDER, NEED_BYTES, last_stored_offset
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import Bytes, ReadInto
@@ -162,7 +163,8 @@ def too_large(what: str, most: int) -> str:
 def wrong_count(count: int, left: int, end: int) -> str:
     """What is wrong with a batch of so many records, of which some are not there, or that has bytes behind them."""
     found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
-    return f"{count} records were expected, found {found}"
+    was = "was" if count == 1 else "were"
+    return f"{count_text(count, 'record')} {was} expected, found {found}"
 
 
 def record_problem(status: int) -> str:

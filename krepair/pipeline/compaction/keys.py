@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.codec import Codec
+from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.lz4_frames import unpack_lz4
@@ -383,5 +384,5 @@ def rows_of(file: RowFile, first: int, after: int) -> Rows:
         count = int(starts[after] - starts[first])
         rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
     if len(rows) != count:
-        raise OSError(f"{file.path}: {count} rows were expected, found {len(rows)}")
+        raise OSError(f"{file.path}: found {len(rows)} of {count_text(count, 'expected row')}")
     return rows

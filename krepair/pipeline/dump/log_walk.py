@@ -16,6 +16,7 @@ import numpy as np
 from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
+from krepair.formats.words import count_text
 from krepair.kernels import dump_rows as r
 from krepair.kernels.huge import checksum_huge
 from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1
@@ -394,7 +395,7 @@ class LogWalk:
         if self._done:
             return
         if end or stream.some(1):
-            more = Damage(0, 0, f"the end after {int(row[r.B_COUNT])} records", "more bytes")
+            more = Damage(0, 0, f"the end after {count_text(int(row[r.B_COUNT]), 'record')}", "more bytes")
             yield self._bad_records(row, codec, start, more, stream)
         elif stream.damage is not None:
             yield self._bad_records(row, codec, start, stream.damage, stream)
@@ -583,7 +584,11 @@ def _fill_from(stream: ByteStream, room: Any) -> int:
 
 def _why_bad(data: bytes, left: int) -> Damage:
     found = next(record.records(data, left), None)
-    return found if isinstance(found, Damage) else Damage(0, 0, f"{left} more records", f"{len(data)} bytes")
+    return (
+        found
+        if isinstance(found, Damage)
+        else Damage(0, 0, f"{count_text(left, 'more record')}", f"{len(data)} bytes")
+    )
 
 
 def _int32(data: bytes) -> int:

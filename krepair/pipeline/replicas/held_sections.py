@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
 from krepair.formats.facts_tables import Table, packed, unpacked
+from krepair.formats.words import count_text
 from krepair.pipeline.replicas.holdings import COLUMNS, Pairs, kept_pairs
 
 _LIST: Final = "runs"
@@ -78,5 +79,7 @@ def read_pairs(reader: FactsReader, holding: Holding, scratch: str) -> Pairs:
     name = f"{_LIST}/{holding.index}"
     place = reader.sections.get(name)
     if place is None or place.bytes != holding.pairs * COLUMNS * 8:
-        raise FactsDamagedError(f"{name}: {holding.pairs} transactions were expected, found another number")
+        raise FactsDamagedError(
+            f"{name}: expected {count_text(holding.pairs, 'transaction')}, found another number"
+        )
     return kept_pairs(unpacked(reader.blocks(name), COLUMNS), scratch)

@@ -15,6 +15,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole
@@ -139,8 +140,10 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
             counts.add(walked)
             audit.feed(walked)
     problem = counts.problem() or parts.problem()
-    if problem or batches != change.batches:
-        return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
+    if not problem and batches != change.batches:
+        problem = f"expected {count_text(change.batches, 'batch', 'batches')}, found {batches}"
+    if problem:
+        return _wrong(f"{name}.log: {problem}")
     problem = _index_problem(item, audit, name, tree) or _attribute_problem(item, stem, name, tree)
     return _wrong(problem) if problem else FinishResult(batches=batches, bytes=size)
 
@@ -151,7 +154,7 @@ def _index_problem(item: FinishItem, audit: CompanionAudit, name: str, tree: Tre
         return f"{name}{suffix}, position {position}: {text}"
     kept_aborted = sum(len(source.aborted_kept) for source in item.change.sources)
     if len(audit.aborted) != kept_aborted:
-        return f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}"
+        return f"{name}.txnindex: expected {count_text(kept_aborted, 'entry', 'entries')}, found {len(audit.aborted)}"
     for index, digest in item.made.items():
         if digest_file(f"{item.stage}/{index}", tree) != digest:
             return f"{item.place.folder}: new {index}: its bytes are not those that were made"

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import UnsetType
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.plan.facts import PartitionFacts, setting
 from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UnsetType
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import segment_name
+from krepair.formats.words import count_text
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import KeyCompaction, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection

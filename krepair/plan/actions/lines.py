@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import LINES
 from krepair.plan.facts import PartitionFacts

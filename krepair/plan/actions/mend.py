@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import segment_name
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     ROUNDING_BYTES,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.checks.words import count_text
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, segment_name
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     REMOVAL_BYTES,
     ROUNDING_BYTES,

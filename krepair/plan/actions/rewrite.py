@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.checks.words import count_text
 from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
     LAGGING_REPLICA,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.checks.words import count_text
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import segment_name
+from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
 from krepair.plan.actions.listing import SWAPS
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from krepair.checks.words import count_text
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.ops.compare_pictures import ReplicaBar
 from krepair.plan.actions.log_contents import Content, Run
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
