@@ -120,6 +120,7 @@ class Headers:
         self._epochs: list[Int64s] = []
         self._events: list[Int64s] = []
         self._event_rows = 0
+        self._fold_at = _FOLD_ROWS
 
     @property
     def last_offset(self) -> int:
@@ -156,9 +157,10 @@ class Headers:
         if state[h.S_EVENTS]:
             self._events.append(self._event_room[: state[h.S_EVENTS]].copy())
             self._event_rows += int(state[h.S_EVENTS])
-            if self._event_rows > _FOLD_ROWS:
+            if self._event_rows > self._fold_at:
                 self._events = [folded(np.concatenate(self._events))]
-                self._event_rows = len(self._events[0]) // 2
+                self._event_rows = len(self._events[0])
+                self._fold_at = max(_FOLD_ROWS, 2 * self._event_rows)
         if len(self._ranges) > _FOLD_RANGES:
             self._ranges = [summed_ranges(self._ranges)]
 
