@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.cli.main import app
+from krepair.cli.views.compare import compare_view
+from krepair.cli.views.text import print_view
 from krepair.formats.facts_file import MAGIC
+from krepair.ops.compare import CompareReport, MarkedFolder, SideSummary
+from krepair.rules.replicas import model as m
 from tests.meta.test_schemas import faults
 from tests.replicas.real_clusters import sides_of, unpack_cluster
 
@@ -142,15 +148,41 @@ def test_no_text_advises_to_move_a_folder(tomb: Path, capsys: pytest.CaptureFixt
     assert "needs proof" in text
 
 
-def test_ten_thousand_healthy_partitions_are_a_screen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for broker in (1, 2):
-        root = tmp_path / f"b{broker}"
-        for number in range(300):
-            (root / f"t-{number}").mkdir(parents=True)
-            (root / f"t-{number}" / f"{0:020d}.log").touch()
-        (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
-        (root / ".kafka_cleanshutdown").touch()
-    assert run("compare", f"1={tmp_path}/b1", f"2={tmp_path}/b2", *INLINE) == 0
-    assert len(capsys.readouterr().out.splitlines()) <= 40
+def test_ten_thousand_healthy_partitions_are_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some of them behind, some cleaned further, and a hundred folders that brokers have marked."""
+    verdicts = (m.BYTE_EQUAL, m.HARMLESS, m.IS_BEHIND, m.EQUAL)
+    partitions = tuple(_healthy(number, verdicts[number % 4]) for number in range(10_000))
+    report = CompareReport(
+        sides=tuple(
+            SideSummary(
+                broker=broker, broker_id="", cluster_id="c", host="h", taken_ms=0, log_dirs=("/mnt/kafka",)
+            )
+            for broker in (1, 2, 3)
+        ),
+        counts=dict(Counter(one.verdict for one in partitions)),
+        partitions=partitions,
+        marked=tuple(
+            MarkedFolder(broker=1, folder=f"t-{number}.0-stray", kind="stray", log_dir="/mnt/kafka")
+            for number in range(100)
+        ),
+        engine="inline",
+    )
+    print_view(compare_view(report))
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 60
+    assert "90 more are not shown here" in text
+    assert report.exit_code == 0
+
+
+def _healthy(number: int, verdict: str) -> m.PartitionVerdict:
+    column = m.ReplicaColumn(
+        broker=1, log_start=0, log_end=9, last_stable_offset=9, high_watermark=9, cleaner_position=-1,
+        clean_stop=True, log_bytes=99, segments=1,
+    )  # fmt: skip
+    return m.PartitionVerdict(
+        topic="t",
+        partition=number,
+        verdict=verdict,
+        harmless=("segments", "epoch-file") if verdict == m.HARMLESS else (),
+        replicas=(column, replace(column, broker=2), replace(column, broker=3)),
+    )

@@ -22,6 +22,8 @@ from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.replicas.find_keys import find_keys
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.transactions import last_stable_offset
+from tests.builders import LogDir, Record
+from tests.builders import data as batch_of
 from tests.replicas.directories import PLANTED, SETTINGS, written
 from tests.replicas.model import Cluster, healthy_clusters
 from tests.replicas.real_clusters import NAMES, compared, sides_of, unpack_cluster
@@ -266,6 +268,23 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
     assert rest in found[m.CORRUPT].text
 
 
+@pytest.mark.parametrize(
+    "name", ["open-3.9.2-tomb", "open-4.3.1-abrt", "open-3.9.2-flip", "open-4.3.1-equal"]
+)
+def test_a_replica_that_is_read_in_several_parts_gets_the_same_verdict(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part ends with the first segment that fills it; here each segment does. So is it for facts."""
+    unpack_cluster(name, tmp_path)
+    whole = compared(tmp_path)
+    monkeypatch.setattr("krepair.pipeline.replicas.items._PART_BYTES", 1)
+    assert compared(tmp_path).partitions == whole.partitions
+    path = str(tmp_path / "b3.facts")
+    facts([f"{tmp_path}/b3"], path, Options(engine=Engine.INLINE))
+    report = compare(parse_sides([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=Engine.INLINE))
+    assert _gist(report) == _gist(whole)
+
+
 def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> m.PartitionVerdict:
     policy = "compact" if cluster.kind.compacted else "delete"
     options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
@@ -284,3 +303,20 @@ def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:
     )
     [verdict] = comparison.verdicts()
     assert verdict.right == (1, 2)
+
+
+def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
+    """A table of one row was taken for one that cannot be written to."""
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(
+            batch_of(0, [Record(b"k", b"v")]), *([batch_of(1, [Record(b"k", b"w")])] * broker)[1:]
+        )
+        root = directory.write()
+        meta = root / "meta.properties"
+        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+    path = str(tmp_path / "b1.facts")
+    facts([f"{tmp_path}/b1"], path, Options(engine=Engine.INLINE))
+    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    [verdict] = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
+    assert verdict.verdict == m.IS_BEHIND

@@ -18,6 +18,7 @@ from krepair.rules.replicas import model as m
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.MISSING, m.CANNOT_TELL})
 _PARTITIONS_SHOWN: Final = 40
 _BEHIND_SHOWN: Final = 10
+_MARKED_SHOWN: Final = 10
 _KEYS_SHOWN: Final = 6
 _WAY_BACK: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
@@ -70,7 +71,7 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     for one in bad if every else bad[:_PARTITIONS_SHOWN]:
         sections.append(_partition(one))
     sections += _harmless(report.partitions)
-    sections.append(_marked(report))
+    sections.append(_marked(report, every=every))
     sections.append(_where_to_go(bad))
     sections += end_of_page(report.engine, report.next_command)
     return View(title="krepair compare", sections=tuple(sections))
@@ -166,11 +167,16 @@ def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
     return [Section(title="What differs and does no harm (KR666)", table=table)]
 
 
-def _marked(report: CompareReport) -> Section:
-    rows = tuple((str(one.broker), one.folder, one.kind, one.log_dir) for one in report.marked)
+def _marked(report: CompareReport, *, every: bool) -> Section:
+    shown = report.marked if every else report.marked[:_MARKED_SHOWN]
+    left_out = len(report.marked) - len(shown)
     return Section(
         title="Folders that a broker has marked, listed and not compared",
-        table=Table(columns=("broker", "folder", "kind", "log directory"), rows=rows),
+        lines=(f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else (),
+        table=Table(
+            columns=("broker", "folder", "kind", "log directory"),
+            rows=tuple((str(one.broker), one.folder, one.kind, one.log_dir) for one in shown),
+        ),
     )
 
 
