@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, UnreadableError
@@ -33,12 +34,12 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
-from krepair.pipeline.replicas.headers import joined_headers
+from krepair.pipeline.replicas.headers import EPOCH_COLUMNS, joined_headers
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
 from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, without_end
 
 _SECRET_BYTES: Final = 16
 TRIES: Final = 3
@@ -367,10 +368,12 @@ class Reading:
         return read_partition(self.side.views[self.state.log_dir], self.state.folder)
 
     def still(self, listing: Partition) -> bool:
-        """Whether what was read is still there: of a running broker it is about the closed segments alone."""
+        """Whether what was read is still there: of a running broker the last segment that was read may have grown."""
         if self.limited:
             cleaning = log_swaps(self.listing) or log_swaps(listing)
-            return not cleaning and _files(self.listing, self.item) == _files(listing, self.item)
+            before, now = _files(self.listing, self.item), _files(listing, self.item)
+            grown = before[-1][:2] == now[-1][:2] and before[-1][2] <= now[-1][2] if now else False
+            return not cleaning and before[:-1] == now[:-1] and grown
         return _files(self.listing) == _files(listing) and not self.side.runs(self.state.log_dir)
 
 
@@ -430,13 +433,28 @@ def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
 def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
     """What a reading came to."""
     if reading.limited and not result.failure:
-        result = replace(result, log_end=reading.bound, limited=True)
+        result = replace(
+            result,
+            log_end=reading.bound,
+            closed_to=reading.item.segments[-1][0],
+            read_to=result.log_end,
+            damages=tuple(one for one in result.damages if one.first < reading.bound),
+            epochs=_below(table(result.epochs, EPOCH_COLUMNS), reading.bound).tobytes(),
+            limited=True,
+        )
     replica = replica_of(reading.side.broker, reading.state, result)
     transactions = result.transactions
     if replica.hidden:
         transactions = without_end(replica.transactions, replica.hidden).tobytes()
     source = RowSource(replace(reading.item, transactions=transactions))
     return SideReplica(replica, source, result, reading)
+
+
+def _below(epochs: Int64s, bound: int) -> Int64s:
+    """Runs of batches of one epoch, up to an offset; what lies behind it may still be truncated."""
+    below = epochs[epochs[:, 1] < bound].copy()
+    below[:, 2] = np.minimum(below[:, 2], bound - 1)
+    return below
 
 
 def _files(partition: Partition, item: ReplicaItem | None = None) -> list[tuple[str, int, int]]:
@@ -449,11 +467,14 @@ def _files(partition: Partition, item: ReplicaItem | None = None) -> list[tuple[
 
 
 def _at_rest(item: ReplicaItem, state: ReplicaState) -> tuple[ReplicaItem, int]:
-    """(the item with the segments that lie whole below high watermark and recovery point, where they end)."""
+    """(the item, the offset where the closed segments end that lie whole below what cannot change any more).
+
+    High watermark and recovery point bound what is compared. What lies behind is read, too, the active segment as far
+    as it is written: a cleaner may have removed a record for a later one that lies there.
+    """
     bound = min(state.high_watermark, state.recovery_point)
-    ends = [base for base, _ in item.segments[1:]]
-    kept = sum(1 for end in ends if end <= bound)
-    return replace(item, segments=item.segments[:kept]), ends[kept - 1] if kept else 0
+    ends = [base for base, _ in item.segments[1:] if base <= bound]
+    return (item, ends[-1]) if ends else (replace(item, segments=()), 0)
 
 
 def _failed(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True) -> Replica:
@@ -490,6 +511,8 @@ def replica_of(
         cleaned_to=result.cleaned_to,
         damages=tuple(Damage(one.first, one.last, one.tail, one.text) for one in result.damages),
         limited=result.limited,
+        closed_to=result.closed_to,
+        read_to=result.read_to,
         from_facts=from_facts,
     )
 

@@ -149,6 +149,8 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
         batches: how many were read.
         log_bytes: of ``.log`` that were read.
         limited: whether it is only the part of a running broker's log that cannot change any more.
+        closed_to: of a limited one the base offset of its active segment, -1 none.
+        read_to: of a limited one the offset to which it was read; what lies behind ``log_end`` only excuses.
     """
 
     failure: FailureKind = ""
@@ -166,6 +168,8 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
     batches: int = 0
     log_bytes: int = 0
     limited: bool = False
+    closed_to: int = -1
+    read_to: int = -1
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,8 @@ class Replica:
         failure: why it could not be read, or empty; then nothing else counts.
         at_rest: whether it did not change while it was read.
         limited: whether it is only the part of a running broker's log that cannot change any more.
+        closed_to: of a limited one the base offset of its active segment, which no cleaner reads; -1: its end.
+        read_to: of a limited one the offset to which its keys are known; -1: to its end.
         from_facts: whether it was read from a facts file.
     """
 
@@ -70,6 +72,8 @@ class Replica:
     failure: str = ""
     at_rest: bool = True
     limited: bool = False
+    closed_to: int = -1
+    read_to: int = -1
     from_facts: bool = False
 
     @property
@@ -137,6 +141,9 @@ class Group:
                 cleaned_to=one.cleaned_to,
                 gaps=tuple((first, after) for first, after in one.borders.tolist() if first < after),
                 says=one.says,
+                limited=one.limited,
+                closed_to=max(one.closed_to, one.end),
+                read_to=max(one.read_to, one.end),
                 hidden=max((last for _, last in one.hidden), default=-1),
             )
             for one in self.replicas

@@ -55,6 +55,9 @@ class Standing(Struct, frozen=True, kw_only=True):
             that this one was fetched from; -1 none.
         gaps: (offset, offset after it) between a segment's last batch and the next segment; a lost file leaves one.
         says: whether it counts; one that could not be read does not.
+        limited: whether its broker is running, and may have later records of any key behind ``read_to``.
+        closed_to: offset to which a cleaner can have read it.
+        read_to: offset to which its keys are known.
         hidden: highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden.
     """
 
@@ -66,6 +69,9 @@ class Standing(Struct, frozen=True, kw_only=True):
     cleaned_to: int = -1
     gaps: tuple[tuple[int, int], ...] = ()
     says: bool = True
+    limited: bool = False
+    closed_to: int = -1
+    read_to: int = -1
     hidden: int = -1
 
     def covers(self, offsets: Int64s) -> Flags:
@@ -214,6 +220,8 @@ class _Judge:
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
+        if has.limited and lacks.closed_to > has.read_to:
+            return  # it may have the tombstone for which the other one was cleaned, in what was not read of it
         within = (o >= low) & (o < high) & (o > has.hidden)
         # Where any replica has a later record, who lacks this one may have fetched a log that was clean already.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
