@@ -113,7 +113,7 @@ def _windows(
 def _ranges(mine: Sequence[Words], low: int, high: int) -> Iterator[tuple[int, int]]:
     begin = low
     for rows in mine:
-        for place in range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE):
+        for place in range(0, len(rows), ROWS_AT_ONCE):
             edge = int(rows[place, 0])
             if begin < edge < high:
                 yield begin, edge
