@@ -208,7 +208,7 @@ def test_segment_that_is_set_aside_is_never_there_without_its_indexes(memory_dir
     goes, comes = RecordingDisk(UnsyncedDisk()), RecordingDisk(UnsyncedDisk())
     assert apply(plan, options, disk=goes).exit_code == ExitCode.DONE
     assert undo(plan, options, disk=comes).exit_code == ExitCode.DONE
-    for disk, kind, neighbour in ((goes, "unlink", 1), (comes, "link", -1)):
+    for disk, kind, neighbour in ((goes, "unlink", 1), (comes, "rename", -1)):
         folder = str(memory_dir / "logs" / "t-0")
         of_logs = [
             number

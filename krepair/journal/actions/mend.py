@@ -343,7 +343,8 @@ def _mending_steps(intent: LogIntent, names: Names, *, mended: bool) -> list[Ste
 
 def _front_steps(intent: LogIntent, name: str, source: str, names: Names) -> list[Step]:
     """The part of the new index that is true of both logs takes its place."""
-    return [PutFront(name, source, names.out(name + FRONT), intent.front_bytes), SyncDir("")]
+    front = PutFront(name, source, names.out(name + FRONT), intent.front_bytes)
+    return [front, SyncDir(""), SyncDir(names.out())]
 
 
 def _has_front(folder: PartitionFolder, intent: LogIntent) -> bool:
