@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from krepair.errors import UnreadableError
+from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.doubts import Doubts, cannot_read
+from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.indexes.segment import MendResult, MendResults
 from krepair.pipeline.items import ScanResult
+from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.sight import why_not_here
-from tests.pipeline.test_sight import log_dir, sight
+from tests.pipeline.test_sight import items, log_dir, sight
 
 __all__ = ["log_dir"]
 BAD = ScanResult(failure="unreadable", why="t-0/0.log: Input/output error")
@@ -55,3 +59,15 @@ def test_a_sample_that_gives_an_io_error_is_left_to_the_task_and_a_stale_handle_
     monkeypatch.setattr(os, "pread", fail)
     wrong = why_not_here(seen)
     assert (said in wrong) if said else wrong == ""
+
+
+def test_what_this_host_cannot_look_at_while_workers_read_is_said_with_its_path(log_dir: Path) -> None:
+    engine = SparkEngine.__new__(SparkEngine)
+    engine._is_local, engine._greeting = False, None
+    work = spark._Work(SCAN, items(log_dir), Doubts(), 0.0)
+    assert engine._proof(work, [0, 1]).sights
+    log_dir.rename(log_dir.with_name("away"))
+    log_dir.mkdir()
+    with pytest.raises(UnreadableError, match=r"this host could not look at it while workers read") as error:
+        engine._proof(work, [0, 1])
+    assert str(log_dir) in error.value.message

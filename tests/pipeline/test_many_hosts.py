@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from krepair.errors import ExitCode, RefusedError, UnreadableError
+from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
@@ -249,16 +249,6 @@ def test_what_two_workers_cannot_read_is_unreadable_as_on_one_host(
         report = check([str(log_dir)], given)
     found = {one.partition for one in report.log_dirs[0].findings if one.rule == "KR308"}
     assert (found, report.exit_code) == ({"changelog-0"}, ExitCode.FOUND)
-
-
-def test_what_this_host_cannot_look_at_while_workers_read_is_said(volume: Path, cluster: Cluster) -> None:
-    one = scene(volume / "taken-away", BLOAT)
-    items = scan_items(one, HUGE)
-    one.path.rename(volume / "away")
-    with pytest.raises(
-        UnreadableError, match=r"taken-away.*this host could not look at it while workers read"
-    ):
-        list(SparkEngine(cluster.url, "test").run(SCAN, items))
 
 
 def long_work(one: Scene) -> list[ScanItem]:

@@ -11,7 +11,7 @@ from krepair.errors import RefusedError
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.master import why_not_reached, why_not_started
-from krepair.pipeline.engines.spark import said_of_a_slow_start
+from krepair.pipeline.engines.spark import _reason, said_of_a_slow_start
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]"])
@@ -89,3 +89,13 @@ def test_of_an_error_of_java_the_cause_is_said_in_one_line(text: str, said: str)
     found = why_not_started(Exception(text), "spark://m:7077")
     assert said in found
     assert "\n" not in found
+
+
+def test_of_a_worker_that_cannot_start_python_the_reason_is_said() -> None:
+    program = 'Cannot run program "/opt/krepair/bin/python": error=2, No such file or directory'
+    text = (
+        "An error occurred while calling o722.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
+        "stage failure: Task 0 in stage 0.0 failed, most recent failure: Lost task 0.1 in stage 0.0 (TID 2) (10.0.0.2 "
+        f"executor 0): java.io.IOException: {program}\n\tat java.base/java.lang.ProcessBuilder.start\n"
+    )
+    assert _reason(Exception(text)) == program

@@ -48,6 +48,7 @@ _DEFAULT_MEMORY: Final = "1g"
 _LEAST_FREE_BYTES: Final = 64 << 20
 _TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
+_JAVA_ERROR: Final = re.compile(r"(?:^|: )java(?:\.\w+)*\.\w*(?:Exception|Error): (\S.*)")
 _LOG: Final = logging.getLogger("krepair.spark")
 
 ITEM_ARROW: Final = pa.schema([("task", pa.string()), ("items", pa.binary()), ("proof", pa.binary())])
@@ -345,9 +346,10 @@ def _rows(wave: Future[list[_Row]]) -> list[_Row]:
 
 
 def _reason(error: Exception) -> str:
-    """The line of a Spark error that names the cause: the last error of a worker's traceback, else the first line."""
+    """What names the cause in a Spark error: the last error of Python in it, else of Java, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
+    causes = causes or [found[1] for line in lines if (found := _JAVA_ERROR.search(line))]
     return causes[-1] if causes else lines[0] if lines else type(error).__name__
 
 
