@@ -34,6 +34,8 @@ _DEEPEST: Final = 4
 
 _File = tuple[str, os.stat_result]
 """Name and status of a file."""
+Listed = dict[str, list[_File] | None]
+"""Absolute path of a folder -> its files; None if it could not be listed."""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -105,16 +107,18 @@ def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
                 yield from places_of(one, depth - 1)
 
 
-def sights_of(items: Iterable[Any], choose: random.Random) -> list[Sight]:
+def sights_of(items: Iterable[Any], choose: random.Random, listed: Listed | None = None) -> list[Sight]:
     """What this process sees of the log directories that items are in.
 
     Args:
         items: of any tasks.
         choose: draws the samples.
+        listed: folders that were listed a moment ago, which are not listed again; those that are listed come to it.
 
     Raises:
         OSError: this process cannot look itself.
     """
+    known = {} if listed is None else listed
     found: dict[tuple[str, int], dict[str, None]] = {}
     scratch = ""
     for item in items:
@@ -124,12 +128,17 @@ def sights_of(items: Iterable[Any], choose: random.Random) -> list[Sight]:
             folders[place.path] = None
             if place.kept:
                 folders[f"{place.path}/{place.kept}"] = None
-    return [_sight(*log_dir, sorted(folders), scratch, choose) for log_dir, folders in found.items()]
+    return [_sight(*log_dir, sorted(folders), scratch, choose, known) for log_dir, folders in found.items()]
 
 
-def _sight(log_dir: str, inode: int, folders: list[str], scratch: str, choose: random.Random) -> Sight:
+def _sight(
+    log_dir: str, inode: int, folders: list[str], scratch: str, choose: random.Random, known: Listed
+) -> Sight:
     with Tree(log_dir, inode) as tree:
-        listed = {path: _listed(tree, path) for path in folders}
+        for path in folders:
+            if path not in known:
+                known[path] = _listed(tree, path)
+        listed = {path: known[path] for path in folders}
         samples = _samples(tree, listed, choose)
         return Sight(
             host=socket.gethostname(),

@@ -65,9 +65,9 @@ def test_what_this_host_cannot_look_at_while_workers_read_is_said_with_its_path(
     engine = SparkEngine.__new__(SparkEngine)
     engine._is_local, engine._greeting = False, None
     work = spark._Work(SCAN, items(log_dir), Doubts(), 0.0)
-    assert engine._proof(work, [0, 1]).sights
+    assert engine._proof(work, [0, 1], {}).sights
     log_dir.rename(log_dir.with_name("away"))
     log_dir.mkdir()
     with pytest.raises(UnreadableError, match=r"this host could not look at it while workers read") as error:
-        engine._proof(work, [0, 1])
+        engine._proof(work, [0, 1], {})
     assert str(log_dir) in error.value.message

@@ -15,6 +15,7 @@ from krepair.errors import RefusedError
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir import lock
 from krepair.pipeline import greeting as greetings
+from krepair.pipeline import sight as sights
 from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, why_not_greeted
@@ -56,6 +57,16 @@ def sight(root: Path) -> Sight:
 def test_the_same_directory_is_seen_and_nothing_differs(log_dir: Path) -> None:
     assert why_not_here(sight(log_dir)) == ""
     assert len(sight(log_dir).folders) == 2
+
+
+def test_folders_that_were_listed_for_a_bundle_of_the_same_wave_are_not_listed_again(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: dict[str, object] = {}
+    (first,) = sights_of(items(log_dir), random.Random(1), listed)  # type: ignore[arg-type]
+    monkeypatch.setattr(sights, "_files", lambda tree, path: pytest.fail(path))
+    (second,) = sights_of(items(log_dir)[:1], random.Random(2), listed)  # type: ignore[arg-type]
+    assert second.folders == first.folders[:1]
 
 
 def _other_content(root: Path) -> None:

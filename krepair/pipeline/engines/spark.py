@@ -36,7 +36,7 @@ from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, Greeting
 from krepair.pipeline.items import WorkItem
 from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.progress import Progress
-from krepair.pipeline.sight import sights_of
+from krepair.pipeline.sight import Listed, sights_of
 
 _WAVE: Final = 128
 _WAVES_AT_ONCE: Final = 3
@@ -223,20 +223,22 @@ class SparkEngine(Engine):
 
     def _table(self, work: _Work, wave: Sequence[Sequence[int]]) -> pa.Table:
         """One row a bundle. A wave is encoded when it is sent, so that the driver holds few of them."""
-        rows = []
+        rows, listed = [], Listed()
         for places in wave:
             encoded = msgspec.msgpack.encode(
                 [(place, msgspec.msgpack.encode(work.items[place])) for place in places]
             )
-            proof = self._proof(work, places)
+            proof = self._proof(work, places, listed)
             rows.append({"task": work.task.name, "items": encoded, "proof": msgspec.msgpack.encode(proof)})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
 
-    def _proof(self, work: _Work, places: Sequence[int]) -> Proof:
+    def _proof(self, work: _Work, places: Sequence[int], listed: Listed) -> Proof:
+        """What a worker has to see for a bundle. Folders are listed once a wave: a partition may have many bundles."""
         if self._is_local:
             return Proof()
         try:
-            sights = sights_of((work.items[place] for place in places), random.Random())  # noqa: S311 - any will do
+            some = (work.items[place] for place in places)
+            sights = sights_of(some, random.Random(), listed)  # noqa: S311 - any files will do
         except OSError as error:
             where = os.fsdecode(error.filename) if error.filename else "the log directory"
             raise UnreadableError(
