@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -103,6 +103,11 @@ class Replica:
         return not self.failure
 
     @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """(offset after a segment's last batch, base offset of the next) where these are not equal."""
+        return tuple((first, after) for first, after in self.borders.tolist() if first < after)
+
+    @property
     def hidden(self) -> tuple[tuple[int, int], ...]:
         """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
         return tuple(
@@ -139,7 +144,7 @@ class Group:
                 cleaner=one.state.cleaner_position,
                 highest_hole=one.highest_hole,
                 cleaned_to=one.cleaned_to,
-                gaps=tuple((first, after) for first, after in one.borders.tolist() if first < after),
+                gaps=one.gaps,
                 says=one.says,
                 limited=one.limited,
                 closed_to=max(one.closed_to, one.end),
@@ -228,11 +233,6 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
         yield from _alone(one)
     for (a, b), fork in group.forks.items():
         yield _of_fork(group.replicas[a], group.replicas[b], fork)
-    for a, b in permutations(range(len(group.replicas)), 2):
-        one, other = group.replicas[a], group.replicas[b]
-        if one.says and other.says:
-            for found in judge_transactions(_ledger(one), _ledger(other), group.fork_of(a, b)):
-                yield _of_transaction(one, found)
     for a, one in enumerate(group.replicas):
         others = [
             (_ledger(other), group.fork_of(a, b))
@@ -240,19 +240,30 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
             if b != a and other.says
         ]
         if one.says:
-            for found in longer_aborts(_ledger(one), others):
+            by_pair = [
+                found for other, fork in others for found in judge_transactions(_ledger(one), other, fork)
+            ]
+            for found in (*_sure_of(by_pair), *longer_aborts(_ledger(one), others)):
                 yield _of_transaction(one, found)
     yield from _behind(group)
 
 
+def _sure_of(found: Sequence[TransactionFinding]) -> Iterator[TransactionFinding]:
+    """What stands still on one replica by several others is no file that one of them has lost."""
+    stuck = sum(1 for one in found if one.kind == m.STUCK)
+    for one in found:
+        yield one._replace(or_lost_by=-1) if one.kind == m.STUCK and stuck >= _AGREEING else one
+
+
 def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
+    doubt = "" if found.or_lost_by < 0 else f", or broker {found.or_lost_by} has lost a file with its marker"
     return m.Disagreement(
         kind=found.kind,
         rule=m.RULE_OF[found.kind],
-        brokers=(one.broker,),
+        brokers=tuple(sorted({one.broker, found.or_lost_by} - {-1})),
         offset=found.offset,
         count=found.how_many,
-        text=found.text,
+        text=found.text + doubt,
     )
 
 
@@ -343,6 +354,7 @@ def _ledger(one: Replica) -> Ledger:
         one.transactions,
         one.index_aborts,
         one.hidden,
+        max((after for _, after in one.gaps), default=0),
     )
 
 

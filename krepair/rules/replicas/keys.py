@@ -237,6 +237,8 @@ class _Judge:
             if column != s:
                 cleaned_elsewhere |= lackers[column] & (o < standing.cleaner)
         between = _in_gaps(o, lacks.gaps)
+        # The later record for which this one went may have been in a file that is gone.
+        before_gap = o < _unknown_gaps_end(lacks.gaps, has)
         # Nothing behind the record is missing, up to where the other ends: no tombstone and no marker can be.
         complete = (has.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
@@ -245,7 +247,7 @@ class _Judge:
         # What somebody has cleaned above the recorded position may be gone for a reason, or be lost: nobody is blamed.
         touched = o < lacks.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
-        unsure = value & ~lost & alone & (between | unclean)
+        unsure = value & ~lost & alone & (between | unclean | before_gap)
         lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.cleaner >= 0)
         yield LOST, s, lost | lost_tombstone
         yield TOMBSTONE_MISSED, s, missing & tombstone & older & ~lost_tombstone
@@ -298,6 +300,12 @@ def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Flags:
     place = np.searchsorted(edges[:, 0], offsets, "right") - 1
     found: Flags = (place >= 0) & (offsets < edges[np.maximum(place, 0), 1])
     return found
+
+
+def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Standing) -> int:
+    """Offset after the last gap of which another replica does not have every record; 0 if there is none."""
+    unknown = (after for first, after in gaps if other.highest_hole >= first or other.end < after)
+    return max(unknown, default=0)
 
 
 def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:

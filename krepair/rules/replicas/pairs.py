@@ -37,12 +37,14 @@ class TransactionFinding(NamedTuple):
         offset: first offset of the data of the first of them, on the replica that is wrong.
         how_many: of them there are.
         text: what each has of the first.
+        or_lost_by: broker whose loss of a file would look the same, -1 none.
     """
 
     kind: str
     offset: int
     how_many: int
     text: str
+    or_lost_by: int = -1
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Ledger:
         transactions: int64[N, TRANSACTION_COLUMNS], ascending by producer, then by offset.
         index_aborts: int64[M, 3] (producer id, first offset, offset of the marker), of its ``.txnindex``.
         hidden: (first, last) offset of each damaged part.
+        last_gap_end: base offset of the last segment before which offsets are missing, 0 none.
     """
 
     broker: int
@@ -66,6 +69,7 @@ class Ledger:
     transactions: Int64s
     index_aborts: Int64s
     hidden: tuple[tuple[int, int], ...] = ()
+    last_gap_end: int = 0
 
 
 def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[TransactionFinding]:
@@ -155,6 +159,7 @@ def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[Transactio
         len(stuck),
         f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; broker "
         f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
+        other.broker if other.last_gap_end > first else -1,
     )
 
 
