@@ -121,9 +121,12 @@ def leased(
         UnwritableError: the lease could not be made.
         OSError: something could not be looked at.
     """
-    there = [folder for folder in folders if folder.tree.is_folder(folder.private)]
-    able = there or ([folder for folder in folders if folder.tree.is_folder(folder.holder)] if make else [])
-    if not able or medium.is_of_one_host(able[-1].tree, able[-1].log_dir):
+    if not folders or medium.is_of_one_host(folders[0].tree, folders[0].log_dir):
+        yield lock
+        return
+    there = [folder for folder in folders if _is_there(folder, folder.private)]
+    able = there or ([folder for folder in folders if _is_there(folder, folder.holder)] if make else [])
+    if not able:
         yield lock
         return
     folder = able[-1]
@@ -140,6 +143,14 @@ def leased(
         lease.release()
         if not there:
             _remove_if_unused(folder)
+
+
+def _is_there(folder: PartitionFolder, path: str) -> bool:
+    """Whether a folder can hold the lease. One that cannot be looked at is left to its own partition's turn."""
+    try:
+        return folder.tree.is_folder(path)
+    except OSError:
+        return False
 
 
 def _make(folder: PartitionFolder, lock: HeldLock, take_over: str) -> Lease:
