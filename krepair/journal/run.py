@@ -87,7 +87,8 @@ class Run:
                     next_command="krepair purge PLAN",
                 )
             if folder.tree.is_folder(folder.private):
-                check_all_recorded(folder, self.journal, self.ground.planned)
+                made = {name for one in self.changes for name in action_for(one).told_by(one)}
+                check_all_recorded(folder, self.journal, self.ground.planned, made)
                 self.journal.settle()
                 if self.journal.at_work():
                     folder.make_private_folders()  # an undo whose last records were lost may have removed some

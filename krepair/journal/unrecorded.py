@@ -46,7 +46,9 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
     return not _kept_alone(folder, journal, _known(journal))
 
 
-def check_all_recorded(folder: PartitionFolder, journal: Journal, planned: Collection[str] = ()) -> None:
+def check_all_recorded(
+    folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Collection[str] = ()
+) -> None:
     """Checks that nothing was done but what the records say.
 
     To be asked before ``Journal.settle``, which removes a last record that is not whole.
@@ -56,6 +58,7 @@ def check_all_recorded(folder: PartitionFolder, journal: Journal, planned: Colle
         journal: as it was read.
         planned: names of all files that were there when the plan was made. Where they are not known, and the last
             record is not whole, a swap of a broker is taken for one of ours; ``apply`` tells them apart.
+        made: names of all files that the plan makes. A new one keeps no original, so only its name tells of it.
 
     Raises:
         RefusedError: files tell of more than the records do; the message names one.
@@ -69,6 +72,8 @@ def check_all_recorded(folder: PartitionFolder, journal: Journal, planned: Colle
         kept = _kept_names(folder)
         swaps = [name for name in swaps if any(one.startswith(name.partition(".")[0]) for one in kept)]
     telling += swaps
+    if journal.is_torn:
+        telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
     if telling:
         what = "its last record is damaged" if journal.is_torn else "a record is gone"
         raise RefusedError(
