@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shlex
 from collections import Counter
@@ -12,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import ExitCode, UnreadableError
+from krepair.errors import ExitCode
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
@@ -39,7 +40,7 @@ from krepair.pipeline.jobs import FIND_REPLICA_KEYS
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.contents import contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
-from krepair.pipeline.replicas.sources import GroupWork, RowSource
+from krepair.pipeline.replicas.sources import GroupWork, RowSource, RowsUnreadError, UnreadRows
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import Content, Group, groups_of, verdict_of
 from krepair.rules.replicas.transactions import last_stable_offset
@@ -254,11 +255,11 @@ class Comparison:
         for tries in itertools.count(1):
             groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
             work = list(self._work(partitions, groups))
-            contents, failure = self._contents(work)
+            contents, unread = self._contents(work)
             if not self._changed(partitions, groups, last=tries >= TRIES):
-                if failure is not None:
-                    raise failure
-                break
+                if not unread:
+                    break
+                _leave_out(partitions, work, unread)
         by_group = {id(one.group): content for one, content in zip(work, contents, strict=True)}
         for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
             content = [by_group.get(id(group)) for group in of_partition]
@@ -277,12 +278,12 @@ class Comparison:
                     compacted = self._policies.compacts(topic, group, replicas)
                     yield GroupWork(group, sources, compacted=compacted)
 
-    def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], UnreadableError | None]:
-        """What the records came to, or why they cannot be read: the files of a running broker come and go."""
+    def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], tuple[UnreadRows, ...]]:
+        """What the records came to, or of which replicas they cannot be read: files of a running broker go."""
         try:
-            return contents_of(self._engine, work, self._scratch), None
-        except UnreadableError as error:
-            return [], error
+            return contents_of(self._engine, work, self._scratch), ()
+        except RowsUnreadError as error:
+            return [], error.unread
 
     def _changed(
         self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]], *, last: bool
@@ -337,6 +338,18 @@ class Comparison:
             paths = shlex.join(side.typed.log_dirs)
             return f"krepair check {paths} --partition {shlex.quote(verdict.name)}"
         return f"krepair explain {bad[0].rule}"
+
+
+def _leave_out(
+    partitions: Sequence[_Replicas], work: Sequence[GroupWork], unread: Sequence[UnreadRows]
+) -> None:
+    """Replicas whose records cannot be read count as such, so that the others are judged without them."""
+    why = {id(work[one.work].group.replicas[one.column]): one.why for one in unread}
+    for _, replicas in partitions:
+        for place, side in enumerate(replicas):
+            if id(side.replica) in why:
+                failed = dataclasses.replace(side.replica, failure=why[id(side.replica)])
+                replicas[place] = dataclasses.replace(side, replica=failed)
 
 
 def find_item(one: SideReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:

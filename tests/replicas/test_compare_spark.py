@@ -17,7 +17,8 @@ from krepair.options import Engine as Wanted
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.spark import SparkEngine
-from krepair.rules.replicas.model import LOST, PartitionVerdict
+from krepair.rules.replicas.model import BYTE_EQUAL, LOST, MISSING, PartitionVerdict
+from tests.hostile.test_compare import broken_stream, directory
 from tests.replicas.directories import SETTINGS
 from tests.replicas.real_clusters import sides_of, unpack_cluster
 
@@ -60,3 +61,12 @@ def test_a_topic_that_is_said_not_to_be_compacted(tmp_path: Path, spark: SparkEn
     inline = verdicts(sides_of(tmp_path), InlineEngine("test"), "delete")
     assert {one.kind for one in inline[0].disagreements} == {LOST}
     assert verdicts(sides_of(tmp_path), spark, "delete") == inline
+
+
+def test_records_that_a_worker_cannot_read_leave_the_other_partition_its_verdict(
+    tmp_path: Path, spark: SparkEngine
+) -> None:
+    sides = [f"{number}={directory(tmp_path, number, broken_stream(number))}" for number in (0, 1)]
+    found = {one.topic: one for one in verdicts(sides, spark)}
+    assert {topic: one.verdict for topic, one in found.items()} == {"t": MISSING, "u": BYTE_EQUAL}
+    assert "--engine inline" in found["t"].disagreements[0].text

@@ -8,13 +8,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import RefusedError, UnreadableError
+from krepair.errors import RefusedError
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
-from krepair.pipeline.replicas.sources import GroupWork
+from krepair.pipeline.replicas.sources import GroupWork, RowsUnreadError, UnreadRows
 from krepair.rules.replicas.judge import Content
 
 _SMALL_BYTES: Final = 4 << 20
@@ -28,7 +28,7 @@ def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> 
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.
-        UnreadableError: a log that could be read before cannot be read now.
+        RowsUnreadError: the records of some replicas cannot be read.
     """
     if not work:
         return []
@@ -53,10 +53,13 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
             places.append((number, column))
             items.append(replace(item, scratch=folder, rows_inline=rows_inline))
     found: dict[int, RowsResult] = {}
+    unread: list[UnreadRows] = []
     for index, result in engine.run(READ_REPLICA_RECORDS, items):
-        if result.failure:
-            raise UnreadableError(result.why)
         found[index] = result
+        if result.failure:
+            unread.append(UnreadRows(*places[index], result.why))
+    if unread:
+        raise RowsUnreadError(unread)
     for index, (number, column) in enumerate(places):  # the parts of a replica in offset order
         rows[number][column].append(found[index])
     return [

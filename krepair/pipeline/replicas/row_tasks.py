@@ -19,7 +19,8 @@ from krepair.rules.replicas.keys import Words
 ROWS_SCHEMA: Final = (
     "kind int, work int, replica int, first long, second long, offset long, digest long, bits long"
 )
-_KEYS, _RECORDS = 0, 1
+KEYS, RECORDS, UNREAD = 0, 1, 2
+"""Kinds of rows."""
 _ALL_ROWS: Final = 2**62
 
 
@@ -44,10 +45,18 @@ class RowTask(Struct, frozen=True, kw_only=True):
 
 
 def give_rows(batches: Iterable[Any]) -> Iterator[Any]:
-    """Run the tasks of Arrow batches; what ``mapInArrow`` calls in a worker."""
+    """Run the tasks of Arrow batches; what ``mapInArrow`` calls in a worker.
+
+    A replica whose records cannot be read gives a row of the kind ``UNREAD``. What a worker does not see ends the job.
+    """
     for row in (row for batch in batches for row in batch.to_pylist()):
         task = msgspec.msgpack.decode(row["task"], type=RowTask)
-        yield from _of_facts(task) if task.facts else _of_directory(task)
+        try:
+            yield from _of_facts(task) if task.facts else _of_directory(task)
+        except ReplicaError as error:
+            if error.failure == "elsewhere":
+                raise
+            yield _batch(task, UNREAD, np.zeros(1, np.uint64), np.zeros(1, np.uint64))
 
 
 def _of_directory(task: RowTask) -> Iterator[Any]:
@@ -55,7 +64,7 @@ def _of_directory(task: RowTask) -> Iterator[Any]:
     ready: list[Any] = []
     entered = Entered(
         (lambda rows: ready.append(_key_batch(task, rows))) if task.item.keys else None,
-        lambda rows: ready.append(_batch(task, _RECORDS, rows[:, 0], rows[:, 1])),
+        lambda rows: ready.append(_batch(task, RECORDS, rows[:, 0], rows[:, 1])),
     )
     for _ in walk_records(task.item, entered.take):
         yield from ready
@@ -72,7 +81,7 @@ def _of_facts(task: RowTask) -> Iterator[Any]:
         raise ReplicaError("elsewhere", f"{task.facts}: {error.strerror}") from error
     for run in found.records:
         rows = rows_of(run, 2)
-        yield _batch(task, _RECORDS, rows[:, 0], rows[:, 1])
+        yield _batch(task, RECORDS, rows[:, 0], rows[:, 1])
     for run in found.keys if task.keys else ():
         yield _key_batch(task, rows_of(run, KEY_WORDS))
 
@@ -80,7 +89,7 @@ def _of_facts(task: RowTask) -> Iterator[Any]:
 def _key_batch(task: RowTask, rows: Words) -> Any:
     nothing = np.zeros(len(rows), np.uint64)
     more = (rows[:, K_FIRST], rows[:, K_SECOND], rows[:, K_BITS])
-    return _batch(task, _KEYS, rows[:, K_AFTER] - np.uint64(1), nothing, more)
+    return _batch(task, KEYS, rows[:, K_AFTER] - np.uint64(1), nothing, more)
 
 
 def _batch(task: RowTask, kind: int, offsets: Words, digests: Words, more: tuple[Words, ...] = ()) -> Any:

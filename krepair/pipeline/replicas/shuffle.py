@@ -15,8 +15,8 @@ import msgspec
 from krepair.errors import RefusedError
 from krepair.kernels.replica_rows import ABORTED, OPEN, OTHER
 from krepair.pipeline.replicas.judging import Judges, PairBounds, WorkContext
-from krepair.pipeline.replicas.row_tasks import ROWS_SCHEMA, RowTask, give_rows
-from krepair.pipeline.replicas.sources import GroupWork
+from krepair.pipeline.replicas.row_tasks import KEYS, RECORDS, ROWS_SCHEMA, UNREAD, RowTask, give_rows
+from krepair.pipeline.replicas.sources import GroupWork, RowsUnreadError, UnreadRows
 from krepair.rules.replicas.judge import Content, RecordDifference
 from krepair.rules.replicas.keys import KeyFinding, merged
 
@@ -25,7 +25,7 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _MOST_PARTITIONS: Final = 2000
 _PARTITION_BITS: Final = 25
 _JUDGED_ROWS: Final = "65536"
-_KEYS, _RECORDS = 0, 1
+_UNREAD: Final = "its records could not be read by a Spark worker; with --engine inline krepair says where"
 
 
 def shuffled_contents(session: Any, work: Sequence[GroupWork]) -> list[Content]:
@@ -37,10 +37,11 @@ def shuffled_contents(session: Any, work: Sequence[GroupWork]) -> list[Content]:
 
     Raises:
         RefusedError: Spark gave up, or a worker does not see a side.
+        RowsUnreadError: the records of some replicas cannot be read.
     """
     try:
         return _contents(session, work)
-    except RefusedError:
+    except (RefusedError, RowsUnreadError):
         raise
     except Exception as error:
         lines = [line for line in str(error).splitlines() if "ReplicaError" in line] or [str(error).strip()]
@@ -68,14 +69,17 @@ def _contents(session: Any, work: Sequence[GroupWork]) -> list[Content]:
     judges = Judges([_context(one) for one in work])
     try:
         columns = max(len(one.sources) for one in work)
-        keys = _side_by_side(rows.where(f.col("kind") == _KEYS), columns)
+        keys = _side_by_side(rows.where(f.col("kind") == KEYS), columns)
         found = keys.mapInArrow(judges.keys, "work int, finding binary").collect()
-        records = _by_offset(rows.where(f.col("kind") == _RECORDS), columns)
+        records = _by_offset(rows.where(f.col("kind") == RECORDS), columns)
         pairs = records.mapInArrow(judges.records, "work int, finding binary").collect()
+        unread = rows.where(f.col("kind") == UNREAD).select("work", "replica").distinct().collect()
     finally:
         for name, value in before.items():
             session.conf.set(name, value)
         rows.unpersist()
+    if unread:
+        raise RowsUnreadError([UnreadRows(int(row["work"]), int(row["replica"]), _UNREAD) for row in unread])
     of_keys: dict[int, list[KeyFinding]] = defaultdict(list)
     for row in found:
         of_keys[int(row["work"])].append(msgspec.msgpack.decode(bytes(row["finding"]), type=KeyFinding))

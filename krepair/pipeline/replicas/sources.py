@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -59,3 +60,29 @@ class GroupWork:
         for column, (source, replica) in enumerate(zip(self.sources, self.group.replicas, strict=True)):
             if replica.says and source.facts:
                 yield column, source
+
+
+class UnreadRows(NamedTuple):
+    """A replica whose records cannot be read.
+
+    Attributes:
+        work: number of its group.
+        column: its place in the group.
+        why: file, position, and what was expected there.
+    """
+
+    work: int
+    column: int
+    why: str
+
+
+class RowsUnreadError(Exception):
+    """Records of some replicas cannot be read; those of the others can.
+
+    Attributes:
+        unread: the replicas, at least one.
+    """
+
+    def __init__(self, unread: Sequence[UnreadRows]) -> None:
+        super().__init__("; ".join(one.why for one in unread))
+        self.unread = tuple(unread)
