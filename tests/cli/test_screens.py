@@ -17,9 +17,15 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.check import Asked, check_view
+from krepair.cli.views.compare import compare_view, facts_view
 from krepair.cli.views.diff import diff_view
+from krepair.cli.views.groups import groups_view
 from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.text import on_screen
+from krepair.cli.views.transactions import transactions_view
+from krepair.ops.compare import CompareReport, SideSummary
+from krepair.ops.facts import FactsReport
+from krepair.ops.groups import GroupsReport
 from krepair.ops.reports import (
     ApplyReport,
     ChangeOutcome,
@@ -32,14 +38,18 @@ from krepair.ops.reports import (
     VerifyReport,
 )
 from krepair.ops.show import show_view
+from krepair.ops.transactions import OpenInLog, TransactionsReport
+from krepair.pipeline.coordinators.group_model import Commit, Group
 from krepair.plan.diff import diff_plans
 from krepair.plan.model import PartitionPlan
 from krepair.plan.planfile import seal
 from krepair.plan.view import View
+from krepair.rules.replicas import model as m
 from tests.plan.plans import good_plan, partition
 
 SCREENS = Path(__file__).parent / "screens"
 COUNTS = (1, 62, 2000)
+CLOCK_MS = 1_750_000_000_000
 
 
 def checked(count: int) -> View:
@@ -141,6 +151,161 @@ def differing(count: int) -> View:
     )
 
 
+def compared(count: int) -> View:
+    """One partition missed a tombstone on broker 3; the others are healthy, some behind."""
+    sides = tuple(
+        SideSummary(
+            broker=broker,
+            broker_id=str(broker),
+            cluster_id="c9Xv2mTgQ8Wn1Ld5Rk7Zyw",
+            host=f"kafka-{broker}.example",
+            taken_ms=CLOCK_MS,
+            log_dirs=(f"/mnt/b{broker}/kafka",),
+            partitions=count,
+        )
+        for broker in (1, 2, 3)
+    )
+    verdicts = tuple(_side_by_side(number) for number in range(count))
+    counts = {name: sum(one.verdict == name for one in verdicts) for name in m.VERDICTS}
+    return compare_view(
+        CompareReport(
+            sides=sides,
+            counts={name: number for name, number in counts.items() if number},
+            partitions=verdicts,
+            bytes_read=1_308_238 * count * 3,
+            keys_compared=True,
+            engine="inline: less than 1 s of work",
+            next_command="krepair explain KR650",
+        )
+    )
+
+
+def _side_by_side(number: int) -> m.PartitionVerdict:
+    ends = (28_234, 28_234, 28_234 - 100 * (number % 3))
+    columns = tuple(
+        m.ReplicaColumn(
+            broker=broker,
+            log_start=0,
+            log_end=end,
+            last_stable_offset=end,
+            high_watermark=end,
+            cleaner_position=-1,
+            clean_stop=True,
+            log_bytes=1_308_238,
+            segments=9,
+            state="wrong" if not number and broker == 3 else "behind" if end < ends[0] else m.AS_IT_SHOULD_BE,
+        )
+        for broker, end in zip((1, 2, 3), ends, strict=True)
+    )
+    verdict = m.DIVERGED if not number else m.IS_BEHIND if number % 3 else m.BYTE_EQUAL
+    missed = m.Disagreement(
+        kind=m.TOMBSTONE_MISSED,
+        rule=m.RULE_OF[m.TOMBSTONE_MISSED],
+        brokers=(3,),
+        right=(1, 2),
+        offset=57,
+        text="broker 3 has 1 key whose tombstone it never got, while another replica removed them: as leader it serves "
+        "deleted keys again",
+        keys=(m.KeyLine(offset=57, key="customer-4711", have=(3,), lack=(1, 2)),),
+    )
+    return m.PartitionVerdict(
+        topic="customers",
+        partition=number,
+        verdict=verdict,
+        disagreements=(missed,) if verdict == m.DIVERGED else (),
+        right=(1, 2) if verdict == m.DIVERGED else (),
+        replicas=columns,
+        next_command="krepair explain KR650" if verdict == m.DIVERGED else "",
+    )
+
+
+def of_facts(count: int) -> View:
+    return facts_view(
+        FactsReport(
+            path="/mnt/b3.facts",
+            digest="4" * 64,
+            broker_id="3",
+            cluster_id="c9Xv2mTgQ8Wn1Ld5Rk7Zyw",
+            host="kafka-3.example",
+            taken_ms=CLOCK_MS,
+            partitions=count,
+            log_bytes=1_308_238 * count,
+            file_bytes=20_930 * count,
+            not_read=("/mnt/b3/kafka2",),
+            failed=("customers-7: 00000000000000000000.log, position 0: the checksum is wrong",),
+            engine="inline: less than 1 s of work",
+            next_command="krepair compare 1=LOGDIR 3=/mnt/b3.facts",
+        )
+    )
+
+
+def grouped(count: int) -> View:
+    groups = tuple(
+        Group(
+            group=f"billing-service-{number}",
+            partition=f"__consumer_offsets-{number % 50}",
+            kind="classic",
+            state="Stable" if number % 2 else "Empty",
+            generation=number,
+            protocol_type="consumer",
+            protocol="range",
+            commits=(
+                Commit(topic="customers", partition=0, offset=28_234, commit_timestamp=CLOCK_MS - 60_000),
+            ),
+            commit_records=17,
+            tombstones=number % 3,
+        )
+        for number in range(count)
+    )
+    return groups_view(
+        GroupsReport(
+            log_dir="/var/lib/kafka",
+            now_ms=CLOCK_MS,
+            partitions=tuple(f"__consumer_offsets-{number}" for number in range(min(count, 50))),
+            groups=groups,
+            bytes_read=1_308_238 * count,
+            engine="inline: less than 1 s of work",
+        ),
+        detailed=False,
+    )
+
+
+def hanging(count: int) -> View:
+    """Transactions of one producer for each partition, over for the coordinator, open in the log."""
+    rows = tuple(
+        OpenInLog(
+            partition=f"customers-{number}",
+            first_offset=4_711 + number,
+            producer_id=4000 + number,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            transactional_id=f"billing-{number}",
+            state="CompleteCommit",
+            at_least_ms=3_600_000,
+            at_most_ms=-1,
+            verdict="hangs",
+            why="its transactional id has completed it",
+            held_back_bytes=541_436,
+            abort="kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic customers "
+            f"--partition {number} --start-offset {4_711 + number}",
+        )
+        for number in range(count)
+    )
+    return transactions_view(
+        TransactionsReport(
+            log_dir="/var/lib/kafka",
+            last_write_ms=CLOCK_MS,
+            partitions=("__transaction_state-0",),
+            states={"CompleteCommit": count},
+            open=rows,
+            live_commands=("kafka-transactions.sh --bootstrap-server HOST:PORT find-hanging --broker-id ID",),
+            bytes_read=1_308_238 * count,
+            engine="inline: less than 1 s of work",
+        ),
+        detailed=False,
+    )
+
+
 VIEWS: Final[dict[str, Callable[[int], View]]] = {
     "check": checked,
     "verify": verified,
@@ -149,20 +314,33 @@ VIEWS: Final[dict[str, Callable[[int], View]]] = {
     "purge": partial(carried_out, "purge"),
     "plan": planned,
     "diff": differing,
+    "compare": compared,
+    "facts": of_facts,
+    "groups": grouped,
+    "transactions": hanging,
 }
 DIGEST: Final = re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,}\b(?!\.)")
-PAGES: Final = frozenset({"plan", "diff"})
+PAGES: Final = frozenset({"plan", "diff", "compare"})
+LISTS: Final = frozenset({"groups", "transactions"})
 
 
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("verb", VIEWS)
-def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int) -> None:
+def _shown(verb: str, count: int) -> str:
     # digests change with the model of a plan, which is nothing to look at
-    shown = DIGEST.sub(lambda found: "0" * len(found[0]), on_screen(VIEWS[verb](count), 80))
+    return DIGEST.sub(lambda found: "0" * len(found[0]), on_screen(VIEWS[verb](count), 80))
+
+
+@pytest.mark.parametrize(
+    ("verb", "count"),
+    # a list has a line for each thing: 2,000 of them tell no more than 62
+    [(verb, count) for verb in VIEWS for count in COUNTS if verb not in LISTS or count <= 62],
+)
+def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int) -> None:
+    shown = _shown(verb, count)
     path = SCREENS / f"{verb}-{count}.txt"
     if os.environ.get("KREPAIR_WRITE_SCREENS"):
         path.write_text(shown)
     assert shown == path.read_text()
-    assert max(map(len, shown.splitlines())) <= 80
-    if verb not in PAGES:
+    # what is to be typed is never broken
+    assert max(len(line) for line in shown.splitlines() if not line.startswith("  kafka-")) <= 80
+    if verb not in PAGES | LISTS:
         assert len(shown.splitlines()) <= 24

@@ -44,7 +44,7 @@ def test_space_is_what_a_user_who_is_not_root_may_take(
     # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
     state = os.statvfs_result((65536, 4096, 1000, 500, 300, 0, 0, 0, os.ST_RDONLY, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: state)
-    assert read_space(str(tmp_path)) == (300 * 4096, -1, 4096, True)
+    assert read_space(str(tmp_path))[:4] == (300 * 4096, -1, 4096, True)
 
 
 def test_the_digest_of_the_content_is_the_same_with_and_without_holes_and_tells_any_other_byte(

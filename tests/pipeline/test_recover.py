@@ -29,7 +29,7 @@ from krepair.plan.model import KeepOriginal, ReplaceFile
 from tests import builders
 from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain
-from tests.pipeline.test_look import LOGS, log_of
+from tests.pipeline.test_scan_and_indexes import LOGS, log_of
 
 INTERVALS = (0, 77, 300, 4096)
 WINDOWS = (200, 1 << 20)

@@ -107,7 +107,11 @@ def _cells(one: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
     columns = {column.broker: column for column in one.replicas}
     for broker in brokers:
         column = columns.get(broker)
-        yield "-" if column is None else f"{column.state}, {column.log_start:,} to {column.log_end:,}"
+        if column is None:
+            yield "-"
+            continue
+        doubt = "" if column.state == m.AS_IT_SHOULD_BE else f" ({column.state})"
+        yield f"{column.log_start:,} to {column.log_end:,}{doubt}"
 
 
 def _partition(one: m.PartitionVerdict) -> Section:

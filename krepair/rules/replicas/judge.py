@@ -618,6 +618,6 @@ def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaC
         clean_stop=state.clean_stop,
         log_bytes=state.log_bytes,
         segments=len(state.segments),
-        state={"": "as it should be", m.DIVERGED: "wrong"}.get(worst, worst),
+        state={"": m.AS_IT_SHOULD_BE, m.DIVERGED: "wrong"}.get(worst, worst),
         from_facts=one.from_facts,
     )

@@ -36,6 +36,8 @@ HARMLESS: Final = "harmless"
 EQUAL: Final = "equal"
 BYTE_EQUAL: Final = "byte-equal"
 ALONE: Final = "alone"
+AS_IT_SHOULD_BE: Final = "as it should be"
+"""State of a replica of which nothing is wrong."""
 VERDICTS: Final = (DIVERGED, DAMAGED, MISSING, CANNOT_TELL, IS_BEHIND, HARMLESS, EQUAL, BYTE_EQUAL, ALONE)
 
 RULE_OF: Final = {
