@@ -81,13 +81,29 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
 
 
 def reserved_for_root(path: str) -> int:
-    """Bytes that are free for root alone, as any user can see it; a part of them may be the file system's own.
+    """Bytes that are free for root alone, as any user can see it.
 
     Raises:
         OSError: the path is not there or cannot be reached.
     """
     state = os.statvfs(path)
-    return max(state.f_bfree - state.f_bavail, 0) * state.f_frsize
+    try:
+        own_blocks = _own_blocks(_device_name(path))
+    except (OSError, ValueError):
+        own_blocks = 0  # no ext4
+    return max(state.f_bfree - state.f_bavail - own_blocks, 0) * state.f_frsize
+
+
+def _device_name(path: str) -> str:
+    """Name of the block device below a path, as in ``/dev``."""
+    device = os.stat(path).st_dev
+    return os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+
+
+def _own_blocks(device: str) -> int:
+    """Blocks that an ext4 file system keeps for itself; every user may read their number."""
+    with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
+        return int(file.read())
 
 
 class Reserve(NamedTuple):
@@ -125,12 +141,9 @@ def read_reserve(path: str) -> Reserve:
 
     Source: ``super.rst`` of the kernel's documentation of ext4.
     """
-    device = os.stat(path).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    name = os.path.basename(os.path.realpath(f"/sys/dev/block/{number}"))
+    name = _device_name(path)
     try:
-        with open(f"/sys/fs/ext4/{name}/reserved_clusters", encoding="ascii") as file:
-            own_blocks = int(file.read())
+        own_blocks = _own_blocks(name)
         with open(f"/dev/{name}", "rb") as file:
             file.seek(_SUPERBLOCK_AT)
             block = file.read(_SUPERBLOCK_BYTES)
