@@ -87,8 +87,7 @@ class Run:
                     next_command="krepair purge PLAN",
                 )
             if folder.tree.is_folder(folder.private):
-                made = {name for one in self.changes for name in action_for(one).told_by(one)}
-                check_all_recorded(folder, self.journal, self.ground.planned, made)
+                check_all_recorded(folder, self.journal, self.ground.planned, self._made())
                 self.journal.settle()
                 if self.journal.at_work():
                     folder.make_private_folders()  # an undo whose last records were lost may have removed some
@@ -97,6 +96,10 @@ class Run:
         except (KrepairError, OSError) as error:
             return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
         return None
+
+    def _made(self) -> Iterator[str]:
+        """Names of the files that tell of the changes of the plan."""
+        return (name for one in self.changes for name in action_for(one).told_by(one))
 
     def _close(self) -> Failed | None:
         """Lifts the fence, unless a change is half done and needs it until the next run."""

@@ -8,7 +8,7 @@ records nothing can be seen at all. The files tell: before the first file of a p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from krepair.errors import RefusedError
 from krepair.formats.filenames import NameState, parse_file_name
@@ -47,7 +47,7 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
 
 
 def check_all_recorded(
-    folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Collection[str] = ()
+    folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Iterable[str] = ()
 ) -> None:
     """Checks that nothing was done but what the records say.
 
@@ -58,7 +58,8 @@ def check_all_recorded(
         journal: as it was read.
         planned: names of all files that were there when the plan was made. Where they are not known, and the last
             record is not whole, a swap of a broker is taken for one of ours; ``apply`` tells them apart.
-        made: names of all files that the plan makes. A new one keeps no original, so only its name tells of it.
+        made: names of all files that the plan makes, read only where the last record is not whole. A new one keeps no
+            original, so only its name tells of it.
 
     Raises:
         RefusedError: files tell of more than the records do; the message names one.

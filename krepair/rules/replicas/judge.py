@@ -233,18 +233,12 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
         yield from _alone(one)
     for (a, b), fork in group.forks.items():
         yield _of_fork(group.replicas[a], group.replicas[b], fork)
-    for a, one in enumerate(group.replicas):
-        others = [
-            (_ledger(other), group.fork_of(a, b))
-            for b, other in enumerate(group.replicas)
-            if b != a and other.says
-        ]
-        if one.says:
-            by_pair = [
-                found for other, fork in others for found in judge_transactions(_ledger(one), other, fork)
-            ]
-            for found in (*_sure_of(by_pair), *longer_aborts(_ledger(one), others)):
-                yield _of_transaction(one, found)
+    ledgers = {place: _ledger(one) for place, one in enumerate(group.replicas) if one.says}
+    for a, mine in ledgers.items():
+        others = [(other, group.fork_of(a, b)) for b, other in ledgers.items() if b != a]
+        by_pair = [found for other, fork in others for found in judge_transactions(mine, other, fork)]
+        for found in (*_sure_of(by_pair), *longer_aborts(mine, others)):
+            yield _of_transaction(group.replicas[a], found)
     yield from _behind(group)
 
 
