@@ -15,7 +15,7 @@ from typing import Final
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
-from krepair.formats.filenames import private_folder
+from krepair.formats.filenames import private_folder, segment_name
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
 from krepair.journal.steps import (
     CLEANED,
@@ -23,7 +23,6 @@ from krepair.journal.steps import (
     SWAP,
     Names,
     litter_names,
-    segment_file,
     staged_extensions,
 )
 from krepair.logdir.reading import kind_of
@@ -235,7 +234,7 @@ class PartitionFolder:
 
     def whereabouts(self, group: ApplyIntent) -> Whereabouts:
         """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
-        log = segment_file(group.base_offset, ".log")
+        log = segment_name(group.base_offset, ".log")
         places = {
             self.names.stage(log): Whereabouts.STAGED,
             log + CLEANED: Whereabouts.CLEANED,
@@ -257,7 +256,7 @@ class PartitionFolder:
             return where is Whereabouts.FINAL
         if group.order == "P1":
             return True
-        last = segment_file(group.base_offset, staged_extensions(group)[-1])
+        last = segment_name(group.base_offset, staged_extensions(group)[-1])
         return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
 
     def staged_are_there(self, group: ApplyIntent) -> bool:
@@ -353,7 +352,7 @@ class PartitionFolder:
         """
         for base_offset in group.sources:
             for suffix in ("", SWAP, CLEANED):
-                self.check_log(segment_file(base_offset, ".log") + suffix, group)
+                self.check_log(segment_name(base_offset, ".log") + suffix, group)
 
     def check_finished(self, group: ApplyIntent) -> None:
         """Checks that the new segment is in its place and alone.
@@ -367,8 +366,8 @@ class PartitionFolder:
                 raise StalePlanError(
                     f"{self.at(merged.name)}: is gone: removed by a broker started in between"
                 )
-        self.check_log(segment_file(group.base_offset, ".log"), group)
-        finals = {segment_file(group.base_offset, extension) for extension in EXTENSIONS}
+        self.check_log(segment_name(group.base_offset, ".log"), group)
+        finals = {segment_name(group.base_offset, extension) for extension in EXTENSIONS}
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
@@ -384,7 +383,7 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
 
 
 def _merged_log(group: ApplyIntent) -> FileState:
-    log = segment_file(group.base_offset, ".log")
+    log = segment_name(group.base_offset, ".log")
     for state in group.merged:
         if state.name == log:
             return state

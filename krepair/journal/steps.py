@@ -177,15 +177,10 @@ class Names(NamedTuple):
         return f"{self.private}/out/{name}".rstrip("/")
 
 
-def segment_file(base_offset: int, extension: str) -> str:
-    """Name of a segment's file as Kafka writes it: the base offset in 20 digits."""
-    return segment_name(base_offset, extension)
-
-
 def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:
     """Extensions of the staged files of a group, in the order in which they are renamed."""
     names = {state.name for state in group.merged}
-    return tuple(e for e in EXTENSIONS if segment_file(group.base_offset, e) in names)
+    return tuple(e for e in EXTENSIONS if segment_name(group.base_offset, e) in names)
 
 
 def moved(source: str, target: str) -> list[Step]:
@@ -197,7 +192,7 @@ def moved(source: str, target: str) -> list[Step]:
 def segment_originals(group: ApplyIntent) -> list[str]:
     """The files of the segments replaced, highest base offset first."""
     present = {state.name for state in group.originals} - set(group.snapshots)
-    names = [segment_file(base, e) for base in reversed(group.sources) for e in EXTENSIONS]
+    names = [segment_name(base, e) for base in reversed(group.sources) for e in EXTENSIONS]
     return [name for name in names if name in present]
 
 
@@ -230,7 +225,7 @@ def commit_steps(group: ApplyIntent, names: Names) -> list[Step]:
 
 def _p1(group: ApplyIntent, names: Names) -> list[Step]:
     def final(extension: str) -> str:
-        return segment_file(group.base_offset, extension)
+        return segment_name(group.base_offset, extension)
 
     steps = moved(names.stage(final(".log")), final(".log") + SWAP)
     steps += take_out_originals(group)
@@ -242,7 +237,7 @@ def _p1(group: ApplyIntent, names: Names) -> list[Step]:
 
 
 def _p2(group: ApplyIntent, names: Names) -> list[Step]:
-    finals = [segment_file(group.base_offset, extension) for extension in staged_extensions(group)]
+    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     for name in finals:
         steps += moved(names.stage(name), name + CLEANED)
@@ -256,7 +251,7 @@ def _p2(group: ApplyIntent, names: Names) -> list[Step]:
 
 def roll_back_steps(group: ApplyIntent, names: Names) -> list[Step]:
     """From any state before the commit back to staged, and the kept originals out of ``keep/`` again."""
-    finals = [segment_file(group.base_offset, extension) for extension in staged_extensions(group)]
+    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     if group.order == "P2":
         for name in reversed(finals):
@@ -270,7 +265,7 @@ def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
     """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
     kept = [Remove(names.keep(state.name)) for state in group.originals]
     vias = [Remove(names.out(state.name)) for state in group.originals]
-    merged = [Remove(names.out(segment_file(group.base_offset, extension))) for extension in EXTENSIONS]
+    merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in EXTENSIONS]
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
 
 
@@ -295,16 +290,16 @@ def put_back(group: ApplyIntent, names: Names) -> list[Step]:
 
 
 def _u1(group: ApplyIntent, names: Names) -> list[Step]:
-    log = segment_file(group.base_offset, ".log")
+    log = segment_name(group.base_offset, ".log")
     steps = moved(log, log + SWAP)
     for extension in INDEX_EXTENSIONS:
-        name = segment_file(group.base_offset, extension)
+        name = segment_name(group.base_offset, extension)
         steps += moved(name, names.out(name))
     return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
 
 
 def _u2(group: ApplyIntent, names: Names) -> list[Step]:
-    finals = [segment_file(group.base_offset, extension) for extension in reversed(EXTENSIONS)]
+    finals = [segment_name(group.base_offset, extension) for extension in reversed(EXTENSIONS)]
     steps: list[Step] = []
     for name in finals:
         steps += moved(name, name + SWAP)
@@ -319,7 +314,7 @@ def _u2(group: ApplyIntent, names: Names) -> list[Step]:
 def litter_names(group: ApplyIntent) -> list[str]:
     """Every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
     return [
-        segment_file(group.base_offset, extension) + suffix
+        segment_name(group.base_offset, extension) + suffix
         for suffix in (CLEANED, SWAP)
         for extension in reversed(EXTENSIONS)
     ]

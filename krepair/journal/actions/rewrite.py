@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import offset_name
+from krepair.formats.filenames import offset_name, segment_name
 from krepair.journal.actions.action import Action, Found, Ground, IntentT, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
@@ -25,7 +25,6 @@ from krepair.journal.steps import (
     keep_steps,
     litter_names,
     roll_back_steps,
-    segment_file,
     undo_steps,
 )
 from krepair.journal.traces import digests_of, made_of, nobody, original_of
@@ -126,7 +125,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     ) -> ApplyIntent | None:
         """See ``Action``; what a broker or its cleaner has made of the new segment since counts as written since."""
         folder, planned = ground.folder, ground.planned
-        names = [segment_file(source.base_offset, e) for source in change.sources for e in EXTENSIONS]
+        names = [segment_name(source.base_offset, e) for source in change.sources for e in EXTENSIONS]
         originals = tuple(
             original_of(folder, planned[name])
             for name in (*names, *change.removes_snapshots)
@@ -137,7 +136,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             return (found.size, found.mtime_ns) == (change.log_bytes, change.mtime_ns)
 
         log, *indexes = (
-            made_of(folder, segment_file(change.base_offset, e), is_log if e == ".log" else _any, originals)
+            made_of(folder, segment_name(change.base_offset, e), is_log if e == ".log" else _any, originals)
             for e in EXTENSIONS
         )
         intent = ApplyIntent(
@@ -149,7 +148,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             snapshots=tuple(name for name in change.removes_snapshots if name in planned),
             copied=(),
             merged=(
-                log or nobody(segment_file(change.base_offset, ".log")),
+                log or nobody(segment_name(change.base_offset, ".log")),
                 *(index for index in indexes if index is not None),
             ),
             digests=digests_of(folder, originals, planned, {} if known is None else known.digests),
@@ -170,7 +169,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         where = folder.whereabouts(intent)
         if where is Whereabouts.GONE:
             return bool(folder.missing_logs(intent))
-        indexes = (segment_file(intent.base_offset, e) for e in (".index", ".timeindex"))
+        indexes = (segment_name(intent.base_offset, e) for e in (".index", ".timeindex"))
         whole = all(folder.state(name) is not None for name in indexes)
         return where is Whereabouts.FINAL and whole and not is_group_back(folder, intent)
 
@@ -260,7 +259,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
 
     def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
         """The logs of its sources, that of the new segment first."""
-        return tuple(segment_file(source.base_offset, ".log") for source in change.sources)
+        return tuple(segment_name(source.base_offset, ".log") for source in change.sources)
 
     def is_planned(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
         """As any kind; where the new log is as long as the old one and has its time, the batches decide.
@@ -272,7 +271,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             return False
         if not self.is_made(folder, change, found):
             return True
-        name = segment_file(change.base_offset, ".log")
+        name = segment_name(change.base_offset, ".log")
         return digest_batches(folder.at(name), change.base_offset, folder.tree) == found.planned[name].digest
 
     def is_made(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
@@ -309,7 +308,7 @@ def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
     if any(folder.same(path, made) for path, made in leaving):
         return True
     logs = [state.name for state in group.originals if state.name.endswith(".log")]
-    new = segment_file(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
+    new = segment_name(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
     return any(folder.is_original(group, name) for name in (*group.snapshots, *logs) if name != new)
 
 
@@ -328,7 +327,7 @@ def check_group_undo(folder: PartitionFolder, group: ApplyIntent) -> None:
     folder.check_logs(group)
     # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
     if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
-        log = segment_file(group.base_offset, ".log")
+        log = segment_name(group.base_offset, ".log")
         raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied; nothing was changed")
     for kept in kept_of_group(folder, group):
         original, found = kept.original, folder.state(kept.path)

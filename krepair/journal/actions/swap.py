@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import FileKind, NameState, offset_name, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, offset_name, parse_file_name, segment_name
 from krepair.journal.actions.action import Found, Ground
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts
@@ -34,7 +34,6 @@ from krepair.journal.steps import (
     litter_names,
     moved,
     put_back,
-    segment_file,
     staged_extensions,
     take_out_originals,
 )
@@ -59,7 +58,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             VerifyFailedError: a staged index is not the plan's.
         """
         folder, planned = ground.folder, ground.planned
-        log = segment_file(change.base_offset, ".log")
+        log = segment_name(change.base_offset, ".log")
         pending = unchanged(folder, planned, log + SWAP)
         if pending is None:
             raise StalePlanError(f"{folder.at(log + SWAP)}: is gone since the plan was made")
@@ -88,7 +87,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
     def from_disk(self, ground: Ground, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
         """See ``Action``."""
         folder, planned = ground.folder, ground.planned
-        name = segment_file(change.base_offset, ".log")
+        name = segment_name(change.base_offset, ".log")
         originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
         bad = {offset_name(base) for base in change.copied}
         staged = (
@@ -122,7 +121,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if any(folder.state(name) is not None for name in litter_names(group)):
             return False
         where = folder.whereabouts(group)
-        indexes = (segment_file(group.base_offset, e) for e in (".index", ".timeindex"))
+        indexes = (segment_name(group.base_offset, e) for e in (".index", ".timeindex"))
         whole = all(folder.state(name) is not None for name in indexes)
         return where is Whereabouts.GONE or (
             where is Whereabouts.FINAL and whole and not is_group_back(folder, group)
@@ -142,7 +141,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if where is Whereabouts.FINAL:
             return True
         if where is not Whereabouts.SWAP:
-            log = segment_file(intent.group.base_offset, ".log") + SWAP
+            log = segment_name(intent.group.base_offset, ".log") + SWAP
             raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
         return all(
             any(
@@ -208,13 +207,13 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
 
     def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
         """The ``.log.swap``, and every file that goes."""
-        return (segment_file(change.base_offset, ".log") + SWAP, *change.goes)
+        return (segment_name(change.base_offset, ".log") + SWAP, *change.goes)
 
     def is_made(self, folder: PartitionFolder, change: CompleteSwap, found: Found) -> bool:
         """Whether the segment is there with the size and time of the swap, and what it replaces is gone."""
-        name = segment_file(change.base_offset, ".log")
+        name = segment_name(change.base_offset, ".log")
         pending, log = found.planned.get(name + SWAP), folder.state(name)
-        own = segment_file(change.base_offset, "")
+        own = segment_name(change.base_offset, "")
         gone = (found.here[file] is None for file in change.goes if not file.startswith(own))
         if pending is None or log is None or found.here[name + SWAP] is not None or not all(gone):
             return False
@@ -270,8 +269,8 @@ def _pending_indexes(group: ApplyIntent) -> list[str]:
 
 def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
     """From a pending swap to the segment alone, in the group's order."""
-    log = segment_file(group.base_offset, ".log")
-    indexes = [segment_file(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
     stale: list[Step] = [Unlink(name) for name in _pending_indexes(group)]
     if group.order == "P1":
         steps: list[Step] = [*stale, SyncDir(""), *take_out_originals(group)]
@@ -289,8 +288,8 @@ def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
 
 def restoring_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
     """From the segment back to the pending swap."""
-    log = segment_file(group.base_offset, ".log")
-    indexes = [segment_file(group.base_offset, extension) for extension in INDEX_EXTENSIONS]
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_EXTENSIONS]
     pending = _pending_indexes(group)
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
     if order == "P1":
