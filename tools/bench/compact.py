@@ -67,8 +67,10 @@ class Kind:
         return "__consumer_offsets" if self.commits else "t"
 
 
+HALF_STAYS: Final = Kind("1 kB records, half stays", own=0.5)
 KINDS: Final = (
     Kind("1 kB records"),
+    HALF_STAYS,
     Kind("150-byte commits", commits=True),
     Kind("1 kB records, lz4", codec=3),
     Kind("1 kB records, zstd", codec=4),

@@ -24,10 +24,9 @@ from krepair.ops.sides import parse_sides
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Options
 from krepair.rules.replicas import model as m
-from tools.bench.compact import Cost, Kind, options_for, write_log
+from tools.bench.compact import HALF_STAYS, Cost, options_for, write_log
 
 BROKERS: Final = (1, 2, 3)
-HALF_STAYS: Final = Kind("1 kB records, half of them stay", own=0.5)
 EQUAL, CLEANED = "equal", "cleaned"
 PEERS: Final = {EQUAL: "verify", CLEANED: "plan --fix compact"}
 
