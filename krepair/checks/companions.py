@@ -18,6 +18,49 @@ TXN_INDEX = ".txnindex"
 Problem = tuple[str, int, str]
 
 
+class AbortedAudit:
+    """Checks a ``.txnindex``: feed it all windows of the log in order, then call ``finish``.
+
+    Args:
+        aborted: int64[N, 2] (producer id, offset of the abort marker), its entries.
+
+    Attributes:
+        aborted: see the arguments.
+    """
+
+    def __init__(self, aborted: Int64s) -> None:
+        self.aborted = aborted
+        self._problems: list[Problem] = []
+        self._next = 0
+
+    def feed(self, walked: Walked) -> None:
+        """Check the entries that belong to these batches."""
+        if len(self.aborted) == self._next or len(walked.positions) == 0:
+            return
+        base = walked.firsts
+        end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
+        mine = self.aborted[self._next : end]
+        at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)
+        control = (walked.headers["attributes"][at] & batch_v2.CONTROL) != 0
+        wrong = (base[at] != mine[:, 1]) | ~control | (walked.headers["producer_id"][at] != mine[:, 0])
+        if wrong.any():
+            self._note(self._next + int(np.argmax(wrong)), "names no marker of that producer")
+        self._next = max(end, self._next)
+
+    def _note(self, entry: int, text: str) -> None:
+        self._problems.append((TXN_INDEX, entry * txn_index.ENTRY_SIZE, f"the entry {text}"))
+
+    def finish(self, *, whole: bool = True) -> list[Problem]:
+        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
+
+        Args:
+            whole: whether the log ends there. Entries behind damage are not judged.
+        """
+        if whole and self._next < len(self.aborted):
+            self._note(self._next, "lies past the end of the log")
+        return self._problems
+
+
 class CompanionAudit:
     """Checks the indexes of a segment: feed it all windows of the log in order, then call ``finish``.
 
@@ -36,8 +79,7 @@ class CompanionAudit:
     ) -> None:
         self.aborted = aborted
         self._indexes = SegmentIndexes(base_offset, files, active=active)
-        self._problems: list[Problem] = []
-        self._next_aborted = 0
+        self._aborted = AbortedAudit(aborted)
 
     def feed(self, walked: Walked) -> None:
         """Check the entries that belong to these batches."""
@@ -45,22 +87,7 @@ class CompanionAudit:
             return
         stamps = walked.headers["max_timestamp"].astype(np.int64)
         self._indexes.audit.feed_columns(walked.positions, walked.lasts, stamps)
-        self._feed_aborted(walked, walked.firsts)
-
-    def _feed_aborted(self, walked: Walked, base: Int64s) -> None:
-        if len(self.aborted) == self._next_aborted:
-            return
-        end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
-        mine = self.aborted[self._next_aborted : end]
-        at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)
-        control = (walked.headers["attributes"][at] & batch_v2.CONTROL) != 0
-        wrong = (base[at] != mine[:, 1]) | ~control | (walked.headers["producer_id"][at] != mine[:, 0])
-        if wrong.any():
-            self._note_aborted(self._next_aborted + int(np.argmax(wrong)), "names no marker of that producer")
-        self._next_aborted = max(end, self._next_aborted)
-
-    def _note_aborted(self, entry: int, text: str) -> None:
-        self._problems.append((TXN_INDEX, entry * txn_index.ENTRY_SIZE, f"the entry {text}"))
+        self._aborted.feed(walked)
 
     def finish(
         self, log_end: int, interval_bytes: int, *, whole: bool = True, clean: bool = False
@@ -74,7 +101,5 @@ class CompanionAudit:
             clean: whether the broker was stopped cleanly, so that the active segment was closed too.
         """
         self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)
-        if whole and self._next_aborted < len(self.aborted):
-            self._note_aborted(self._next_aborted, "lies past the end of the log")
         indexes = [(problem.suffix, problem.position, problem.text) for problem in self._indexes.problems]
-        return indexes + self._problems
+        return indexes + self._aborted.finish(whole=whole)

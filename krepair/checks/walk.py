@@ -24,6 +24,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 ReadInto = Callable[[memoryview, int], int]
 Claim = Callable[[Bytes], np.ndarray[Any, Any]]
+OnPlaces = Callable[[Bytes, Int64s, int], None]
 
 WINDOW_BYTES = 1 << 21
 _LENGTH = HEADER.place("batch_length")
@@ -173,6 +174,7 @@ def walk(
     check_crc: bool = True,
     position: int = 0,
     last_offset: int = -1,
+    on_places: OnPlaces | None = None,
 ) -> Iterator[Walked]:
     """Read a whole ``.log`` window by window. It ends after the first problem.
 
@@ -184,6 +186,9 @@ def walk(
         check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
         position: position at which a batch begins. Nothing before it is read.
         last_offset: last offset of the batch before it, -1 if there is none.
+        on_places: is given each window before its batches are, while it has the bytes that were read: (window, int64[N]
+            places of the batches that were found, place after the last of them). Their CRCs are not checked yet. A
+            batch larger than the window comes alone: its front is at place 0, and its end lies behind the window.
 
     Raises:
         OSError: ``read_into`` has raised it.
@@ -202,7 +207,15 @@ def walk(
             problem = ""
         if len(places) == 0 and not problem:
             walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
+            if on_places is not None and len(walked.positions):
+                on_places(
+                    window,
+                    walked.positions - position,
+                    int(walked.positions[-1] + walked.sizes[-1]) - position,
+                )
         else:
+            if on_places is not None and len(places):
+                on_places(window, places, end)
             walked = _judged(
                 buffer, places, headers, end, problem, position, last_offset, check_crc=check_crc
             )

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli.options import Typed, takes
+from krepair.cli import options as shared
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode
 
 
-@takes("json")
 def explain(
     code: Annotated[
         str | None,
@@ -20,7 +19,7 @@ def explain(
         ),
     ] = None,
     *,
-    typed: Typed,
+    json: shared.JsonOption = False,
 ) -> None:
     """Say what a code means: its danger, its fix, and where it was read.
 
@@ -30,4 +29,4 @@ def explain(
 
     page = ops.explain_all() if code is None else ops.explain(code)
     report = ops.rows() if code is None else ops.row(code)
-    finish("explain", report, ExitCode.DONE, lambda: page, typed)
+    finish("explain", report, ExitCode.DONE, lambda: page, as_json=json, quiet=False)

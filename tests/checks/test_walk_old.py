@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.audit import audit_window, edges_of
+from krepair.checks.audit import audit_window
 from krepair.checks.walk import walk
 from krepair.ops.verify import verify_log_dir
 from tests import builders
@@ -88,10 +88,10 @@ def test_an_old_message_may_not_go(magic: int) -> None:
     window = np.frombuffer(b"".join(batch.raw for batch in batches), np.uint8)
     starts = np.array([start for start, _ in placed(batches)], np.int32)
     kept = np.array([False, True, False, True])
-    assert audit_window(window, edges_of(starts, len(window)), kept) == ""
+    assert audit_window(window, starts, len(window), kept) == ""
     kept[1] = False
     assert (
-        audit_window(window, edges_of(starts, len(window)), kept)
+        audit_window(window, starts, len(window), kept)
         == f"the message of an old format at place {starts[1]} would go"
     )
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
+from krepair.kernels.classes import RECORDS
 from krepair.ops.apply import apply
+from krepair.pipeline.rewrite import kept_bytes
 from tests.ops.scene import TV2, scene, tree
 
 Bend = Callable[[int, bytearray], tuple[int, bytearray]]
@@ -62,6 +66,78 @@ def test_what_a_disk_keeps_otherwise_than_it_was_copied_is_never_swapped_in(
     assert (failed.partition, failed.exit_code) == (folder, ExitCode.VERIFY_FAILED)
     now = tree(one.path)
     mine = {name for name in before if name.startswith(f"{folder}/") and "krepair~" not in name}
+    assert {name: now[name] for name in mine} == {name: before[name] for name in mine}
+    monkeypatch.undo()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+
+
+Gathered = np.ndarray[Any, np.dtype[np.uint8]]
+Gather = Callable[[Gathered, int, int], int]
+"""Changes (what was gathered, its bytes, bytes of its first batch); gives how many bytes it says there are."""
+
+
+def changed(place: int) -> Gather:
+    def change(out: Gathered, count: int, first: int) -> int:
+        out[place if place >= 0 else first + place] ^= 1
+        return count
+
+    return change
+
+
+def left_out(out: Gathered, count: int, first: int) -> int:
+    out[: count - first] = out[first:count].copy()
+    return count - first
+
+
+def in_other_order(out: Gathered, count: int, first: int) -> int:
+    out[:count] = np.roll(out[:count], first)
+    return count
+
+
+WRONG_GATHERERS: dict[str, Gather] = {
+    "an offset": changed(7),
+    "a length": changed(11),
+    "a leader epoch": changed(15),
+    "a CRC": changed(20),
+    "a producer": changed(50),
+    "the last byte of a batch": changed(-1),
+    "a batch is left out": left_out,
+    "batches in another order": in_other_order,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_GATHERERS)
+def test_a_copy_that_is_not_what_stays_is_found(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """The sums are of what is written. So a wrong copy is found by the audit, or by the CRCs of its batches."""
+    gather = kept_bytes.gather_kept
+
+    def gathered(window: Any, starts: Any, end: int, kept: Any, out: Gathered) -> int:
+        count = gather(window, starts, end, kept, out)
+        edges = [*starts.tolist(), end]
+        first = int(np.flatnonzero(kept)[0])
+        return WRONG_GATHERERS[wrong](out, count, edges[first + 1] - edges[first])
+
+    ends_unchanged(memory_dir, monkeypatch, "gather_kept", gathered)
+
+
+def test_a_stage_that_leaves_out_records_is_found(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_unchanged(memory_dir, monkeypatch, "stays", lambda number, **_: number != RECORDS)
+
+
+def ends_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, mutant: Any) -> None:
+    """An apply with a mutant of the stage fails its verification, and every file is what it was."""
+    one = scene(root, TV2)
+    plan = one.plan()
+    before = tree(one.path)
+    monkeypatch.setattr(kept_bytes, name, mutant)
+    report = apply(plan, one.options())
+    assert {result.exit_code for result in report.results if result.outcome == "failed"} == {
+        ExitCode.VERIFY_FAILED
+    }
+    now = tree(one.path)
+    mine = {name for name in before if "krepair~" not in name}
     assert {name: now[name] for name in mine} == {name: before[name] for name in mine}
     monkeypatch.undo()
     assert apply(plan, one.options()).exit_code == ExitCode.DONE

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.formats import offset_index, time_index
 from krepair.ops.apply import apply
@@ -92,11 +94,7 @@ def test_wrong_indexes_of_a_swap_are_found(
     assert (root / pending.FOLDER / name(BASE, ".log.swap")).exists()
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_wrong_indexes_of_a_new_segment_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Defect
-) -> None:
-    root = tmp_path / "logs"
+def new_segment(root: Path) -> tuple[Path, Options]:
     directory = builders.LogDir(root)
     partition = directory.partition("t", index_interval_bytes=200)
     for base in (0, 100, 200):
@@ -104,9 +102,71 @@ def test_wrong_indexes_of_a_new_segment_are_found(
         partition.segment(*batches, mtime_ms=builders.NOW_MS - 10**9)
     directory.write()
     chosen = options("markers", settings=(*INTERVAL, ("cleanup.policy", "compact")), delete_horizon="newest")
+    return root, chosen
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_wrong_indexes_of_a_new_segment_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Defect
+) -> None:
+    root, chosen = new_segment(tmp_path / "logs")
     plan = make_plan(str(root), chosen)
     assert plan.partitions[0].changes
-    plant(monkeypatch, finish, defect)
+    real = finish.index_bytes
+
+    def wrong(*given: Any) -> tuple[bytes, bytes]:
+        made = defect(Regenerated(*real(*given), 0, "", -1, -1, -1, 0, 0))
+        return made.index, made.time_index
+
+    monkeypatch.setattr(finish, "index_bytes", wrong)
+    assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
+
+
+def of_no_batch(offsets: Any, times: Any) -> tuple[Any, Any]:
+    return offsets + np.array([0, 1]), times
+
+
+def too_early(offsets: Any, times: Any) -> tuple[Any, Any]:
+    return offsets, times - np.array([1, 0])
+
+
+def too_late(offsets: Any, times: Any) -> tuple[Any, Any]:
+    return offsets, times + np.array([1, 0])
+
+
+@pytest.mark.parametrize("wrong", [of_no_batch, too_early, too_late])
+def test_entries_that_are_made_wrongly_while_the_new_log_is_read_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any, Any], tuple[Any, Any]]
+) -> None:
+    """The proof looks at the window of which they are made, by headers that it has read itself."""
+
+    class Wrong(finish.IndexEntries):  # type: ignore[misc,name-defined]
+        def so_far(self) -> tuple[Any, Any]:
+            return wrong(*super().so_far())
+
+        def entries(self) -> tuple[Any, Any]:
+            return wrong(*super().entries())
+
+    root, chosen = new_segment(tmp_path / "logs")
+    plan = make_plan(str(root), chosen)
+    monkeypatch.setattr(finish, "IndexEntries", Wrong)
+    assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("bit", range(8))
+def test_a_bit_of_a_new_index_that_the_disk_keeps_otherwise_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, bit: int
+) -> None:
+    root, chosen = new_segment(tmp_path / "logs")
+    plan = make_plan(str(root), chosen)
+    create = RealDisk.create
+
+    def bent(self: RealDisk, path: str, data: bytes, like: Any = None, **named: Any) -> None:
+        flip = path.endswith(suffix) and data
+        create(self, path, bytes([*data[:-1], data[-1] ^ 1 << bit]) if flip else data, like, **named)
+
+    monkeypatch.setattr(RealDisk, "create", bent)
     assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from krepair.checks.companions import CompanionAudit
-from krepair.checks.index_findings import INDEX, TIME_INDEX
-from krepair.checks.walk import Walked, walk
+from krepair.checks.index_findings import INDEX, TIME_INDEX, Int64s
+from krepair.checks.walk import OnPlaces, Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
@@ -18,7 +18,7 @@ from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_whole
+from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
@@ -44,9 +44,14 @@ def companion_audit(
         OSError: a file cannot be read.
     """
     files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
-    aborted = txn_index.view(b"" if active else _entries_of_aborts(stem, tree))
-    pairs = np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
-    return CompanionAudit(base_offset, files, pairs, active=active)
+    aborted = b"" if active else _entries_of_aborts(stem, tree)
+    return CompanionAudit(base_offset, files, abort_pairs(aborted), active=active)
+
+
+def abort_pairs(entries: bytes) -> Int64s:
+    """int64[N, 2] (producer id, offset of the abort marker) of the entries of a ``.txnindex``."""
+    aborted = txn_index.view(entries)
+    return np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
 
 
 def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
@@ -119,49 +124,99 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
     Raises:
         OSError: a file cannot be read.
     """
-    change = item.change
-    stem = f"{item.stage}/{offset_name(change.base_offset)}"
-    name = f"{item.place.folder}: new {offset_name(change.base_offset)}"
-    counts = _Counts(change)
-    batches = 0
-    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+    change, stem, name = item.change, _stem(item), new_name(item)
+    size = status_of(f"{stem}.log", tree).st_size
+    if size != change.log_bytes:
+        return wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
+    audit = companion_audit(stem, change.base_offset, size, tree)
+    problem = read_new_log(item, tree, audit.feed)
+    if problem:
+        return wrong(problem)
+    for suffix, position, text in audit.finish(change.log_bytes, item.index_interval_bytes):
+        return wrong(f"{name}{suffix}, position {position}: {text}")
+    problem = (
+        aborts_missing(item, len(audit.aborted))
+        or not_those_made(item, tree)
+        or attribute_problem(item, tree)
+    )
+    return wrong(problem) if problem else FinishResult(batches=change.batches, bytes=size)
+
+
+def _stem(item: FinishItem) -> str:
+    return f"{item.stage}/{offset_name(item.change.base_offset)}"
+
+
+def new_name(item: FinishItem) -> str:
+    """How a new segment is called in messages."""
+    return f"{item.place.folder}: new {offset_name(item.change.base_offset)}"
+
+
+def read_new_log(
+    item: FinishItem, tree: Tree, feed: Callable[[Walked], None], on_places: OnPlaces | None = None
+) -> str:
+    """Read a new ``.log``: every CRC, the sums of its parts, ascending offsets, the plan's counts.
+
+    Args:
+        item: which one.
+        tree: below which it is.
+        feed: is given all batches in order, their CRCs checked.
+        on_places: see ``walk``.
+
+    Returns:
+        What is wrong, with file and position, or empty.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    change, log = item.change, f"{new_name(item)}.log"
+    counts, parts, batches = _Counts(change), PartsCheck(item.parts), 0
+    with opened_for_reading(f"{_stem(item)}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
-            return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
-        audit = companion_audit(stem, change.base_offset, size, tree)
-        parts = PartsCheck(item.parts)
-        for walked in walk(parts.watching(read_into_from(descriptor)), size, claim=claimed_places):
+            return f"{log}: {change.log_bytes} bytes were expected, found {size}"
+        read_into = parts.watching(read_into_from(descriptor))
+        for walked in walk(read_into, size, claim=claimed_places, on_places=on_places):
             if walked.problem:
-                return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
+                return f"{log}, position {walked.position}: {walked.problem}"
             below = below_base(walked, change.base_offset)
             if below:
-                return _wrong(f"{name}.log, {below}")
+                return f"{log}, {below}"
             batches += len(walked.positions)
             counts.add(walked)
-            audit.feed(walked)
+            feed(walked)
     problem = counts.problem() or parts.problem()
     if not problem and batches != change.batches:
         problem = f"expected {count_text(change.batches, 'batch', 'batches')}, found {batches}"
-    if problem:
-        return _wrong(f"{name}.log: {problem}")
-    problem = _index_problem(item, audit, name, tree) or _attribute_problem(item, stem, name, tree)
-    return _wrong(problem) if problem else FinishResult(batches=batches, bytes=size)
+    return f"{log}: {problem}" if problem else ""
 
 
-def _index_problem(item: FinishItem, audit: CompanionAudit, name: str, tree: Tree) -> str:
-    """What is wrong with the indexes of a log that was read to its end, or empty."""
-    for suffix, position, text in audit.finish(item.change.log_bytes, item.index_interval_bytes):
-        return f"{name}{suffix}, position {position}: {text}"
-    kept_aborted = sum(len(source.aborted_kept) for source in item.change.sources)
-    if len(audit.aborted) != kept_aborted:
-        return f"{name}.txnindex: expected {count_text(kept_aborted, 'entry', 'entries')}, found {len(audit.aborted)}"
+def aborts_missing(item: FinishItem, found: int) -> str:
+    """What is wrong with the number of entries of the new ``.txnindex``, or empty."""
+    kept = sum(len(source.aborted_kept) for source in item.change.sources)
+    if found == kept:
+        return ""
+    return f"{new_name(item)}.txnindex: expected {count_text(kept, 'entry', 'entries')}, found {found}"
+
+
+def not_those_made(item: FinishItem, tree: Tree) -> str:
+    """Which index has other bytes than were made for it, or empty.
+
+    Raises:
+        OSError: one cannot be read.
+    """
     for index, digest in item.made.items():
         if digest_file(f"{item.stage}/{index}", tree) != digest:
             return f"{item.place.folder}: new {index}: its bytes are not those that were made"
     return ""
 
 
-def _attribute_problem(item: FinishItem, stem: str, name: str, tree: Tree) -> str:
+def attribute_problem(item: FinishItem, tree: Tree) -> str:
+    """What is wrong with owner, mode, time and attributes of the new files, or empty.
+
+    Raises:
+        OSError: one cannot be looked at.
+    """
+    stem, name = _stem(item), new_name(item)
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         if not tree.is_there(stem + suffix):
             continue
@@ -172,7 +227,8 @@ def _attribute_problem(item: FinishItem, stem: str, name: str, tree: Tree) -> st
     return ""
 
 
-def _wrong(text: str) -> FinishResult:
+def wrong(text: str) -> FinishResult:
+    """New files that are not as they must be."""
     return FinishResult(failure="verify", why=text)
 
 
@@ -182,9 +238,9 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
     Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
     makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
     """
-    tree, wrong = reached(item.place)
-    if wrong:
-        return VerifyResult(failure="elsewhere", why=wrong)
+    tree, elsewhere = reached(item.place)
+    if elsewhere:
+        return VerifyResult(failure="elsewhere", why=elsewhere)
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
     problems: list[tuple[str, int, str]] = []
