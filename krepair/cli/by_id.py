@@ -12,6 +12,7 @@ from typing import Final, Literal, NoReturn
 
 from msgspec.structs import replace
 
+from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, KrepairError, UsageError
@@ -41,23 +42,16 @@ def is_log_dir(target: str, plan_id: str) -> bool:
 def carry_out_by_id(
     verb: Verb,
     log_dir: str,
-    plan_id: str,
     run: Callable[[str, str, Options, Progress], ApplyReport],
-    options: Options,
-    *,
-    json: bool,
-    quiet: bool,
+    typed: Typed,
 ) -> NoReturn:
     """Do to a log directory what a verb does, or list what it could be done to.
 
     Args:
         verb: which.
         log_dir: as typed.
-        plan_id: as typed; empty to list.
         run: the verb.
-        options: as typed.
-        json: one document instead of a page.
-        quiet: neither.
+        typed: what was typed; without an id of a plan it is listed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -65,18 +59,19 @@ def carry_out_by_id(
     from krepair.cli.views.reports import apply_view, kept_view
     from krepair.ops import kept
 
+    options, plan_id = typed.options(), typed.plan_id
     if not plan_id and options.at:
         raise UsageError(
             "--at of a log directory needs --plan-id", next_command=f"krepair {verb} {shlex.quote(log_dir)}"
         )
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
-        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), as_json=json, quiet=quiet)
+        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), typed)
     exact = partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at)
-    with ProgressOf(quiet=quiet) as progress, _exact_errors(exact):
+    with ProgressOf(quiet=typed.quiet) as progress, _exact_errors(exact):
         report = run(log_dir, plan_id, options, progress)
     report = replace(report, next_command=exact(report.next_command))
-    finish(verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+    finish(verb, report, report.exit_code, lambda: apply_view(report), typed)
 
 
 def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> str:

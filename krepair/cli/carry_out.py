@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from krepair.cli.commands import exact, exact_errors
 from krepair.cli.metrics import MetricsOf
+from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
@@ -23,25 +24,17 @@ from krepair.plan.sequence import PlanSequence
 def carry_out(
     path: str,
     run: Callable[[Plan, Options, Progress], ApplyReport],
-    options: Options,
+    typed: Typed,
     *,
     through: Callable[[PlanSequence, Options, Progress], SequenceReport] | None = None,
-    json: bool,
-    quiet: bool,
-    metrics: str = "",
-    expect: str = "",
 ) -> NoReturn:
     """Do to the log directory of a plan what a verb does.
 
     Args:
         path: of the plan file.
         run: the verb.
-        options: as typed.
+        typed: what was typed.
         through: the verb for a sequence of plans; None where a sequence will not do.
-        json: one document instead of a page.
-        quiet: neither.
-        metrics: file for what the run came to, or empty.
-        expect: first hex digits of the digest that the plan must have, or empty.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -51,26 +44,29 @@ def carry_out(
     from krepair.ops.expected_digest import check_digest
     from krepair.ops.plan_command import options_of
 
+    options = typed.options()
     plan = show.load_any(path) if through is not None else show.load(path)
-    if expect:
-        check_digest(plan, expect, path)
+    if typed.expect:
+        check_digest(plan, typed.expect, path)
     if isinstance(plan, PlanSequence):
         assert through is not None
-        _carry_out_sequence(path, plan, through, options, json=json, quiet=quiet, metrics=metrics)
+        _carry_out_sequence(path, plan, through, options, typed)
     if options.without_undo:
         raise UsageError(
             f"--free goes with a sequence of plans, made with krepair plan --free; {path} is one plan"
         )
-    typed, log_dir, at = options_of(plan), options.at or plan.log_dir, options.at
-    with MetricsOf(metrics, "apply", (log_dir,)) as measured:
+    made_with, log_dir, at = options_of(plan), options.at or plan.log_dir, options.at
+    with MetricsOf(typed.metrics, "apply", (log_dir,)) as measured:
         with (
-            ProgressOf(quiet=quiet) as progress,
-            exact_errors(plan=path, log_dir=log_dir, typed=typed, at=at),
+            ProgressOf(quiet=typed.quiet) as progress,
+            exact_errors(plan=path, log_dir=log_dir, options=made_with, at=at),
         ):
             report = _with_others(run(plan, options, progress))
-        report = replace(exact(report, plan=path, log_dir=log_dir, typed=typed, at=at), digest=plan.digest)
+        report = replace(
+            exact(report, plan=path, log_dir=log_dir, options=made_with, at=at), digest=plan.digest
+        )
         measured.report = report
-        finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+        finish(report.verb, report, report.exit_code, lambda: apply_view(report), typed)
 
 
 def _carry_out_sequence(
@@ -78,31 +74,21 @@ def _carry_out_sequence(
     sequence: PlanSequence,
     run: Callable[[PlanSequence, Options, Progress], SequenceReport],
     options: Options,
-    *,
-    json: bool,
-    quiet: bool,
-    metrics: str,
+    typed: Typed,
 ) -> NoReturn:
     from krepair.cli.views.sequence import sequence_report_view
     from krepair.ops.sequence import options_of_sequence
 
-    typed, log_dir, at = options_of_sequence(sequence), options.at or sequence.log_dir, options.at
-    with MetricsOf(metrics, "apply", (log_dir,)) as measured:
+    made_with, log_dir, at = options_of_sequence(sequence), options.at or sequence.log_dir, options.at
+    with MetricsOf(typed.metrics, "apply", (log_dir,)) as measured:
         with (
-            ProgressOf(quiet=quiet) as progress,
-            exact_errors(plan=path, log_dir=log_dir, typed=typed, at=at),
+            ProgressOf(quiet=typed.quiet) as progress,
+            exact_errors(plan=path, log_dir=log_dir, options=made_with, at=at),
         ):
             report = run(sequence, options, progress)
-        report = exact(report, plan=path, log_dir=log_dir, typed=typed, at=at)
+        report = exact(report, plan=path, log_dir=log_dir, options=made_with, at=at)
         measured.report = report
-        finish(
-            report.verb,
-            report,
-            report.exit_code,
-            lambda: sequence_report_view(report),
-            as_json=json,
-            quiet=quiet,
-        )
+        finish(report.verb, report, report.exit_code, lambda: sequence_report_view(report), typed)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

@@ -39,7 +39,7 @@ _FROM_PREVIEW: Final = " --from "
 
 
 def filled(
-    command: str, *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+    command: str, *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
 ) -> str:
     """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before.
 
@@ -47,7 +47,7 @@ def filled(
         command: to type next, or empty.
         plan: path of the plan file, if it is known.
         log_dir: path of the log directory, likewise.
-        typed: options of ``check`` and ``plan``.
+        options: of ``check`` and ``plan``.
         at: what ``--at`` names; a verb of a plan needs it again.
     """
     if at and _OF_PLAN.match(command) and " --at " not in command:
@@ -56,43 +56,43 @@ def filled(
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
         command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
-    if typed is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
+    if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
         return command
     is_plan = command.startswith(_PLAN_AGAIN)
-    return with_options(command, typed.as_plan_words() if is_plan else typed.as_words())
+    return with_options(command, options.as_plan_words() if is_plan else options.as_words())
 
 
 def exact(
-    report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+    report: Report, *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
 ) -> Report:
     """The report with its commands filled in: the next one, and those of the findings."""
-    command = filled(report.next_command, plan=plan, log_dir=log_dir, typed=typed, at=at)
+    command = filled(report.next_command, plan=plan, log_dir=log_dir, options=options, at=at)
     report = replace(report, next_command=command)
-    if isinstance(report, CheckReport) and typed is not None:
-        return replace(report, log_dirs=tuple(_as_typed(one, typed) for one in report.log_dirs))
+    if isinstance(report, CheckReport) and options is not None:
+        return replace(report, log_dirs=tuple(_as_typed(one, options) for one in report.log_dirs))
     return report
 
 
-def _as_typed(log_dir: LogDirReport, typed: Options) -> LogDirReport:
+def _as_typed(log_dir: LogDirReport, options: Options) -> LogDirReport:
     """With the options in each command: without the topic's settings it might find nothing to do."""
     return replace(
         log_dir,
-        findings=tuple(_exact_one(finding, typed) for finding in log_dir.findings),
-        rules=tuple(_exact_one(rule, typed) for rule in log_dir.rules),
+        findings=tuple(_exact_one(finding, options) for finding in log_dir.findings),
+        rules=tuple(_exact_one(rule, options) for rule in log_dir.rules),
     )
 
 
-def _exact_one(told: Told, typed: Options) -> Told:
-    return replace(told, command=filled(told.command, typed=typed)) if told.command else told
+def _exact_one(told: Told, options: Options) -> Told:
+    return replace(told, command=filled(told.command, options=options)) if told.command else told
 
 
 @contextmanager
 def exact_errors(
-    *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+    *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
 ) -> Iterator[None]:
     """Fills in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
-        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, typed=typed, at=at)
+        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, options=options, at=at)
         raise

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
-from krepair.cli import options as shared
 from krepair.cli.metrics import MetricsOf
+from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 from krepair.cli.page_file import PageFile
 from krepair.cli.progress import ProgressOf
 
 
+@takes(
+    "config topic_config setting topic partition every_partition engine master hash_scratch metrics html "
+    "ticket_format json quiet"
+)
 def compare(
     sides: Annotated[
         list[str],
@@ -22,33 +27,7 @@ def compare(
         ),
     ],
     *,
-    config: shared.ConfigOption = None,
-    topic_config: shared.TopicConfigOption = None,
-    setting: shared.SetOption = None,
-    topic: shared.TopicOption = None,
-    partition: shared.PartitionOption = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also one line for each partition that is as it should be.")
-    ] = False,
-    engine: shared.EngineOption = "auto",
-    master: shared.MasterOption = "",
-    scratch: Annotated[
-        str,
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="Where hashes go that do not fit into memory; on a log directory's file system only if named here.",
-        ),
-    ] = "",
-    metrics: shared.MetricsOption = "",
-    html: Annotated[
-        str, typer.Option("--html", metavar="FILE", help="At the end write a page for a browser here, too.")
-    ] = "",
-    output_format: Annotated[
-        str, typer.Option("--format", metavar="text|md", help="For a terminal, or for a ticket.")
-    ] = "text",
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    typed: Typed,
 ) -> None:
     """Find where the replicas of partitions disagree, and who is right. Writes nothing.
 
@@ -56,38 +35,30 @@ def compare(
 
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
-    options = shared.common_options(
-        config=config,
-        topic_config=topic_config,
-        settings=setting,
-        topics=topic,
-        partitions=partition,
-        engine=engine,
-        master=master,
-        scratch=scratch,
-    )
+    options = typed.options()
     from krepair.cli.views.compare import compare_view, print_markdown
     from krepair.errors import UsageError
     from krepair.ops import compare as ops
     from krepair.ops.sides import parse_sides
 
-    if output_format not in {"text", "md"} or (json and output_format != "text"):
-        raise UsageError(f"--format {output_format!r}: expected text or md, and not together with --json")
-    typed = parse_sides(sides, at_least=2)
-    paths = [path for side in typed for path in side.log_dirs]
-    page = PageFile(html, paths)
-    with MetricsOf(metrics, "compare", paths) as run:
-        with ProgressOf(quiet=quiet) as progress:
-            report = ops.compare(typed, options, progress)
+    if typed.ticket_format not in {"text", "md"} or (typed.json and typed.ticket_format != "text"):
+        raise UsageError(
+            f"--format {typed.ticket_format!r}: expected text or md, and not together with --json"
+        )
+    read = parse_sides(sides, at_least=2)
+    paths = [path for side in read for path in side.log_dirs]
+    page = PageFile(typed.html, paths)
+    with MetricsOf(typed.metrics, "compare", paths) as run:
+        with ProgressOf(quiet=typed.quiet) as progress:
+            report = ops.compare(read, options, progress)
         run.report = report
         page.write(report)
-        if output_format == "md" and not quiet:
-            print_markdown(compare_view(report, every=every))
+        if typed.ticket_format == "md" and not typed.quiet:
+            print_markdown(compare_view(report, every=typed.every_partition))
         finish(
             "compare",
             report,
             report.exit_code,
-            lambda: compare_view(report, every=every),
-            as_json=json,
-            quiet=quiet or output_format == "md",
+            lambda: compare_view(report, every=typed.every_partition),
+            replace(typed, quiet=typed.quiet or typed.ticket_format == "md"),
         )

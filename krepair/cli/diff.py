@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli import options as shared
+from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 
 
+@takes("json quiet")
 def diff(
     first: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that was there before.")],
     second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
     *,
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    typed: Typed,
 ) -> None:
     """Say what changed between two plans of one directory. Exits with 0 when nothing did, with 2 when something did.
 
@@ -30,6 +30,5 @@ def diff(
         found,
         ops.exit_code_of(found),
         lambda: diff_view(found, first, second),
-        as_json=json,
-        quiet=quiet,
+        typed,
     )

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli import options as shared
+from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode
 
 
+@takes("json")
 def explain(
     code: Annotated[
         str | None,
@@ -19,7 +20,7 @@ def explain(
         ),
     ] = None,
     *,
-    json: shared.JsonOption = False,
+    typed: Typed,
 ) -> None:
     """Say what a code means: its danger, its fix, and where it was read.
 
@@ -29,4 +30,4 @@ def explain(
 
     page = ops.explain_all() if code is None else ops.explain(code)
     report = ops.rows() if code is None else ops.row(code)
-    finish("explain", report, ExitCode.DONE, lambda: page, as_json=json, quiet=False)
+    finish("explain", report, ExitCode.DONE, lambda: page, typed)

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli import options as shared
+from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
 
+@takes("facts_file answer config topic partition engine master scratch json quiet")
 def facts(
     log_dirs: Annotated[
         list[str] | None,
@@ -19,23 +20,7 @@ def facts(
         ),
     ] = None,
     *,
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="The facts file to write.")] = "",
-    answer: Annotated[
-        str,
-        typer.Option(
-            "--answer",
-            metavar="QUESTION",
-            help="Answer what krepair plan --ask of another broker wrote: which of those keys have a record here.",
-        ),
-    ] = "",
-    config: shared.ConfigOption = None,
-    topic: shared.TopicOption = None,
-    partition: shared.PartitionOption = None,
-    engine: shared.EngineOption = "auto",
-    master: shared.MasterOption = "",
-    scratch: shared.ScratchOption = "",
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    typed: Typed,
 ) -> None:
     """Write down what another host has to know of this broker's replicas, so that no data travels.
 
@@ -45,18 +30,20 @@ def facts(
 
     Example: krepair facts /var/lib/kafka --out b3.facts
     """
-    options = shared.common_options(
-        config=config, topics=topic, partitions=partition, engine=engine, master=master, scratch=scratch
-    )
+    options = typed.options()
     from krepair.cli.views.compare import facts_view
     from krepair.errors import UsageError
     from krepair.ops import facts as ops
     from krepair.ops.asked import log_dirs_asked_for
 
-    if not out:
+    if not typed.facts_file:
         raise UsageError("--out FILE is needed: where the facts go")
-    with ProgressOf(quiet=quiet) as progress:
+    with ProgressOf(quiet=typed.quiet) as progress:
         report = ops.facts(
-            log_dirs_asked_for(log_dirs or (), config), out, options, progress, question=answer
+            log_dirs_asked_for(log_dirs or (), typed.config),
+            typed.facts_file,
+            options,
+            progress,
+            question=typed.answer,
         )
-    finish("facts", report, report.exit_code, lambda: facts_view(report), as_json=json, quiet=quiet)
+    finish("facts", report, report.exit_code, lambda: facts_view(report), typed)

@@ -1,11 +1,18 @@
-"""The options that several verbs share, as typer reads them, and their way to ``Options``."""
+"""The options of all verbs, in one table: each stands here once, with its type, its default and its help.
 
-from __future__ import annotations
+A verb says with ``takes`` which of them it has, in the order of its help. Help, manual page, completions and
+``docs/cli.md`` are made from that. Where an option of one name means something else for another verb, it has two rows.
+"""
+# No "from __future__ import annotations": the types of the table are needed as types when a verb is loaded.
 
+import inspect
 import re
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec import Struct
 
 from krepair import options as parsing
 from krepair.errors import UsageError
@@ -13,166 +20,6 @@ from krepair.options import Engine, Options
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 
-ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="The broker's server.properties.")
-]
-TopicConfigOption = Annotated[
-    str | None,
-    typer.Option(
-        "--topic-config",
-        metavar="FILE",
-        help='Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.',
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting in Kafka's own name; may be repeated."),
-]
-NowOption = Annotated[
-    str | None,
-    typer.Option("--now", metavar="TIME", help="The clock of all decisions: ISO 8601 or epoch milliseconds."),
-]
-BrokerVersionOption = Annotated[
-    str,
-    typer.Option("--broker-version", metavar="VERSION", help="Version of the broker that will start on it."),
-]
-TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be repeated.")
-]
-PartitionOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", metavar="TOPIC-N", help="Only this partition; may be repeated."),
-]
-EngineOption = Annotated[
-    str,
-    typer.Option("--engine", metavar="auto|spark|inline", help="Where the work is done; auto picks by size."),
-]
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Spark master, as local[*] or spark://host:7077.")
-]
-UseReservedOption = Annotated[
-    bool,
-    typer.Option(
-        "--use-reserved",
-        help="As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, "
-        "has what its next start needs afterwards.",
-    ),
-]
-RebuildJournalOption = Annotated[
-    bool,
-    typer.Option(
-        "--rebuild-journal",
-        help="Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and "
-        "write a new one. Nothing is undone yet.",
-    ),
-]
-AtOption = Annotated[
-    str,
-    typer.Option(
-        "--at",
-        metavar="LOGDIR",
-        help="The directory that is meant, where the plan's directory was copied, or is at another path now. Its "
-        "journals and what the plan keeps and made have to prove that it is the plan's.",
-    ),
-]
-TakeOverOption = Annotated[
-    str,
-    typer.Option(
-        "--take-over",
-        metavar="HOST:PID",
-        help="On storage of several hosts: the krepair of this process has ended, and what it left to keep others out "
-        "no longer counts. Look on that host first.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")
-]
-MetricsOption = Annotated[
-    str,
-    typer.Option(
-        "--metrics",
-        metavar="FILE.prom",
-        help="At the end write metrics here, for the node exporter's text file collector.",
-    ),
-]
-HorizonOption = Annotated[
-    str,
-    typer.Option(
-        "--delete-horizon",
-        metavar="next-pass|newest|TIME",
-        help="How far markers may go: what the broker's next pass would use, newest cleanable segment minus "
-        "delete.retention.ms, or a time.",
-    ),
-]
-FixOption = Annotated[
-    str | None,
-    typer.Option("--fix", metavar="LIST", help="Names divided by commas; markers if left out."),
-]
-AcceptOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--accept-data-loss",
-        metavar="RULE:TOPIC-PARTITION:OFFSET",
-        help="With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost "
-        "offset as krepair check names it; may be repeated.",
-    ),
-]
-KeepOption = Annotated[
-    str,
-    typer.Option(
-        "--keep",
-        metavar="inplace|until-verified|DIR",
-        help="Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as "
-        "soon as what replaces them is verified); or as copies in a folder on another file system.",
-    ),
-]
-NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Do not join neighbouring segments.")]
-ScratchOption = Annotated[
-    str,
-    typer.Option(
-        "--scratch",
-        metavar="DIR",
-        help="Where keys go that do not fit into memory (--fix compact); on the log directory's file system only if "
-        "it is named here.",
-    ),
-]
-AssumeOption = Annotated[
-    str,
-    typer.Option(
-        "--assume-high-watermark",
-        metavar="log-end",
-        help="Plan partitions without a recorded high watermark as if the log end were it.",
-    ),
-]
-ReplicasOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--replicas",
-        metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS",
-        help="Another broker's log directories, stopped, or its facts file, best an answer to --ask; may be repeated. "
-        "With this broker's own ID: its other log directories.",
-    ),
-]
-ClusterOption = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        metavar="FILE",
-        help="What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... "
-        "--describe, or a copy of the active controller's __cluster_metadata-0. Where all other replicas are in sync "
-        "without this one, markers and tombstones older than delete.retention.ms may go.",
-    ),
-]
-ClusterAsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster-as-of",
-        metavar="TIME",
-        help="When that --describe was run against the running cluster; else the time of FILE counts, and --fix "
-        "refetch refuses.",
-    ),
-]
 LogDirsArgument = Annotated[
     list[str],
     typer.Argument(
@@ -180,52 +27,345 @@ LogDirsArgument = Annotated[
         help="Log directories of stopped brokers; of several, each is answered for by itself.",
     ),
 ]
-ClusterConfigOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cluster-config",
-        metavar="FILE",
-        help="With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe "
-        "--all of them: they say whether unclean leader election is off. For 2.2 and 2.3 also the content of "
-        "/admin/reassign_partitions in ZooKeeper; may be repeated.",
-    ),
-]
-OnlyReplicaOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only-replica",
-        metavar="TOPIC|*",
-        help="There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated.",
-    ),
-]
-AsBrokerOption = Annotated[
-    bool,
-    typer.Option(
-        "--as-broker",
-        help="Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove "
-        "them, whatever other replicas still hold.",
-    ),
-]
-AloneOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--alone",
-        metavar="TOPIC-PARTITION",
-        help="Consent for one partition: markers and tombstones go whatever other replicas hold, since these will be "
-        "deleted and fetched anew from this one; may be repeated.",
-    ),
-]
 PlanOrLogDirArgument = Annotated[
     str,
     typer.Argument(metavar="PLAN|LOGDIR", help="A plan file, or the log directory that it was applied to."),
 ]
-PlanIdOption = Annotated[
-    str,
-    typer.Option(
-        "--plan-id", metavar="ID", help="With LOGDIR: the plan, by its id; left out, what is kept is listed."
-    ),
-]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file.")]
+
+
+_TABLE: Final = """\
+config --config FILE
+  The broker's server.properties.
+topic_config --topic-config FILE
+  Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.
+setting --set KEY=VALUE
+  One setting in Kafka's own name; may be repeated.
+broker_version --broker-version VERSION
+  Version of the broker that will start on it.
+now --now TIME
+  The clock of all decisions: ISO 8601 or epoch milliseconds.
+topic --topic TOPIC
+  Only this topic; may be repeated.
+partition --partition TOPIC-N
+  Only this partition; may be repeated.
+engine --engine auto|spark|inline
+  Where the work is done; auto picks by size.
+master --master URL
+  Spark master, as local[*] or spark://host:7077.
+scratch --scratch DIR
+  Where keys go that do not fit into memory (--fix compact); on the log directory's file system only if it is named
+  here.
+hash_scratch --scratch DIR
+  Where hashes go that do not fit into memory; on a log directory's file system only if named here.
+use_reserved --use-reserved
+  As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, has what
+  its next start needs afterwards.
+json --json
+  One JSON document on standard output.
+json_lines --json
+  One JSON object a line.
+quiet --quiet -q
+  No progress, no page; the exit code tells.
+metrics --metrics FILE.prom
+  At the end write metrics here, for the node exporter's text file collector.
+html --html FILE
+  At the end write a page for a browser here, too.
+output_format --format text|md|html|json
+  For a terminal, a ticket, a browser, a program.
+ticket_format --format text|md
+  For a terminal, or for a ticket.
+each --each
+  The log directories are of several brokers; each broker is judged by itself.
+deep --deep
+  Also decompress all compressed content (KR307); costs CPU time.
+every --all
+  Each finding, each partition and each line of the forecast.
+every_partition --all
+  Also one line for each partition that is as it should be.
+more --more
+  On a terminal: a page of at most 60 lines, as in a file.
+rule --rule KRnnn
+  Each finding of this rule, and what to type for it.
+fix --fix LIST
+  Names divided by commas; markers if left out.
+out --out PLAN
+  Where to write the plan; never in LOGDIR. With --each a folder.
+ask --ask FILE
+  Write a question and no plan: krepair facts --answer FILE answers it on the hosts of the other brokers, and then
+  --replicas ID=ANSWER lets tombstones go.
+each_plan --each
+  One plan for each of several log directories, of the brokers of a cluster; they are each other's --replicas. --out
+  names the folder of the plans.
+preview --preview
+  Beside a running broker: a plan to read and to agree on, which apply refuses.
+from_preview --from PREVIEW
+  After the stop: the real plan with the options and the clock of a preview, and what changed since.
+free --free
+  For a full disk: a sequence of plans, each of which makes the room that the next one needs.
+include_active --include-active
+  With --fix index: also the active segments, where padding is normal.
+no_roll --no-roll
+  With --fix recovery: no empty segment at the log ends; then active segments are still read.
+accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
+  With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair
+  check names it; may be repeated.
+delete_horizon --delete-horizon next-pass|newest|TIME
+  How far markers may go: what the broker's next pass would use, newest cleanable segment minus delete.retention.ms,
+  or a time.
+keep --keep inplace|until-verified|DIR
+  Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as soon as
+  what replaces them is verified); or as copies in a folder on another file system.
+no_merge --no-merge
+  Do not join neighbouring segments.
+assume_high_watermark --assume-high-watermark log-end
+  Plan partitions without a recorded high watermark as if the log end were it.
+replicas --replicas ID=LOGDIR[,LOGDIR]|ID=FACTS
+  Another broker's log directories, stopped, or its facts file, best an answer to --ask; may be repeated. With this
+  broker's own ID: its other log directories.
+cluster --cluster FILE
+  What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy
+  of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this one, markers and
+  tombstones older than delete.retention.ms may go.
+cluster_as_of --cluster-as-of TIME
+  When that --describe was run against the running cluster; else the time of FILE counts, and --fix refetch refuses.
+cluster_config --cluster-config FILE
+  With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe --all of them:
+  they say whether unclean leader election is off. For 2.2 and 2.3 also the content of /admin/reassign_partitions in
+  ZooKeeper; may be repeated.
+only_replica --only-replica TOPIC|*
+  There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated.
+as_broker --as-broker
+  Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove them, whatever
+  other replicas still hold.
+alone --alone TOPIC-PARTITION
+  Consent for one partition: markers and tombstones go whatever other replicas hold, since these will be deleted and
+  fetched anew from this one; may be repeated.
+expect --expect DIGEST
+  Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.
+free_for_good --free until-verified
+  Of a sequence (plan --free): also begin the steps of which there is no undo.
+at --at LOGDIR
+  The directory that is meant, where the plan's directory was copied, or is at another path now. Its journals and what
+  the plan keeps and made have to prove that it is the plan's.
+take_over --take-over HOST:PID
+  On storage of several hosts: the krepair of this process has ended, and what it left to keep others out no longer
+  counts. Look on that host first.
+plan_id --plan-id ID
+  With LOGDIR: the plan, by its id; left out, what is kept is listed.
+rebuild_journal --rebuild-journal
+  Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new
+  one. Nothing is undone yet.
+originals --originals
+  Of a plan: also hold what apply made against the kept originals, byte for byte.
+facts_file --out FILE
+  The facts file to write.
+answer --answer QUESTION
+  Answer what krepair plan --ask of another broker wrote: which of those keys have a record here.
+group --group GROUP
+  Only this group, with members and commits; may be repeated.
+transactional_id --transactional-id ID
+  Only this id, in whatever state; may be repeated.
+batches --batches
+  Of logs: the headers of batches.
+records --records
+  Of logs: the records. Without either both are shown.
+offsets --offsets A..B
+  Only these offsets, both included; as 100.. or ..200 too.
+grep --grep PATTERN
+  Only records with this regular expression in key, value, headers or decoded fields.
+limit --limit N
+  Stop after so many lines; those of files and damage do not count.
+keys --keys auto|text|json|hex|base64
+  How keys are shown; auto is text, or base64 where the bytes are no UTF-8.
+values --values auto|text|json|hex|base64
+  How values are shown.
+cut --cut BYTES
+  Show at most so many bytes of a key or a value.
+decode --decode auto|offsets|transactions|share|none
+  Decode records of the coordinators' topics; auto goes by the name of the folder.
+into --into DIR
+  Where to; left out: into the installation, for all its users.
+"""
+
+
+class Typed(Struct, frozen=True, kw_only=True):
+    """What was typed, by the rows of the table. Options that a verb does not take have their defaults."""
+
+    # what the broker is, and what is looked at
+    config: str | None = None
+    topic_config: str | None = None
+    setting: list[str] | None = None
+    broker_version: str = ""
+    now: str | None = None
+    topic: list[str] | None = None
+    partition: list[str] | None = None
+    # where the work is done
+    engine: str = "auto"
+    master: str = ""
+    scratch: str = ""
+    hash_scratch: str = ""
+    use_reserved: bool = False
+    # what comes out
+    json: bool = False
+    json_lines: bool = False
+    quiet: bool = False
+    metrics: str = ""
+    html: str = ""
+    output_format: str = "text"
+    ticket_format: str = "text"
+    # check and compare
+    each: bool = False
+    deep: bool = False
+    every: bool = False
+    every_partition: bool = False
+    more: bool = False
+    rule: str = ""
+    # plan: what is made, and of what
+    fix: str | None = None
+    out: str | None = None
+    ask: str = ""
+    each_plan: bool = False
+    preview: bool = False
+    from_preview: str = ""
+    free: bool = False
+    include_active: bool = False
+    no_roll: bool = False
+    accept_data_loss: list[str] | None = None
+    # plan: what may go, and where originals stay
+    delete_horizon: str = "newest"
+    keep: str = "inplace"
+    no_merge: bool = False
+    assume_high_watermark: str = ""
+    # plan: what is known of other replicas
+    replicas: list[str] | None = None
+    cluster: str = ""
+    cluster_as_of: str | None = None
+    cluster_config: list[str] | None = None
+    only_replica: list[str] | None = None
+    as_broker: bool = False
+    alone: list[str] | None = None
+    # verbs of a plan
+    expect: str = ""
+    free_for_good: str = ""
+    at: str = ""
+    take_over: str = ""
+    plan_id: str = ""
+    rebuild_journal: bool = False
+    originals: bool = False
+    # one verb each
+    facts_file: str = ""
+    answer: str = ""
+    group: list[str] | None = None
+    transactional_id: list[str] | None = None
+    batches: bool = False
+    records: bool = False
+    offsets: str | None = None
+    grep: str = ""
+    limit: int | None = None
+    keys: str = "auto"
+    values: str = "auto"
+    cut: int = 1 << 20
+    decode: str = "auto"
+    into: str = ""
+
+    def options(self) -> Options:
+        """What was typed, as typed values.
+
+        Raises:
+            UsageError: a value that cannot be read.
+        """
+        more: dict[str, Any] = {}
+        if self.now is not None:
+            more["now_ms"] = parsing.parse_time_ms(self.now, "--now")
+        if self.cluster_as_of is not None:
+            more["cluster_as_of"] = parsing.parse_time_ms(self.cluster_as_of, "--cluster-as-of")
+        if self.fix is not None:
+            from krepair.fixes.table import parse_fixes
+
+            more["fixes"] = parse_fixes(self.fix)
+        if self.only_replica is not None:
+            more["only_replica"] = tuple(sorted(set(self.only_replica)))
+        if self.broker_version and not _VERSION.fullmatch(self.broker_version):
+            raise UsageError(f"--broker-version {self.broker_version!r}: expected a version, as 2.2.1")
+        return Options(
+            config=self.config,
+            topic_config=self.topic_config,
+            settings=tuple(parsing.parse_setting(text) for text in self.setting or ()),
+            broker_version=self.broker_version,
+            topics=tuple(self.topic or ()),
+            partitions=tuple(parsing.parse_partition(text) for text in self.partition or ()),
+            engine=parse_engine(self.engine),
+            master=self.master,
+            scratch=self.scratch or self.hash_scratch,
+            use_reserved=self.use_reserved,
+            deep=self.deep,
+            delete_horizon=parsing.parse_delete_horizon(self.delete_horizon),
+            keep=parsing.parse_keep(self.keep),
+            free=self.free,
+            merge=not self.no_merge,
+            replicas=tuple(self.replicas or ()),
+            cluster=self.cluster,
+            cluster_configs=tuple(self.cluster_config or ()),
+            assume_high_watermark=parsing.parse_assume_high_watermark(self.assume_high_watermark),
+            include_active=self.include_active,
+            roll=not self.no_roll,
+            accepted_losses=tuple(
+                sorted({parsing.parse_accepted_loss(text) for text in self.accept_data_loss or ()})
+            ),
+            as_broker=self.as_broker,
+            alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in self.alone or ()})),
+            without_undo=parsing.parse_free(self.free_for_good),
+            at=parsing.parse_at(self.at),
+            take_over=parsing.parse_take_over(self.take_over),
+            originals=self.originals,
+            **more,
+        )
+
+
+Verb = Callable[..., None]
+
+
+@cache
+def rows() -> dict[str, Any]:
+    """The table as options of typer, by name; what has no metavar is a flag."""
+    found = {}
+    for head, text in re.findall(r"^(\S.*)\n((?:  .*\n)+)", _TABLE, re.MULTILINE):
+        name, *words = head.split()
+        metavar = None if words[-1].startswith("-") else words.pop()
+        found[name] = typer.Option(*words, metavar=metavar, help=" ".join(text.split()))
+    return found
+
+
+def takes(names: str) -> Callable[[Verb], Verb]:
+    """Give a verb these rows of the table, in this order, as its argument ``typed``."""
+    wanted, table = names.split(), rows()
+    defaults = dict(zip(Typed.__struct_fields__, Typed.__struct_defaults__, strict=True))
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults[name],
+            annotation=Annotated[Typed.__annotations__[name], table[name]],
+        )
+        for name in wanted
+    ]
+
+    def with_options(verb: Verb) -> Verb:
+        own = inspect.signature(verb, eval_str=True).parameters.values()
+        parameters = [*(each for each in own if each.name != "typed"), *options]
+
+        @wraps(verb)
+        def run(**given: Any) -> None:
+            verb(typed=Typed(**{name: given.pop(name) for name in wanted}), **given)
+
+        # What typer reads in place of the verb's own.
+        read: Any = run
+        read.__signature__ = inspect.Signature(parameters)
+        read.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return with_options
 
 
 def parse_engine(text: str) -> Engine:
@@ -252,41 +392,3 @@ def parse_rule(text: str) -> str:
     if code and code not in RULES:
         raise UsageError(f"--rule {text!r}: there is no such rule", next_command="krepair explain")
     return code
-
-
-def common_options(
-    *,
-    config: str | None = None,
-    topic_config: str | None = None,
-    settings: list[str] | None = None,
-    now: str | None = None,
-    broker_version: str = "",
-    topics: list[str] | None = None,
-    partitions: list[str] | None = None,
-    engine: str = "auto",
-    master: str = "",
-    as_of: str | None = None,
-    **more: Any,
-) -> Options:
-    """What was typed, as typed values; ``more`` holds fields of ``Options`` that only one verb has.
-
-    Raises:
-        UsageError: a value that cannot be read.
-    """
-    if now is not None:
-        more["now_ms"] = parsing.parse_time_ms(now, "--now")
-    if as_of is not None:
-        more["cluster_as_of"] = parsing.parse_time_ms(as_of, "--cluster-as-of")
-    if broker_version and not _VERSION.fullmatch(broker_version):
-        raise UsageError(f"--broker-version {broker_version!r}: expected a version, as 2.2.1")
-    return Options(
-        config=config,
-        topic_config=topic_config,
-        settings=tuple(parsing.parse_setting(text) for text in settings or ()),
-        broker_version=broker_version,
-        topics=tuple(topics or ()),
-        partitions=tuple(parsing.parse_partition(text) for text in partitions or ()),
-        engine=parse_engine(engine),
-        master=master,
-        **more,
-    )

@@ -8,13 +8,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 import typer
 
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError, UnwritableError
 from krepair.plan.view import View, visible
+
+if TYPE_CHECKING:
+    from krepair.cli.options import Typed
 
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
@@ -44,9 +47,7 @@ ONE_OBJECT_A_LINE: Final = ("dump",)
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
-def finish(
-    verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], *, as_json: bool, quiet: bool
-) -> NoReturn:
+def finish(verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], typed: Typed) -> NoReturn:
     """Print what a verb handed back and leave with its exit code.
 
     Args:
@@ -54,18 +55,17 @@ def finish(
         report: any msgspec value; the JSON document holds it.
         exit_code: of the report.
         page: makes the page, only called when there is one to print.
-        as_json: one document instead of a page.
-        quiet: neither page.
+        typed: says whether a document is wanted instead of a page, or neither.
 
     Raises:
         typer.Exit: always.
     """
     try:
-        if as_json:
+        if typed.json:
             from krepair.cli.views import json
 
             json.write(json.report_document(verb, report, exit_code))
-        elif not quiet:
+        elif not typed.quiet:
             from krepair.cli.views.text import print_view
 
             print_view(page())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import socket
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from krepair.cli import options as shared
+from krepair.cli.options import PlanArgument, Typed, takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
 from krepair.plan.sequence import PlanSequence
@@ -21,34 +19,25 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("text", "md", "html", "json")
 
 
-def show(
-    plan: shared.PlanArgument,
-    *,
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="text|md|html|json", help="For a terminal, a ticket, a browser, a program."
-        ),
-    ] = "text",
-    json: shared.JsonOption = False,
-) -> None:
+@takes("output_format json")
+def show(plan: PlanArgument, *, typed: Typed) -> None:
     """Show a plan again, and what the review says against it.
 
     Example: krepair show offsets.krplan --format html > ticket.html
     """
     from krepair.ops.show import load_any
 
-    if output_format != "text" and json:
+    if typed.output_format != "text" and typed.json:
         raise UsageError(
             "--json and --format do not go together; --format json gives the plan file's own text"
         )
-    if output_format not in _FORMATS:
-        raise UsageError(f"--format {output_format!r}: the formats are {', '.join(_FORMATS)}")
+    if typed.output_format not in _FORMATS:
+        raise UsageError(f"--format {typed.output_format!r}: the formats are {', '.join(_FORMATS)}")
     read = load_any(plan)
-    observed = None if json or output_format == "json" else _observed(read)
-    if output_format == "text":
-        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), as_json=json, quiet=False)
-    sys.stdout.buffer.write(_text(read, plan, output_format, observed).encode())
+    observed = None if typed.json or typed.output_format == "json" else _observed(read)
+    if typed.output_format == "text":
+        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), typed)
+    sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed).encode())
 
 
 def _observed(read: Plan | PlanSequence) -> Observed | None:

@@ -7,6 +7,7 @@ from functools import partial
 
 from krepair.durable import medium
 from krepair.fixes.fix import Fix
+from krepair.fixes.second_readings import read_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import FIXES, owner_of
 
@@ -97,10 +98,7 @@ def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:
     """Read what was made once more; problems are put into ``work``."""
-    for fix in FIXES:
-        parts = [part for _, part in _owned(fix, stagings)]
-        if parts:
-            fix.verify(work, parts)
+    read_again(work, ((part, fix.second_readings) for fix in FIXES for _, part in _owned(fix, stagings)))
 
 
 def _owned(fix: Fix, stagings: Sequence[Staging]) -> Iterator[tuple[Staging, Staging]]:

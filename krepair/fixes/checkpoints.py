@@ -12,7 +12,7 @@ from krepair.fixes.files import not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
-from krepair.fixes.second_readings import read_checkpoint_again
+from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import NEVER_TOUCHED
@@ -108,24 +108,17 @@ class Checkpoints(RootFix):
                             work, staging, change, _made_whole(work, change), "the lines", fix=self.name
                         )
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """A file made anew has the plan's bytes; the lines that change are as they become."""
-        for staging in stagings:
-            for change in staging.changes:
-                assert isinstance(change, ReplaceFile | ChangeLines)
-                work.segments += 1
-                path = staging.folder.at(change.name)
-                if isinstance(change, ChangeLines):
-                    data = read_whole(path, LARGEST_BYTES, work.disk.tree)
-                    wrong = (
-                        "" if has_new_lines(data, lines_of(change)) else "its lines are not those of the plan"
-                    )
-                else:
-                    wrong = not_as_planned(path, change, work.disk.tree)
-                work.found(staging, change, wrong)
-                kept = f"{staging.folder.private}/keep/{change.name}"
-                for text in read_checkpoint_again(change.name, kept, work.view, work.engine, work.disk.tree):
-                    work.found(staging, change, text)
+        for change in applied.changes:
+            assert isinstance(change, ReplaceFile | ChangeLines)
+            path = applied.staging.folder.at(change.name)
+            if isinstance(change, ReplaceFile):
+                wrong = not_as_planned(path, change, applied.tree)
+            else:
+                made = has_new_lines(read_whole(path, LARGEST_BYTES, applied.tree), lines_of(change))
+                wrong = "" if made else "its lines are not those of the plan"
+            yield checkpoint_of(applied, change, change.name, wrong)
 
 
 def _made_whole(work: Work, change: ReplaceFile) -> bytes:

@@ -19,6 +19,7 @@ from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_o
 from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import rows_elsewhere
+from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
@@ -132,11 +133,11 @@ class Compact(Fix):
 
         stage_compacted_groups(work, stagings)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Every batch and index entry of the new segments; with the originals, every record and every key."""
-        from krepair.fixes.compact_staging import verify_compacted_groups
+        from krepair.fixes.compact_readings import compacted_groups_again
 
-        verify_compacted_groups(work, stagings)
+        return compacted_groups_again(applied)
 
 
 COMPACT = Compact()

@@ -26,7 +26,6 @@ from krepair.fixes.markers_staging import (
     groups_of,
     others_again,
     policy_now,
-    verify_finished,
 )
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import OtherReplicas, rows_elsewhere
@@ -635,64 +634,3 @@ def _forced(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
         if group.base_offset in originals.purged:
             forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
     return forced
-
-
-# -- verify
-
-
-def verify_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Hold new segments against the plan; with ``work.originals`` prove them against the kept originals."""
-    verify_finished(work, stagings)
-    if work.originals:
-        _prove_applied(work, stagings)
-
-
-def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
-    """Once more every record and every key; after a purge there is nothing to hold them against."""
-    found: list[tuple[Staging, Originals]] = []
-    for staging in stagings:
-        groups = compacted_groups(staging.plan)
-        try:
-            kept = work.disk.tree.is_folder(f"{staging.folder.private}/keep")
-            if not kept or len(groups_of(staging)) != len(groups):
-                continue  # nothing is kept, or what is not applied is told already
-            originals = originals_of(work, staging)
-            if not originals.purged:
-                found.append((staging, originals))
-        except (KrepairError, OSError) as error:
-            work.found_all(staging, error)
-    proofs: list[tuple[Staging, PartitionToProve]] = []
-    for (staging, originals), ends in zip(found, _ends_of_active_logs(work, found), strict=True):
-        results = {group.base_offset: staging.folder.path for group in compacted_groups(staging.plan)}
-        try:
-            proofs.append((staging, partition_to_prove(work, staging, originals, results, ends)))
-        except KrepairError as error:
-            work.found_all(staging, error)
-    prove(work.engine, [proof for _, proof in proofs], work.scratch.path if proofs else "")
-    for staging, proof in proofs:
-        problem = proof_problem(staging.plan, proof)
-        if problem:
-            work.found(staging, groups_of(staging)[0], problem)
-
-
-def _ends_of_active_logs(
-    work: Work, found: Sequence[tuple[Staging, Originals]]
-) -> Sequence[Mapping[int, int]]:
-    """Base offset -> bytes of valid batches of the last log of each partition, which alone may end in damage."""
-    last = [max(originals.logs) for _, originals in found]
-    items = [
-        ScanItem(
-            place=originals.place,
-            base_offset=base,
-            size=originals.logs[base].size,
-            now_ms=work.plan.policy.now_ms,
-            high_watermark=work.scan_watermark(staging),
-            check_crc=True,
-        )
-        for (staging, originals), base in zip(found, last, strict=True)
-    ]
-    ends: list[Mapping[int, int]] = [{} for _ in found]
-    for index, result in work.engine.run(SCAN, items):
-        if not result.failure:
-            ends[index] = {last[index]: decode_summary(result.summary).valid_bytes}
-    return ends

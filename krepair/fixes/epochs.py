@@ -10,7 +10,7 @@ from krepair.fixes.files import RECOVERED, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import parts_after, read_logs
-from krepair.fixes.second_readings import Applied, Job, epochs_job
+from krepair.fixes.second_readings import Applied, SecondReading, epochs_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
@@ -99,10 +99,9 @@ class Epochs(Fix):
                     )
                     stage_again(work, staging, change, seen.merged.data, "the entries", left=seen.left)
 
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The entries are held against the logs."""
-        assert isinstance(change, ReplaceFile)
-        yield epochs_job(applied, change)
+        return (epochs_of(applied, change) for change in applied.changes if isinstance(change, ReplaceFile))
 
 
 EPOCHS = Epochs()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.ground import Ground
-from krepair.fixes.second_readings import Applied, Job, read_again
+from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir, Partition
@@ -137,14 +137,9 @@ class Fix(ABC):
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging."""
 
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """Tasks that read what an applied change made, by code that did not make it."""
-        del applied, change
-        return iter(())
-
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Run the second readings; what they have against a change is put into ``work``."""
-        read_again(work, stagings, self.second_readings)
+    @abstractmethod
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+        """How what applied changes made is read once more, by code that did not make it."""
 
 
 class RootFix(Fix, ABC):

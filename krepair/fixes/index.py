@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
-from krepair.errors import KrepairError, StalePlanError
+from krepair.errors import StalePlanError
 from krepair.fixes.files import RECOVERED, file_it_is_like
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
-from krepair.fixes.second_readings import Applied, Job, aborted_job
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
+from krepair.fixes.staging import Staging, Work, Wrong, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats.broker_version import version_of
@@ -30,7 +30,14 @@ from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 
 if TYPE_CHECKING:
-    from krepair.pipeline.indexes.segment import Depth, InspectItem, InspectResult, MendItem, MendItems
+    from krepair.pipeline.indexes.segment import (
+        Depth,
+        InspectItem,
+        InspectResult,
+        MendItem,
+        MendItems,
+        MendResults,
+    )
     from krepair.pipeline.indexes.transactions import TxnResult
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
@@ -108,31 +115,13 @@ class Index(Fix):
         """One task per segment."""
         stage_indexes(work, stagings)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Each file against its log, and transaction indexes against a replay."""
-        self.verify_files(work, stagings)
-        super().verify(work, stagings)
-
-    def verify_files(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """One task per segment, which holds its files against the log."""
-        jobs: list[tuple[Staging, MendItems]] = []
-        for staging in stagings:
-            try:
-                items = mend_items(work, staging, staging.folder.path)
-                jobs += [(staging, one) for one in served_together(items)]
-            except (KrepairError, OSError) as error:
-                work.found_all(staging, error)
-        for index, found in work.engine.run(VERIFY_MENDED, [items for _, items in jobs]):
-            staging, together = jobs[index]
-            for item, result in zip(together.items, found.results, strict=True):
-                work.segments += 1
-                work.found(staging, item.change, result.why if result.failure else "")
-
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """A transaction index is held against a replay of the logs."""
-        assert isinstance(change, ReplaceFile)
-        if change.name.endswith(".txnindex"):
-            yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+        """Each file is held against its log, and transaction indexes against a replay of the logs."""
+        yield from indexes_against_logs(applied)
+        for change in applied.changes:
+            assert isinstance(change, ReplaceFile)
+            if change.name.endswith(".txnindex"):
+                yield aborted_of(applied, change, change.name, applied.logs_before_compaction()[0])
 
 
 INDEX = Index()
@@ -162,6 +151,25 @@ def stage_indexes(
         for result in found.results:
             if result.failure:
                 staging.problem = staging.problem or error_of(result.failure, result.why)
+
+
+def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
+    """One reading of each segment, which holds its files against the log; all changes are such files.
+
+    Raises:
+        KrepairError: a segment is gone.
+        OSError: a file cannot be looked at.
+    """
+    staging = applied.staging
+    for together in served_together(mend_items(applied.work, staging, staging.folder.path)):
+        changes = [item.change for item in together.items]
+
+        def says(results: Sequence[MendResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
+            for change, result in zip(changes, results[0].results, strict=True):
+                if result.failure:
+                    yield Wrong(staging.plan.folder, change.change_id, result.why)
+
+        yield SecondReading(changes[0], VERIFY_MENDED, (together,), says, files=len(changes))
 
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:

@@ -11,7 +11,7 @@ from krepair.errors import RefusedError
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import Applied, Job, gone_job
+from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
@@ -19,9 +19,9 @@ from krepair.fixes.swaps import (
     Removal,
     SeenLeftovers,
     SeenSwap,
+    completed_item,
     log_swaps,
     look_at_swaps,
-    not_completed,
     stage_swaps,
     swap_item,
 )
@@ -33,6 +33,7 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.logdir.view import shown_path
+from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     RENAMES_SINCE,
@@ -129,21 +130,16 @@ class Leftovers(Fix):
                     interval = work.index_interval_bytes(staging)
                     stage_swaps(work.engine, work.place(staging), staging.stage_folder, swaps, interval)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
-        for staging in stagings:
-            interval = work.index_interval_bytes(staging)
-            for change in staging.changes:
-                if isinstance(change, CompleteSwap):
-                    place = work.place(staging)
-                    wrong = not_completed(work.engine, place, staging.plan, change, interval)
-                    work.found(staging, change, wrong)
-        super().verify(work, stagings)
-
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """A removed file is gone, and kept."""
-        if isinstance(change, ReplaceFile):
-            yield gone_job(applied, (change.name,))
+        interval = applied.work.index_interval_bytes(applied.staging)
+        for change in applied.changes:
+            if isinstance(change, CompleteSwap):
+                item = completed_item(applied.place, applied.part, change, interval)
+                yield SecondReading(change, VERIFY_SWAP, (item,), whys_of, files=0)
+            else:
+                assert isinstance(change, ReplaceFile)
+                yield gone(applied, change, (change.name,))
 
 
 LEFTOVERS = Leftovers()

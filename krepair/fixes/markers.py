@@ -16,6 +16,7 @@ from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
@@ -132,11 +133,11 @@ class Markers(Fix):
 
         stage_groups(work, stagings)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Every batch and every index entry of the new segments, by an independent reading."""
-        from krepair.fixes.markers_staging import verify_groups
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+        """Every batch and every index entry of the new segments; with the originals, each batch against them."""
+        from krepair.fixes.markers_staging import groups_again
 
-        verify_groups(work, stagings)
+        return groups_again(applied)
 
 
 MARKERS = Markers()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
-from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.second_readings import Applied, SecondReading, whys_of
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
@@ -26,9 +26,6 @@ from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import held_between, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import Int64s, MarkerPolicy, SegmentFacts
-
-if TYPE_CHECKING:
-    from krepair.pipeline.rewrite.compare import OriginalsItem
 
 
 def groups_of(staging: Staging) -> list[RewriteSegments]:
@@ -74,52 +71,27 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
     prove_markers(work, found)
 
 
-def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Hold new segments against the plan; with ``work.originals`` also against the kept originals."""
-    verify_finished(work, stagings)
-    if work.originals:
-        _against_originals(work, stagings)
+def groups_again(applied: Applied) -> Iterator[SecondReading]:
+    """New segments are held against the plan; with ``work.originals`` also against the kept originals.
 
-
-def verify_finished(work: Work, stagings: Sequence[Staging]) -> None:
-    """Every batch, every index entry and the plan's counts of new segments."""
-    jobs: list[tuple[Staging, FinishItem]] = []
-    for staging in stagings:
-        try:
-            path = staging.folder.path
-            jobs += [
-                (staging, finish_item(work, staging, group, path, make=False)) for group in groups_of(staging)
-            ]
-        except (KrepairError, OSError) as error:
-            work.found_all(staging, error)
-    for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
-        staging, item = jobs[index]
-        work.batches += result.batches
-        work.bytes_read += result.bytes
-        work.segments += 1
-        work.found(staging, item.change, result.why)
-
-
-def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
-    """Hold new segments against what is kept of them, batch by batch; after a purge nothing is."""
+    After a purge there are no originals.
+    """
     from krepair.pipeline.rewrite.compare import OriginalsItem
 
-    jobs: list[tuple[Staging, OriginalsItem]] = []
-    for staging in stagings:
-        keep = f"{staging.folder.private}/keep"
-        try:
-            if work.disk.tree.is_folder(keep):
-                place = work.place(staging)
-                jobs += [
-                    (staging, OriginalsItem(place=place, change=group, keep=keep))
-                    for group in groups_of(staging)
-                    if log_name(group.base_offset) not in staging.freed
-                ]
-        except OSError as error:
-            work.found_all(staging, error)
-    for index, result in work.engine.run(COMPARE_ORIGINALS, [item for _, item in jobs]):
-        staging, item = jobs[index]
-        work.found(staging, item.change, result.why)
+    yield from finished_again(applied)
+    if applied.work.originals and applied.keep:
+        for group in groups_of(applied.staging):
+            if log_name(group.base_offset) not in applied.staging.freed:
+                item = OriginalsItem(place=applied.place, change=group, keep=applied.keep)
+                yield SecondReading(group, COMPARE_ORIGINALS, (item,), whys_of, files=0)
+
+
+def finished_again(applied: Applied) -> Iterator[SecondReading]:
+    """Every batch, every index entry and the plan's counts of new segments."""
+    staging = applied.staging
+    for group in groups_of(staging):
+        item = finish_item(applied.work, staging, group, staging.folder.path, make=False)
+        yield SecondReading(group, FINISH, (item,), whys_of)
 
 
 # -- copy

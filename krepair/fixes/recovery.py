@@ -24,6 +24,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes
 from krepair.fixes.logs import parts_after, read_logs_after
+from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
@@ -209,11 +210,11 @@ class Recovery(Fix):
 
         recovery_staging.stage(work, stagings)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Every segment that is no longer read is read again; every small file is held against the logs."""
         from krepair.fixes import recovery_staging
 
-        recovery_staging.verify(work, stagings)
+        return recovery_staging.second_readings(applied)
 
 
 RECOVERY = Recovery()

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import put_staged, stage_again
-from krepair.fixes.index import INDEX, mend_items, stage_indexes
+from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import (
     Applied,
-    Job,
-    aborted_job,
-    epochs_job,
-    gone_job,
-    read_again,
-    snapshot_job,
+    SecondReading,
+    aborted_of,
+    epochs_of,
+    gone,
+    seen_here,
+    snapshot_of,
 )
 from krepair.fixes.snapshots import is_snapshot, stage_snapshot
 from krepair.fixes.staging import Staging, Work, Wrong, error_of
@@ -44,6 +44,7 @@ from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import MendItem
+    from krepair.pipeline.readings.partition import Reading
     from krepair.pipeline.recover import MakeItem
 
 _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
@@ -169,9 +170,7 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
         return set()
     plain = [one for one in wanted if bases_touched(one.plan.changes) or not _needs_log(one)]
     apart = {one.plan.folder for one in plain}
-    problems = _read_ranges(
-        work, [(one.plan, one.listed) for one in plain], settle=True, audit=False, barrier=barrier
-    )
+    problems = _read_ranges(work, [(one.plan, one.listed) for one in plain], audit=False, barrier=barrier)
     made = _read_and_make(
         work, [one for one in wanted if one.plan.folder not in apart], problems, barrier=barrier
     )
@@ -278,25 +277,23 @@ def _read_ranges(
     work: Work,
     parts: Sequence[tuple[PartitionPlan, Partition]],
     *,
-    settle: bool,
     audit: bool,
     barrier: bool | None = None,
 ) -> dict[str, list[str]]:
-    """What a reading has against the ranges of partitions, by folder.
+    """Write out the ranges of partitions and read them from the disk; what that has against them, by folder.
 
     Args:
         work: what reads.
         parts: of the plan, and as listed.
-        settle: whether all is written out first, and read from the disk.
         audit: whether the changes are made already, so that indexes are true and torn tails cut.
         barrier: whether each file needs a barrier of its own; None: everything is written out here, if it can be.
     """
     items: list[RecoveredItem] = []
     folders: list[str] = []
     if barrier is None:
-        barrier = settle and not _all_is_written(work, [part for part, _ in parts])
+        barrier = not _all_is_written(work, [part for part, _ in parts])
     for part, partition in parts:
-        some = _items(work, part, partition, barrier=barrier, settle=settle, audit=audit)
+        some = _items(work, part, partition, barrier=barrier, settle=True, audit=audit)
         items += some
         folders += [part.folder] * len(some)
     problems: dict[str, list[str]] = {}
@@ -387,7 +384,7 @@ def _ready(work: Work, lines: Sequence[Line]) -> set[tuple[str, int]]:
             else:
                 parts.append((part, listed[part.folder]))
     unsettled = [(part, one) for part, one in parts if part.folder not in work.settled]
-    problems = _read_ranges(work, unsettled, settle=True, audit=True) if unsettled else {}
+    problems = _read_ranges(work, unsettled, audit=True) if unsettled else {}
     for folder, found in problems.items():
         work.wrong.append(Wrong(folder, "", f"its recovery point stays: {found[0]}"))
     work.settled |= {part.folder for part, _ in parts if part.folder not in problems}
@@ -435,90 +432,72 @@ def _makes(part: PartitionPlan, name: str) -> bool:
 # -- verify
 
 
-def second_readings(applied: Applied, change: Change, floor: int, replayed: int) -> Iterator[Job]:
-    """Of the small files; the logs are read by ``verify``.
+def second_readings(applied: Applied) -> Iterator[SecondReading]:
+    """Small files, indexes and new segments of a partition; of the root the lines, and the logs of those raised.
 
-    Args:
-        applied: the partition.
-        change: one of its changes.
-        floor: base offset from which snapshots and epochs were made.
-        replayed: base offset of the segment before which no transaction has begun that is open in the range.
+    Raises:
+        KrepairError: a segment is gone.
+        OSError: a file cannot be read.
     """
-    if not isinstance(change, ReplaceFile):
+    staging = applied.staging
+    if staging.partition is None:
+        for change in applied.changes:
+            assert isinstance(change, ChangeLines)
+            yield _lines_again(applied, change)
         return
+    yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
+    yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(_is_index, staging.changes))))
+    replayed = _replayed(applied.work, staging)
+    for change in applied.changes:
+        if isinstance(change, ReplaceFile):
+            yield from _small_file_again(applied, change, replayed)
+
+
+def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
+    wrong = []
+    for name in change.names:
+        found = staging.folder.state(name)
+        if found is None or found.size:
+            size = "nothing" if found is None else f"{found.size} bytes"
+            wrong.append(f"{name}: an empty file was expected, found {size}")
+    return seen_here(change, *wrong)
+
+
+def _small_file_again(applied: Applied, change: ReplaceFile, replayed: int) -> Iterator[SecondReading]:
+    floor = floor_in(applied.work, applied.part)
     if change.method == "remove":
-        yield gone_job(applied, (change.name,))
+        yield gone(applied, change, (change.name,))
     elif change.name == LEADER_EPOCH_CHECKPOINT:
-        yield epochs_job(applied, change, floor)
+        yield epochs_of(applied, change, floor)
     elif is_snapshot(change.name):
-        yield snapshot_job(applied, change, floor)
+        yield snapshot_of(applied, change, floor)
     elif change.name.endswith(".txnindex"):
         logs = applied.logs_before_compaction()[0]
-        yield aborted_job(applied, change.name, tuple(one for one in logs if one.base_offset >= replayed))
+        yield aborted_of(
+            applied, change, change.name, tuple(one for one in logs if one.base_offset >= replayed)
+        )
 
 
-def verify(work: Work, stagings: Sequence[Staging]) -> None:
-    """Indexes and new segments of partitions; of the root the lines, and the logs of those that were raised."""
-    for staging in stagings:
-        if staging.partition is None:
-            for change in staging.changes:
-                assert isinstance(change, ChangeLines)
-                _verify_lines(work, staging, change)
-            continue
-        for change in staging.changes:
-            if isinstance(change, RollSegment):
-                work.segments += 1
-                for name in change.names:
-                    found = staging.folder.state(name)
-                    if found is None or found.size:
-                        size = "nothing" if found is None else f"{found.size} bytes"
-                        work.found(staging, change, f"{name}: an empty file was expected, found {size}")
-    INDEX.verify_files(
-        work,
-        [
-            part
-            for staging in stagings
-            if staging.partition is not None
-            and (part := staging.only(*filter(_is_index, staging.changes))).changes
-        ],
-    )
-
-    partitions = [staging for staging in stagings if staging.partition is not None]
-    begins: dict[str, int] = {}
-    for staging in partitions:
-        try:
-            begins[staging.plan.folder] = _replayed(work, staging)
-        except OSError as error:
-            work.found_all(staging, error)
-    read_again(
-        work,
-        [staging for staging in partitions if staging.plan.folder in begins],
-        lambda applied, change: second_readings(
-            applied, change, floor_in(work, applied.part), begins[applied.part.folder]
-        ),
-    )
-
-
-def _verify_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
-    work.segments += 1
-    try:
-        data = current_data(staging.folder, change)
-    except OSError as error:
-        work.found_all(staging, error)
-        return
+def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
+    work = applied.work
+    data = current_data(applied.staging.folder, change)
     raised = lines_in(data, lines_of(change))
     if not raised:
-        work.found(staging, change, "none of its lines is as the plan makes it")
-    for line in lines_left(data, lines_of(change)) if raised else ():
-        why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
-        work.wrong.append(Wrong(f"{line.topic}-{line.partition}", "", why))
+        return seen_here(change, "none of its lines is as the plan makes it")
+    why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
+    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, lines_of(change))]
     keys = {(line.topic, line.partition) for line in raised}
     listed = {one.folder: one for one in work.view.partitions}
-    parts = [
-        (part, listed[part.folder])
+    items = [
+        item
         for part in work.plan.partitions
         if (part.topic, part.partition) in keys and part.folder in listed
+        for item in _items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
     ]
-    for folder, found in _read_ranges(work, parts, settle=False, audit=True).items():
-        for text in found:
-            work.wrong.append(Wrong(folder, "", text))
+
+    def says(results: Sequence[Reading]) -> Iterator[Wrong]:
+        yield from below
+        for item, result in zip(items, results, strict=True):
+            yield from (Wrong(item.place.folder, "", text) for text in result.problems)
+
+    return SecondReading(change, READ_RECOVERED, tuple(items), says)

@@ -24,7 +24,7 @@ from krepair.errors import RefusedError, StalePlanError, UsageError
 from krepair.fixes.files import put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground
-from krepair.fixes.second_readings import Applied, Job, gone_job
+from krepair.fixes.second_readings import Applied, SecondReading, gone, seen_here
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
@@ -158,20 +158,14 @@ class Refetch(Fix):
                         path = staging.folder.at(change.name)
                         put_staged(work, staging, change.name, _made(staging, change), path)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The files are gone, and kept as they were; checkpoints have lost the lines of the plan, and no other."""
-        super().verify(work, [staging for staging in stagings if staging.partition is not None])
-        for staging in stagings:
-            for change in staging.changes:
-                if isinstance(change, ChangeLines):
-                    work.segments += 1
-                    work.found(staging, change, _wrong_lines(work, staging, change))
-
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """The files are gone, and kept as they were."""
-        assert isinstance(change, SetAside | ReplaceFile)
-        names = change.names if isinstance(change, SetAside) else (change.name,)
-        yield gone_job(applied, names)
+        for change in applied.changes:
+            if isinstance(change, ChangeLines):
+                yield seen_here(change, _wrong_lines(applied.work, applied.staging, change))
+            else:
+                assert isinstance(change, SetAside | ReplaceFile)
+                yield gone(applied, change, change.names if isinstance(change, SetAside) else (change.name,))
 
 
 REFETCH = Refetch()

@@ -1,25 +1,25 @@
-"""Second readings of what small changes made, by tasks that share no code with what made it (``pipeline.readings``)."""
+"""The one way in which ``verify``, and ``apply`` with ``--keep until-verified``, read what changes made once more.
+
+A fix says what is read of its changes and what has to come of it, as ``SecondReading``: data and small functions. The
+tasks share no code with what made the files (``pipeline.readings``). ``read_again`` carries out those of all fixes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.ground import place_of
+from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import policies_of
-from krepair.formats.filenames import (
-    FileKind,
-    log_name,
-    parse_file_name,
-    private_folder,
-)
+from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
-from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.engines.engine import Engine
+from krepair.logdir.values import Partition
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import (
     READ_LOG_END,
@@ -37,44 +37,109 @@ from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
-    from krepair.pipeline.readings.partition import LogFile, Reading
+    from krepair.pipeline.readings.partition import LogFile
 
 OFFSETS_AT_MOST_BYTES = 64 << 20
-Job = tuple[Task[Any, "Reading"], Any]
+Way = Task[Any, Any] | Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
+"""A task; or a function that runs several in turn, and gives a result for the index of each item."""
+Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
+"""What is wrong, by the results in the order of the items: of the change itself a line, of anything else whole."""
 
 
-class Applied(NamedTuple):
-    """A partition whose applied changes are read.
+def problems_of(results: Sequence[Any]) -> Iterator[str]:
+    """Of tasks of ``pipeline.readings``."""
+    for result in results:
+        yield from result.problems
+
+
+def whys_of(results: Sequence[Any]) -> Iterator[str]:
+    """Of tasks that say why they failed."""
+    return (result.why for result in results)
+
+
+class SecondReading(NamedTuple):
+    """What is read again of a change, and what has to come of it.
 
     Attributes:
-        plan: the whole plan.
-        part: what it says of the partition.
-        place: of the partition.
-        segments: (base offset, bytes of the ``.log``) of what is there now, ascending.
-        log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
-        tree: below which all is.
-        freed: names of the files whose originals apply has freed.
+        change: that is verified.
+        way: how the items are read; None where there are none: the driver has read what there is to read.
+        items: of the task.
+        says: what is wrong by the results; an empty line is nothing.
+        files: how many it verifies.
     """
 
-    plan: Plan
-    part: PartitionPlan
-    place: Place
-    segments: tuple[tuple[int, int], ...]
-    log_start: int
-    tree: Tree
-    freed: frozenset[str] = frozenset()
+    change: Change
+    way: Way | None = None
+    items: tuple[Any, ...] = ()
+    says: Says = problems_of
+    files: int = 1
+
+
+def seen_here(change: Change, *wrong: str) -> SecondReading:
+    """Of a small file that the driver has read itself."""
+    return SecondReading(change, says=lambda _: wrong)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A partition, or the root, whose applied changes are read.
+
+    Attributes:
+        work: what verifies.
+        staging: it, and the changes.
+    """
+
+    work: Work
+    staging: Staging
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Those that are read."""
+        return self.staging.changes
+
+    @property
+    def plan(self) -> Plan:
+        """The whole plan."""
+        return self.work.plan
+
+    @property
+    def part(self) -> PartitionPlan:
+        """What it says of the partition."""
+        return self.staging.plan
+
+    @property
+    def place(self) -> Place:
+        """Of the partition."""
+        return self.work.place(self.staging)
+
+    @property
+    def tree(self) -> Tree:
+        """Below which all is."""
+        return self.work.disk.tree
+
+    @property
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """(base offset, bytes of the ``.log``) of what is there now, ascending."""
+        return tuple((segment.base_offset, segment.log.size) for segment in self.staging.listed.segments)
+
+    @property
+    def log_start(self) -> int:
+        """What ``log-start-offset-checkpoint`` says of the partition, -1 if nothing."""
+        return self.work.view.log_start.offsets.get((self.part.topic, self.part.partition), -1)
 
     @property
     def keep(self) -> str:
         """Absolute path of the folder with the kept originals, empty if there is none."""
-        path = f"{self.place.path}/{private_folder(self.plan.plan_id)}/keep"
+        path = self._keep
         return path if self.tree.is_folder(path) else ""
+
+    @property
+    def _keep(self) -> str:
+        return f"{self.staging.folder.private}/keep"
 
     def kept(self, name: str) -> str:
         """Absolute path under which an original is kept, or was until it was purged; empty if there was none."""
-        if all(file.name != name for file in self.part.files):
-            return ""
-        return f"{self.place.path}/{private_folder(self.plan.plan_id)}/keep/{name}"
+        return f"{self._keep}/{name}" if any(file.name == name for file in self.part.files) else ""
 
     def logs_now(self) -> tuple[LogFile, ...]:
         """The logs as they are."""
@@ -124,77 +189,82 @@ class Applied(NamedTuple):
 
 
 def read_again(
-    work: Work, stagings: Sequence[Staging], jobs_of: Callable[[Applied, Change], Iterable[Job]]
+    work: Work, asked: Iterable[tuple[Staging, Callable[[Applied], Iterable[SecondReading]]]]
 ) -> None:
-    """Run the second readings of changes; what they have against them is put into ``work``.
+    """Carry out second readings, all of one way together; what they have against changes is put into ``work``.
 
     Args:
         work: what verifies.
-        stagings: whose changes are read.
-        jobs_of: the tasks and items of one change.
+        asked: changes of a partition or of the root, and what says how they are read.
     """
-    jobs: dict[str, list[tuple[Staging, Change, Job]]] = {}
-    for staging in stagings:
+    readings: list[tuple[Staging, SecondReading]] = []
+    for staging, readings_of in asked:
         try:
-            applied = _applied(work, staging)
-            for change in staging.changes:
-                for job in jobs_of(applied, change):
-                    jobs.setdefault(job[0].name, []).append((staging, change, job))
+            for reading in readings_of(Applied(work, staging)):
+                readings.append((staging, reading))  # those before an error count
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
-    for some in jobs.values():
-        task = some[0][2][0]
-        for index, result in work.engine.run(task, [item for _, _, (_, item) in some]):
-            staging, change, _ = some[index]
-            work.segments += 1
-            for text in result.problems:
-                work.found(staging, change, text)
+    results = _run(work, [reading for _, reading in readings])
+    for (staging, reading), came in zip(readings, results, strict=True):
+        work.segments += reading.files
+        work.batches += sum(getattr(result, "batches", 0) for result in came)
+        work.bytes_read += sum(getattr(result, "bytes", 0) for result in came)
+        for wrong in reading.says(came):
+            if isinstance(wrong, Wrong):
+                work.wrong.append(wrong)
+            else:
+                work.found(staging, reading.change, wrong)
 
 
-def _applied(work: Work, staging: Staging) -> Applied:
-    partition = staging.listed
-    return Applied(
-        plan=work.plan,
-        part=staging.plan,
-        place=work.place(staging),
-        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
-        log_start=work.view.log_start.offsets.get((partition.topic, partition.number), -1),
-        tree=work.disk.tree,
-        freed=frozenset(staging.freed),
-    )
+def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
+    """The results of each reading, in the order of its items."""
+    results: list[list[Any]] = [[None] * len(reading.items) for reading in readings]
+    ways: dict[Way, list[tuple[int, int]]] = {}
+    for number, reading in enumerate(readings):
+        for place in range(len(reading.items)):
+            assert reading.way is not None, "items need a way"
+            ways.setdefault(reading.way, []).append((number, place))
+    for way, places in ways.items():
+        items = [readings[number].items[place] for number, place in places]
+        for index, result in work.engine.run(way, items) if isinstance(way, Task) else way(work, items):
+            number, place = places[index]
+            results[number][place] = result
+    return results
 
 
-def gone_job(applied: Applied, names: tuple[str, ...]) -> Job:
+# -- files of a partition
+
+
+def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Files that are gone, and kept as they were, unless apply has freed them."""
     from krepair.pipeline.readings.logs import GoneItem
 
     files = {file.name: file for file in applied.part.files}
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
-    keep = "" if applied.freed.intersection(names) else applied.keep
-    return VERIFY_GONE, GoneItem(place=applied.place, files=rows, keep=keep)
+    keep = "" if applied.staging.freed.intersection(names) else applied.keep
+    item = GoneItem(place=applied.place, files=rows, keep=keep)
+    return SecondReading(change, VERIFY_GONE, (item,))
 
 
-def mended_log_jobs(applied: Applied, change: MendLog) -> Iterator[Job]:
+def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
     """A log without its damage, and the ``.txnindex`` that changed with it."""
     from krepair.pipeline.readings.logs import MendedLogItem
 
     later = [base for base, _ in applied.segments if base > change.base_offset]
-    yield (
-        VERIFY_MENDED_LOG,
-        MendedLogItem(
-            place=applied.place,
-            change=change,
-            interval_bytes=int(applied.setting("index.interval.bytes")),
-            keep=applied.keep,
-            next_base=later[0] if later else -1,
-        ),
+    item = MendedLogItem(
+        place=applied.place,
+        change=change,
+        interval_bytes=int(applied.setting("index.interval.bytes")),
+        keep=applied.keep,
+        next_base=later[0] if later else -1,
     )
+    yield SecondReading(change, VERIFY_MENDED_LOG, (item,))
     for new in change.companions:
         if new.name.endswith(".txnindex"):
-            yield aborted_job(applied, new.name, applied.logs_now())
+            yield aborted_of(applied, change, new.name, applied.logs_now())
 
 
-def aborted_job(applied: Applied, name: str, logs: tuple[LogFile, ...]) -> Job:
+def aborted_of(applied: Applied, change: Change, name: str, logs: tuple[LogFile, ...]) -> SecondReading:
     """A ``.txnindex``, held against a replay of the logs."""
     from krepair.pipeline.readings.aborted import AbortedItem
 
@@ -205,10 +275,10 @@ def aborted_job(applied: Applied, name: str, logs: tuple[LogFile, ...]) -> Job:
         original=applied.kept(name),
         logs=logs,
     )
-    return VERIFY_ABORTED, item
+    return SecondReading(change, VERIFY_ABORTED, (item,))
 
 
-def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
+def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondReading:
     """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
     from krepair.pipeline.readings.epochs import EpochsItem
 
@@ -224,10 +294,10 @@ def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
         compacts="compact" in policies_of(applied.setting("cleanup.policy")),
         zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
     )
-    return VERIFY_EPOCHS, item
+    return SecondReading(change, VERIFY_EPOCHS, (item,))
 
 
-def snapshot_job(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> Job:
+def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> SecondReading:
     """A producer snapshot, held against the logs, and the snapshots that it was built on; see ``SnapshotItem``."""
     from krepair.pipeline.readings.snapshots import SnapshotItem
 
@@ -258,49 +328,49 @@ def snapshot_job(applied: Applied, change: ReplaceFile, recovered_from: int = IN
             int(applied.setting("transactional.id.expiration.ms", of_topic=False)),
         ),
     )
-    return VERIFY_SNAPSHOT, item
+    return SecondReading(change, VERIFY_SNAPSHOT, (item,))
 
 
 # -- the root
 
 
-def read_checkpoint_again(name: str, kept: str, view: LogDir, engine: Engine, tree: Tree) -> list[str]:
-    """What a second reading has against a root checkpoint that was mended.
+def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> SecondReading:
+    """A root checkpoint that was mended, held against its original and the ends of the logs whose lines changed.
 
-    Only the last segments of partitions whose lines changed are read, where the engine runs.
+    Only the last segments of those partitions are read. Without the original there is nothing to hold it against.
 
     Args:
-        name: of the file.
-        kept: absolute path of its kept original. Without one there is nothing to hold it against.
-        view: the log directory.
-        engine: where logs are read.
-        tree: below which all is.
+        applied: the root.
+        change: the mended file.
+        name: of it.
+        wrong: what else is wrong with it, or empty.
 
     Raises:
         OSError: one of the two files cannot be read.
     """
-    from krepair.pipeline.readings.checkpoints import LogEndItem, changed_keys, checkpoint_problems
+    from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem, changed_keys, checkpoint_problems
     from krepair.pipeline.readings.partition import read_kept
 
-    old = read_kept(kept, OFFSETS_AT_MOST_BYTES, tree)
+    view, tree = applied.work.view, applied.tree
+    old = read_kept(f"{applied.staging.folder.private}/keep/{name}", OFFSETS_AT_MOST_BYTES, tree)
     if old is None:
-        return []
+        return seen_here(change, wrong)
     new = read_whole(f"{view.path}/{name}", OFFSETS_AT_MOST_BYTES, tree)
     changed = changed_keys(old, new)
     ends = {(partition.topic, partition.number): -1 for partition in (*view.partitions, *view.marked)}
-    to_read = [
-        partition
+    to_read = {
+        (partition.topic, partition.number): LogEndItem(
+            place=place_of(view, partition), log=_last_log(partition)
+        )
         for partition in view.partitions
         if (partition.topic, partition.number) in changed and partition.has_an_end
-    ]
-    items = [LogEndItem(place=_place(view, partition), log=_last_log(partition)) for partition in to_read]
-    for index, result in engine.run(READ_LOG_END, items):
-        ends[to_read[index].topic, to_read[index].number] = result.offset
-    return checkpoint_problems(name, old, new, ends)
+    }
 
+    def says(results: Sequence[LogEnd]) -> list[str]:
+        found = {key: result.offset for key, result in zip(to_read, results, strict=True)}
+        return [wrong, *checkpoint_problems(name, old, new, ends | found)]
 
-def _place(view: LogDir, partition: Partition) -> Place:
-    return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+    return SecondReading(change, READ_LOG_END, tuple(to_read.values()), says)
 
 
 def _last_log(partition: Partition) -> LogFile:

@@ -10,7 +10,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.files import stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of
-from krepair.fixes.second_readings import Applied, Job, gone_job, snapshot_job
+from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot_of
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -107,11 +107,12 @@ class Snapshots(Fix):
                     if change.method == "regenerate":
                         stage_snapshot(work, staging, change)
 
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Producers are held against the logs. A removed snapshot is gone, and kept."""
-        assert isinstance(change, ReplaceFile)
-        removed = change.method == "remove"
-        yield gone_job(applied, (change.name,)) if removed else snapshot_job(applied, change)
+        for change in applied.changes:
+            assert isinstance(change, ReplaceFile)
+            removed = change.method == "remove"
+            yield gone(applied, change, (change.name,)) if removed else snapshot_of(applied, change)
 
 
 SNAPSHOTS = Snapshots()

@@ -11,12 +11,12 @@ from krepair.formats.filenames import NameState, log_name
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP, VERIFY_SWAP
+from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
 from krepair.rules.leftovers import PendingSwap, SwapDecision
 
 if TYPE_CHECKING:
-    from krepair.pipeline.swaps import SwapItem, SwapResult
+    from krepair.pipeline.swaps import SwapItem, SwapResult, VerifySwapItem
 
 SWAP: Final = NameState.SWAP.value
 
@@ -153,15 +153,14 @@ def stage_swaps(
             raise RefusedError(result.why)
 
 
-def not_completed(
-    engine: Engine, place: Place, plan: PartitionPlan, change: CompleteSwap, interval_bytes: int
-) -> str:
-    """What is wrong with a swap that was completed, or empty; its log and indexes are read whole, independently."""
+def completed_item(
+    place: Place, plan: PartitionPlan, change: CompleteSwap, interval_bytes: int
+) -> VerifySwapItem:
+    """The item that reads the log and the indexes of a finished swap whole, independently."""
     from krepair.pipeline.swaps import VerifySwapItem
 
     name = f"{log_name(change.base_offset)}{SWAP}"
     pending = next(file for file in plan.files if file.name == name)
-    item = VerifySwapItem(
+    return VerifySwapItem(
         place=place, change=change, interval_bytes=interval_bytes, mtime_ns=pending.mtime_ns
     )
-    return next((result.why for _, result in engine.run(VERIFY_SWAP, [item])), "")

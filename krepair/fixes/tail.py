@@ -11,7 +11,7 @@ from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.ground import Ground, place_of, recorded
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs
+from krepair.fixes.second_readings import Applied, SecondReading, gone, mended_log
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import waits_for_leftovers, why_untouched
@@ -134,13 +134,14 @@ class Tail(Fix):
             if wrong:
                 staging.problem = staging.problem or error_of(result.failure or "changed", wrong)
 
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
-        if isinstance(change, SetAside):
-            yield gone_job(applied, change.names)
-        else:
-            assert isinstance(change, MendLog)
-            yield from mended_log_jobs(applied, change)
+        for change in applied.changes:
+            if isinstance(change, SetAside):
+                yield gone(applied, change, change.names)
+            else:
+                assert isinstance(change, MendLog)
+                yield from mended_log(applied, change)
 
 
 def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:

@@ -19,6 +19,7 @@ from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
 from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
+from krepair.formats.words import count_text
 
 if TYPE_CHECKING:
     from krepair.formats.offset_lines import OffsetLines
@@ -169,7 +170,12 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
     entries = _decode_entries(lines, parse, form, len(buf), found)
     if count is not None and count != len(entries):
         found.append(
-            Damage(count_line.position, count_line.length, f"{len(entries)} entries, as follow", str(count))
+            Damage(
+                count_line.position,
+                count_line.length,
+                f"{len(entries)} (the number of entries that follow)",
+                str(count),
+            )
         )
     broker_reads = not found
     if memoryview(buf)[-1] not in b"\r\n":
@@ -213,7 +219,7 @@ def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
     if len(seen) == len(checkpoint.entries):
         return checkpoint
     twice = Damage(
-        0, len(buf), "each partition once", f"{len(checkpoint.entries) - len(seen)} repeated lines"
+        0, len(buf), "each partition once", count_text(len(checkpoint.entries) - len(seen), "repeated line")
     )
     return checkpoint._replace(damage=(*checkpoint.damage, twice))
 

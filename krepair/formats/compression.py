@@ -51,6 +51,9 @@ ZSTD_MAX_WINDOW_BYTES = 1 << 27
 ZSTD_INPUT_BYTES = 128
 ZSTD_GATHERED_BYTES = 1 << 18
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_FRONT_BYTES = 14
+_ZSTD_MAGIC_NUMBER = int.from_bytes(ZSTD_MAGIC, "little")
+_ZSTD_FRONT = struct.Struct("<IBBHB")
 ZSTD_BLOCK_BYTES = 1 << 17
 ZSTD_CHECKSUM_FLAG = 0b100
 ZSTD_CHECKSUM_BYTES = 4
@@ -145,7 +148,7 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
         if codec == Codec.LZ4:
             return _lz4_at_once(stored)
         if codec == Codec.ZSTD:
-            return _zstd_at_once(bytes(stored)) if len(stored) <= CHUNK_BYTES else None
+            return _zstd_at_once(stored) if len(stored) <= CHUNK_BYTES else None
         if codec == Codec.GZIP and len(stored) <= GZIP_AT_ONCE_BYTES:
             member = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
             content = member.decompress(stored, CHUNK_BYTES)
@@ -155,6 +158,22 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
     except (_BrokenStreamError, zlib.error, snappy.UncompressError, RuntimeError, EOFError):
         return None
     return None
+
+
+def zstd_frame(stored: memoryview, most: int) -> bytes | None:
+    """Decompress one zstd frame whose blocks were looked at, see ``kernels.zstd_frames``.
+
+    Args:
+        stored: the frame, whole, and nothing behind it.
+        most: bytes that it can give.
+
+    Returns:
+        Its content, None if it cannot be decompressed, or ``most`` is not above 0. Then ``chunks`` must be used.
+    """
+    try:
+        return _CONTEXTS.zstd().decompress(stored, max_output_size=most) if most > 0 else None
+    except zstandard.ZstdError:
+        return None
 
 
 def decompress(
@@ -381,7 +400,7 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
 
 def _zstd(buf: Stored) -> Iterator[bytes]:
     """Several frames in a row are one stream, as for zstd-jni."""
-    if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(bytes(buf[:]))) is not None:
+    if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(memoryview(buf[:]))) is not None:
         yield whole
         return
     # Not the thread's context: a stream that is read in pieces needs its context until its end.
@@ -408,34 +427,44 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
     raise _BrokenStreamError("the stream is cut")
 
 
-def _zstd_at_once(stored: bytes) -> bytes | None:
+def _zstd_at_once(stored: memoryview) -> bytes | None:
     """The content of one frame that cannot be large; None for every other frame, even a valid one.
 
     The block headers tell the largest size that the frame can give. A large one is left to the reader in pieces.
     """
-    place, claimed = _zstd_front(stored)
+    size = len(stored)
+    if size < _ZSTD_FRONT.size:
+        return None
+    magic, flags, _, low, high = _ZSTD_FRONT.unpack_from(stored)
+    # first the frame of Kafka's own clients: nothing is flagged, and one block holds all
+    usual = magic == _ZSTD_MAGIC_NUMBER and not flags and low & 0b111 == 0b101
+    if usual and _ZSTD_FRONT.size + (low >> 3 | high << 13) == size:
+        return zstd_frame(stored, ZSTD_BLOCK_BYTES)
+    place, claimed = _zstd_front(bytes(stored[:ZSTD_FRONT_BYTES]))
     blocks, last = 0, False
-    while not last and place > 0 and place + 3 <= len(stored):
+    while not last and 0 < place <= size - 3:
         head = int.from_bytes(stored[place : place + 3], "little")
-        last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
-        place += 3 + (1 if kind == 1 else size)
+        last, kind = bool(head & 1), head >> 1 & 3
+        place += 3 + (1 if kind == 1 else head >> 3)
         blocks += 1
     most = blocks * ZSTD_BLOCK_BYTES
-    place += ZSTD_CHECKSUM_BYTES if len(stored) > 4 and stored[4] & ZSTD_CHECKSUM_FLAG else 0
-    if not last or place != len(stored) or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
+    place += ZSTD_CHECKSUM_BYTES if stored[4] & ZSTD_CHECKSUM_FLAG else 0
+    if not last or place != size or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
         return None
-    try:
-        return bytes(_CONTEXTS.zstd().decompress(stored, max_output_size=most))
-    except zstandard.ZstdError:
-        return None
+    return zstd_frame(stored, most)
 
 
 def _zstd_front(stored: bytes) -> tuple[int, int]:
-    """(place of the first block header of a frame, content size in its header); (-1, 0) if it is no plain frame."""
-    if stored[:4] != ZSTD_MAGIC or len(stored) < 6 or stored[4] & 0b11:
+    """(place of the first block header of a frame, content size in its header); (-1, 0) if it is no plain frame.
+
+    The library takes a frame that claims nothing for an empty one without a look at its blocks: that is no plain one.
+    """
+    if stored[:4] != ZSTD_MAGIC or stored[4] & 0b11:
         return -1, 0
     single = bool(stored[4] & 0b100000)
     size_bytes = (1 if single else 0, 2, 4, 8)[stored[4] >> 6]
     place = 5 if single else 6
     claimed = int.from_bytes(stored[place : place + size_bytes], "little")
+    if size_bytes and not claimed and size_bytes != 2:
+        return -1, 0
     return place + size_bytes, claimed

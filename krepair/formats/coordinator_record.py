@@ -9,7 +9,7 @@ Source: ``CoordinatorRecordSerde.java`` and ``CoordinatorRecordType.java`` (4.3)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,63 +58,55 @@ class CoordinatorRecord:
 
 
 class RecordTable:
-    """The types of one topic, by the version of their keys."""
+    """The types of one topic, by the version of their keys.
 
-    def __init__(self, topic: str, types: Iterable[RecordType]) -> None:
+    Args:
+        topic: name of the topic.
+        messages: by name; keys have their versions as ``api_keys``, and ``NAME value`` belongs to ``NAME key``.
+    """
+
+    def __init__(self, topic: str, messages: Mapping[str, Schema]) -> None:
         self.topic = topic
-        self.types = {kind.key_version: kind for kind in types}
+        self.types: dict[int, RecordType] = {}
+        for key in messages.values():
+            name = key.name.removesuffix(" key")
+            for version in key.api_keys:
+                self.types[version] = RecordType(version, name, key, messages[f"{name} value"])
 
     def decode(self, key: Bytes | None, value: Bytes | None) -> CoordinatorRecord:
         """Read a record. It does not raise; a record that cannot be read has a ``problem``."""
         version = None if key is None else stored_version(key)
+        value_version = None if value is None else stored_version(value)
         known = None if version is None else self.types.get(version)
-        value_version = (
-            -1 if value is None else (stored_version(value) if len(value) >= VERSION_BYTES else -1)
+        fields: dict[str, Any] = {}
+        values, problem = None, ""
+        if key is None or version is None:
+            problem = "the key is null" if key is None else "the key is shorter than its version"
+        elif known is None:
+            problem = f"the key has version {version}, which is not known here"
+        elif isinstance(read := decode(known.key, 0, key, VERSION_BYTES), Damage):
+            problem = problem_text("key", read)
+        else:
+            fields = read
+            if value is not None:
+                values, problem = _read_value(known.value, value_version, value)
+        return CoordinatorRecord(
+            type="unknown" if known is None else known.name,
+            key_version=-1 if version is None else version,
+            key=fields,
+            value_version=-1 if value_version is None else value_version,
+            value=values,
+            tombstone=value is None,
+            problem=problem,
         )
-        if key is None or version is None or known is None:
-            problem = (
-                f"the key has version {version}, which is not known here"
-                if version is not None
-                else ("the key is null" if key is None else "the key is shorter than its version")
-            )
-            return CoordinatorRecord(
-                "unknown",
-                -1 if version is None else version,
-                {},
-                value_version or 0,
-                None,
-                value is None,
-                problem,
-            )
-        fields = decode(known.key, 0, key, VERSION_BYTES)
-        if isinstance(fields, Damage):
-            return CoordinatorRecord(
-                known.name, version, {}, value_version or 0, None, value is None, problem_text("key", fields)
-            )
-        if value is None:
-            return CoordinatorRecord(known.name, version, fields, -1, None, tombstone=True)
-        if len(value) < VERSION_BYTES:
-            return CoordinatorRecord(
-                known.name,
-                version,
-                fields,
-                -1,
-                None,
-                tombstone=False,
-                problem="the value is shorter than its version",
-            )
-        found = decode(known.value, value_version or 0, value, VERSION_BYTES)
-        if isinstance(found, Damage):
-            return CoordinatorRecord(
-                known.name,
-                version,
-                fields,
-                value_version or 0,
-                None,
-                tombstone=False,
-                problem=problem_text("value", found),
-            )
-        return CoordinatorRecord(known.name, version, fields, value_version or 0, found, tombstone=False)
+
+
+def _read_value(schema: Schema, version: int | None, value: Bytes) -> tuple[dict[str, Any] | None, str]:
+    """The fields of a value, or None and what is wrong with it."""
+    if version is None:
+        return None, "the value is shorter than its version"
+    found = decode(schema, version, value, VERSION_BYTES)
+    return (None, problem_text("value", found)) if isinstance(found, Damage) else (found, "")
 
 
 def problem_text(part: str, damage: Damage) -> str:

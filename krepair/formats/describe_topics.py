@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple
 
 from krepair.formats.damage import Bytes, shown
 from krepair.formats.java_numbers import parse_java_integer
+from krepair.formats.words import count_text
 
 MAX_BYTES: Final = 1 << 28
 """A larger text is not read; 100,000 partitions need about 15 MB."""
@@ -243,7 +244,8 @@ class _Reader:
     def end_of_topic(self) -> None:
         if self.here is not None and self.seen != self.here.partition_count:
             raise _WrongError(
-                f"{self.here.partition_count} partitions of topic {self.here.name}", f"{self.seen}"
+                f"{count_text(self.here.partition_count, 'partition')} of topic {self.here.name}",
+                f"{self.seen}",
             )
 
     def description(self) -> Description:

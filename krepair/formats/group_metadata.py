@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from krepair.formats.coordinator_record import RecordTable, RecordType, problem_text
+from krepair.formats.coordinator_record import RecordTable, problem_text
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.message_schema import Field, Message, Schema, decode, decode_versioned, read_message
+from krepair.formats.field_lists import read_messages
+from krepair.formats.message_schema import Message, decode, decode_versioned, front, read_message
 
 TOPIC: Final = "__consumer_offsets"
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -20,379 +21,250 @@ OFFSET_COMMIT_OLD, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
 """Versions of keys. Both versions of a commit key have the same fields, and brokers take them for the same key."""
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
-_COMMIT_V3 = struct.Struct(">2xqih")
 
-_GROUP = Field("group", "string", "group id")
-_GROUP_ID = Field("group_id", "string", "group id")
-_MEMBER_ID = Field("member_id", "string", "member id")
+MESSAGES: Final = """\
+struct TopicPartitions
+  topic_id   uuid    | topic id
+  partitions []int32 | partitions
+struct AssignedPartitions
+  topic_id          uuid                      | topic id
+  partitions        []int32                   | partitions
+  assignment_epochs []int32 nullable=0+ tag=0 | epoch of each of them
+struct NamedPartitions
+  topic_id   uuid    | topic id
+  topic_name string  | topic
+  partitions []int32 | partitions
+struct TaskIds
+  subtopology_id string  | subtopology
+  partitions     []int32 | partitions
+struct AssignedTaskIds
+  subtopology_id    string                    | subtopology
+  partitions        []int32                   | partitions
+  assignment_epochs []int32 nullable=0+ tag=0 | epoch of each of them
+struct TopicInfo
+  name               string   | topic
+  partitions         int32    | how many; 0 for any number
+  replication_factor int16    | 0 for the default
+  topic_configs      []struct | settings of the topic
+    key   string | setting
+    value string | value
+offset_commit key 0 api_key=0,1
+  group     string | group id
+  topic     string | topic
+  partition int32  | partition
+offset_commit value 0-4 flexible=4+
+  offset           int64                 | the next offset that the group reads
+  leader_epoch     int32  3+ default=-1  | of the last record read, -1 if not known
+  metadata         string                | what the client added
+  commit_timestamp int64                 | ms; when it was committed
+  expire_timestamp int64  1-1 default=-1 | ms; when it ends, -1 by the broker's retention
+  topic_id         uuid   4+ tag=0       | id of the topic
+group_metadata key 0 api_key=2
+  group string | group id
+group_metadata value 0-4 flexible=4+
+  protocol_type           string                 | consumer, connect, or what the clients chose
+  generation              int32                  | grows with each rebalance
+  protocol                string   nullable=0+   | the assignor that was agreed on
+  leader                  string   nullable=0+   | member id of the leader
+  current_state_timestamp int64    2+ default=-1 | ms; of the last change of state, -1 if not known
+  members                 []struct               | the members of this generation
+    member_id         string                | member id
+    group_instance_id string 3+ nullable=3+ | of a static member
+    client_id         string                | client id
+    client_host       string                | host
+    rebalance_timeout int32  1+ default=-1  | ms
+    session_timeout   int32                 | ms
+    subscription      bytes                 | see ConsumerProtocolSubscription
+    assignment        bytes                 | see ConsumerProtocolAssignment
+consumer_group_metadata key 0 api_key=3
+  group_id string | group id
+consumer_group_metadata value 0 flexible=0+
+  epoch         int32                 | group epoch
+  metadata_hash int64 tag=0 default=0 | of the subscribed topics
+consumer_group_partition_metadata key 0 api_key=4
+  group_id string | group id
+consumer_group_partition_metadata value 0 flexible=0+
+  topics []struct | topics and their partitions
+    topic_id           uuid     | topic id
+    topic_name         string   | topic
+    num_partitions     int32    | how many
+    partition_metadata []struct | racks
+      partition int32    | partition
+      racks     []string | racks
+consumer_group_member_metadata key 0 api_key=5
+  group_id  string | group id
+  member_id string | member id
+consumer_group_member_metadata value 0 flexible=0+
+  instance_id             string   nullable=0+       | of a static member
+  rack_id                 string   nullable=0+       | where it runs
+  client_id               string                     | client id
+  client_host             string                     | host
+  subscribed_topic_names  []string                   | topics that it wants
+  subscribed_topic_regex  string   nullable=0+       | or a pattern of them
+  rebalance_timeout_ms    int32    default=-1        | ms
+  server_assignor         string   nullable=0+       | assignor that it wants
+  classic_member_metadata struct   nullable=0+ tag=0 | of a member that speaks the classic protocol
+    session_timeout_ms  int32    | ms
+    supported_protocols []struct | assignors that it knows
+      name     string | assignor
+      metadata bytes  | its subscription
+consumer_group_target_assignment_metadata key 0 api_key=6
+  group_id string | group id
+consumer_group_target_assignment_metadata value 0 flexible=0+
+  assignment_epoch     int32                 | assignment epoch
+  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+consumer_group_target_assignment_member key 0 api_key=7
+  group_id  string | group id
+  member_id string | member id
+consumer_group_target_assignment_member value 0 flexible=0+
+  topic_partitions []TopicPartitions | what it shall get
+consumer_group_current_member_assignment key 0 api_key=8
+  group_id  string | group id
+  member_id string | member id
+consumer_group_current_member_assignment value 0 flexible=0+
+  member_epoch                  int32                | current epoch
+  previous_member_epoch         int32                | the one before
+  state                         int8                 | see MemberState
+  assigned_partitions           []AssignedPartitions | what it has
+  partitions_pending_revocation []AssignedPartitions | what it must give
+consumer_group_regular_expression key 0 api_key=16
+  group_id           string | group id
+  regular_expression string | pattern of topics
+consumer_group_regular_expression value 0 flexible=0+
+  topics    []string | topics that fit it
+  version   int64    | of the metadata it was resolved with
+  timestamp int64    | ms; when it was resolved
+share_group_member_metadata key 0 api_key=10
+  group_id  string | group id
+  member_id string | member id
+share_group_member_metadata value 0 flexible=0+
+  rack_id                string   nullable=0+ | where it runs
+  client_id              string               | client id
+  client_host            string               | host
+  subscribed_topic_names []string             | topics that it wants
+share_group_metadata key 0 api_key=11
+  group_id string | group id
+share_group_metadata value 0 flexible=0+
+  epoch         int32 | group epoch
+  metadata_hash int64 | of the subscribed topics
+share_group_target_assignment_metadata key 0 api_key=12
+  group_id string | group id
+share_group_target_assignment_metadata value 0 flexible=0+
+  assignment_epoch     int32                 | assignment epoch
+  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+share_group_target_assignment_member key 0 api_key=13
+  group_id  string | group id
+  member_id string | member id
+share_group_target_assignment_member value 0 flexible=0+
+  topic_partitions []TopicPartitions | what it shall get
+share_group_current_member_assignment key 0 api_key=14
+  group_id  string | group id
+  member_id string | member id
+share_group_current_member_assignment value 0 flexible=0+
+  member_epoch          int32             | current epoch
+  previous_member_epoch int32             | the one before
+  state                 int8              | see MemberState
+  assigned_partitions   []TopicPartitions | what it has
+share_group_state_partition_metadata key 0 api_key=15
+  group_id string | group id
+share_group_state_partition_metadata value 0 flexible=0+
+  initializing_topics []NamedPartitions | state is being made
+  initialized_topics  []NamedPartitions | state is there
+  deleting_topics     []struct          | state is going
+    topic_id   uuid   | topic id
+    topic_name string | topic
+streams_group_metadata key 0 api_key=17
+  group_id string | group id
+streams_group_metadata value 0 flexible=0+
+  epoch                    int32                      | group epoch
+  metadata_hash            int64                      | of the topics
+  validated_topology_epoch int32    tag=0 default=-1  | topology whose topics are there
+  last_assignment_configs  []struct nullable=0+ tag=1 | settings of the last assignment
+    key   string | setting
+    value string | value
+streams_group_member_metadata key 0 api_key=19
+  group_id  string | group id
+  member_id string | member id
+streams_group_member_metadata value 0 flexible=0+
+  instance_id          string   nullable=0+ | of a static member
+  rack_id              string   nullable=0+ | where it runs
+  client_id            string               | client id
+  client_host          string               | host
+  rebalance_timeout_ms int32    default=-1  | ms
+  topology_epoch       int32                | topology that it runs
+  process_id           string               | process
+  user_endpoint        struct   nullable=0+ | for interactive queries
+    host string | host
+    port uint16 | port
+  client_tags          []struct             | tags
+    key   string | tag
+    value string | value
+streams_group_target_assignment_metadata key 0 api_key=20
+  group_id string | group id
+streams_group_target_assignment_metadata value 0 flexible=0+
+  assignment_epoch     int32                 | assignment epoch
+  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+streams_group_target_assignment_member key 0 api_key=21
+  group_id  string | group id
+  member_id string | member id
+streams_group_target_assignment_member value 0 flexible=0+
+  active_tasks  []TaskIds | what it shall run
+  standby_tasks []TaskIds | what it shall keep ready
+  warmup_tasks  []TaskIds | what it shall warm up
+streams_group_current_member_assignment key 0 api_key=22
+  group_id  string | group id
+  member_id string | member id
+streams_group_current_member_assignment value 0 flexible=0+
+  member_epoch                     int32             | current epoch
+  previous_member_epoch            int32             | the one before
+  state                            int8              | see MemberState
+  active_tasks                     []AssignedTaskIds | what it runs
+  standby_tasks                    []AssignedTaskIds | what it keeps ready
+  warmup_tasks                     []AssignedTaskIds | what it warms up
+  active_tasks_pending_revocation  []AssignedTaskIds | what it must give
+  standby_tasks_pending_revocation []AssignedTaskIds | what it must give
+  warmup_tasks_pending_revocation  []AssignedTaskIds | what it must give
+streams_group_topology key 0 api_key=23
+  group_id string | group id
+streams_group_topology value 0 flexible=0+
+  epoch         int32    | topology epoch
+  subtopologies []struct | parts of the application
+    subtopology_id            string      | subtopology
+    source_topics             []string    | topics read
+    source_topic_regex        []string    | patterns of topics read
+    state_changelog_topics    []TopicInfo | changelogs
+    repartition_sink_topics   []string    | repartition topics written
+    repartition_source_topics []TopicInfo | repartition topics read
+    copartition_groups        []struct    | topics that go together
+      source_topics             []int16 | places in source_topics
+      source_topic_regex        []int16 | places in source_topic_regex
+      repartition_source_topics []int16 | places in repartition_source_topics
+struct ConsumerPartitions
+  topic      string  | topic
+  partitions []int32 | partitions
+consumer protocol subscription 0-3 newer=as-latest
+  topics           []string                            | topics that the member wants
+  user_data        bytes                nullable=0+    | of the assignor
+  owned_partitions []ConsumerPartitions 1+             | what it still holds
+  generation_id    int32                2+ default=-1  | in which it got them
+  rack_id          string               3+ nullable=3+ | where it runs
+consumer protocol assignment 0-3 newer=as-latest
+  assigned_partitions []ConsumerPartitions             | what it may read
+  user_data           bytes                nullable=0+ | of the assignor
+"""
 
-OFFSET_COMMIT_KEY = Schema(
-    "offset_commit key",
-    0,
-    (_GROUP, Field("topic", "string", "topic"), Field("partition", "int32", "partition")),
-)
-OFFSET_COMMIT_VALUE = Schema(
-    "offset_commit value",
-    4,
-    (
-        Field("offset", "int64", "the next offset that the group reads"),
-        Field("leader_epoch", "int32", "of the last record read, -1 if not known", since=3, default=-1),
-        Field("metadata", "string", "what the client added"),
-        Field("commit_timestamp", "int64", "ms; when it was committed"),
-        Field(
-            "expire_timestamp",
-            "int64",
-            "ms; when it ends, -1 by the broker's retention",
-            since=1,
-            until=1,
-            default=-1,
-        ),
-        Field("topic_id", "uuid", "id of the topic", since=4, tag=0),
-    ),
-    flexible=4,
-)
-GROUP_METADATA_KEY = Schema("group_metadata key", 0, (_GROUP,))
-GROUP_METADATA_VALUE = Schema(
-    "group_metadata value",
-    4,
-    (
-        Field("protocol_type", "string", "consumer, connect, or what the clients chose"),
-        Field("generation", "int32", "grows with each rebalance"),
-        Field("protocol", "string", "the assignor that was agreed on", nullable=0),
-        Field("leader", "string", "member id of the leader", nullable=0),
-        Field(
-            "current_state_timestamp",
-            "int64",
-            "ms; of the last change of state, -1 if not known",
-            since=2,
-            default=-1,
-        ),
-        Field(
-            "members",
-            "[]struct",
-            "the members of this generation",
-            fields=(
-                Field("member_id", "string", "member id"),
-                Field("group_instance_id", "string", "of a static member", since=3, nullable=3),
-                Field("client_id", "string", "client id"),
-                Field("client_host", "string", "host"),
-                Field("rebalance_timeout", "int32", "ms", since=1, default=-1),
-                Field("session_timeout", "int32", "ms"),
-                Field("subscription", "bytes", "see ConsumerProtocolSubscription"),
-                Field("assignment", "bytes", "see ConsumerProtocolAssignment"),
-            ),
-        ),
-    ),
-    flexible=4,
-)
+_MESSAGES: Final = read_messages(MESSAGES)
+OFFSET_COMMIT_KEY: Final = _MESSAGES["offset_commit key"]
+OFFSET_COMMIT_VALUE: Final = _MESSAGES["offset_commit value"]
+GROUP_METADATA_KEY: Final = _MESSAGES["group_metadata key"]
+GROUP_METADATA_VALUE: Final = _MESSAGES["group_metadata value"]
+SUBSCRIPTION: Final = _MESSAGES["consumer protocol subscription"]
+ASSIGNMENT: Final = _MESSAGES["consumer protocol assignment"]
 
-_PROTOCOL_PARTITIONS = (Field("topic", "string", "topic"), Field("partitions", "[]int32", "partitions"))
-SUBSCRIPTION = Schema(
-    "consumer protocol subscription",
-    3,
-    (
-        Field("topics", "[]string", "topics that the member wants"),
-        Field("user_data", "bytes", "of the assignor", nullable=0),
-        Field("owned_partitions", "[]struct", "what it still holds", since=1, fields=_PROTOCOL_PARTITIONS),
-        Field("generation_id", "int32", "in which it got them", since=2, default=-1),
-        Field("rack_id", "string", "where it runs", since=3, nullable=3),
-    ),
-    newer_are_read=True,
-)
-ASSIGNMENT = Schema(
-    "consumer protocol assignment",
-    3,
-    (
-        Field("assigned_partitions", "[]struct", "what it may read", fields=_PROTOCOL_PARTITIONS),
-        Field("user_data", "bytes", "of the assignor", nullable=0),
-    ),
-    newer_are_read=True,
-)
+_COMMIT_V3: Final = front(OFFSET_COMMIT_VALUE, "leader_epoch", 3)
 
-_ID_PARTITIONS = (Field("topic_id", "uuid", "topic id"), Field("partitions", "[]int32", "partitions"))
-_EPOCHS = Field("assignment_epochs", "[]int32", "epoch of each of them", nullable=0, tag=0)
-_ASSIGNMENT_TIME = Field("assignment_timestamp", "int64", "ms; when it was computed", tag=0, default=0)
-
-
-def _member(name: str, key_version: int, *fields: Field) -> RecordType:
-    return _type(name, key_version, (_GROUP_ID, _MEMBER_ID), fields)
-
-
-def _group(name: str, key_version: int, *fields: Field) -> RecordType:
-    return _type(name, key_version, (_GROUP_ID,), fields)
-
-
-def _type(name: str, key_version: int, key: tuple[Field, ...], value: tuple[Field, ...]) -> RecordType:
-    return RecordType(
-        key_version, name, Schema(f"{name} key", 0, key), Schema(f"{name} value", 0, value, flexible=0)
-    )
-
-
-def _tasks(name: str, note: str, *more: Field) -> Field:
-    task = (Field("subtopology_id", "string", "subtopology"), Field("partitions", "[]int32", "partitions"))
-    return Field(name, "[]struct", note, fields=(*task, *more))
-
-
-_CLIENT = (
-    Field("instance_id", "string", "of a static member", nullable=0),
-    Field("rack_id", "string", "where it runs", nullable=0),
-    Field("client_id", "string", "client id"),
-    Field("client_host", "string", "host"),
-)
-_MEMBER_STATE = (
-    Field("member_epoch", "int32", "current epoch"),
-    Field("previous_member_epoch", "int32", "the one before"),
-    Field("state", "int8", "see MemberState"),
-)
-_TOPIC_INFO = (
-    Field("name", "string", "topic"),
-    Field("partitions", "int32", "how many; 0 for any number"),
-    Field("replication_factor", "int16", "0 for the default"),
-    Field(
-        "topic_configs",
-        "[]struct",
-        "settings of the topic",
-        fields=(Field("key", "string", "setting"), Field("value", "string", "value")),
-    ),
-)
-_NAMED_PARTITIONS = (
-    Field("topic_id", "uuid", "topic id"),
-    Field("topic_name", "string", "topic"),
-    Field("partitions", "[]int32", "partitions"),
-)
-
-CONSUMER_GROUP_TYPES: Final = (
-    _group(
-        "consumer_group_metadata",
-        3,
-        Field("epoch", "int32", "group epoch"),
-        Field("metadata_hash", "int64", "of the subscribed topics", tag=0, default=0),
-    ),
-    _group(
-        "consumer_group_partition_metadata",
-        4,
-        Field(
-            "topics",
-            "[]struct",
-            "topics and their partitions",
-            fields=(
-                Field("topic_id", "uuid", "topic id"),
-                Field("topic_name", "string", "topic"),
-                Field("num_partitions", "int32", "how many"),
-                Field(
-                    "partition_metadata",
-                    "[]struct",
-                    "racks",
-                    fields=(Field("partition", "int32", "partition"), Field("racks", "[]string", "racks")),
-                ),
-            ),
-        ),
-    ),
-    _member(
-        "consumer_group_member_metadata",
-        5,
-        *_CLIENT,
-        Field("subscribed_topic_names", "[]string", "topics that it wants"),
-        Field("subscribed_topic_regex", "string", "or a pattern of them", nullable=0),
-        Field("rebalance_timeout_ms", "int32", "ms", default=-1),
-        Field("server_assignor", "string", "assignor that it wants", nullable=0),
-        Field(
-            "classic_member_metadata",
-            "struct",
-            "of a member that speaks the classic protocol",
-            nullable=0,
-            tag=0,
-            fields=(
-                Field("session_timeout_ms", "int32", "ms"),
-                Field(
-                    "supported_protocols",
-                    "[]struct",
-                    "assignors that it knows",
-                    fields=(
-                        Field("name", "string", "assignor"),
-                        Field("metadata", "bytes", "its subscription"),
-                    ),
-                ),
-            ),
-        ),
-    ),
-    _group(
-        "consumer_group_target_assignment_metadata",
-        6,
-        Field("assignment_epoch", "int32", "assignment epoch"),
-        _ASSIGNMENT_TIME,
-    ),
-    _member(
-        "consumer_group_target_assignment_member",
-        7,
-        Field("topic_partitions", "[]struct", "what it shall get", fields=_ID_PARTITIONS),
-    ),
-    _member(
-        "consumer_group_current_member_assignment",
-        8,
-        *_MEMBER_STATE,
-        Field("assigned_partitions", "[]struct", "what it has", fields=(*_ID_PARTITIONS, _EPOCHS)),
-        Field(
-            "partitions_pending_revocation",
-            "[]struct",
-            "what it must give",
-            fields=(*_ID_PARTITIONS, _EPOCHS),
-        ),
-    ),
-    _type(
-        "consumer_group_regular_expression",
-        16,
-        (_GROUP_ID, Field("regular_expression", "string", "pattern of topics")),
-        (
-            Field("topics", "[]string", "topics that fit it"),
-            Field("version", "int64", "of the metadata it was resolved with"),
-            Field("timestamp", "int64", "ms; when it was resolved"),
-        ),
-    ),
-)
-
-SHARE_GROUP_TYPES: Final = (
-    _member(
-        "share_group_member_metadata",
-        10,
-        *_CLIENT[1:],
-        Field("subscribed_topic_names", "[]string", "topics that it wants"),
-    ),
-    _group(
-        "share_group_metadata",
-        11,
-        Field("epoch", "int32", "group epoch"),
-        Field("metadata_hash", "int64", "of the subscribed topics"),
-    ),
-    _group(
-        "share_group_target_assignment_metadata",
-        12,
-        Field("assignment_epoch", "int32", "assignment epoch"),
-        _ASSIGNMENT_TIME,
-    ),
-    _member(
-        "share_group_target_assignment_member",
-        13,
-        Field("topic_partitions", "[]struct", "what it shall get", fields=_ID_PARTITIONS),
-    ),
-    _member(
-        "share_group_current_member_assignment",
-        14,
-        *_MEMBER_STATE,
-        Field("assigned_partitions", "[]struct", "what it has", fields=_ID_PARTITIONS),
-    ),
-    _group(
-        "share_group_state_partition_metadata",
-        15,
-        Field("initializing_topics", "[]struct", "state is being made", fields=_NAMED_PARTITIONS),
-        Field("initialized_topics", "[]struct", "state is there", fields=_NAMED_PARTITIONS),
-        Field("deleting_topics", "[]struct", "state is going", fields=_NAMED_PARTITIONS[:2]),
-    ),
-)
-
-STREAMS_GROUP_TYPES: Final = (
-    _group(
-        "streams_group_metadata",
-        17,
-        Field("epoch", "int32", "group epoch"),
-        Field("metadata_hash", "int64", "of the topics"),
-        Field("validated_topology_epoch", "int32", "topology whose topics are there", tag=0, default=-1),
-        Field(
-            "last_assignment_configs",
-            "[]struct",
-            "settings of the last assignment",
-            nullable=0,
-            tag=1,
-            fields=(Field("key", "string", "setting"), Field("value", "string", "value")),
-        ),
-    ),
-    _member(
-        "streams_group_member_metadata",
-        19,
-        *_CLIENT,
-        Field("rebalance_timeout_ms", "int32", "ms", default=-1),
-        Field("topology_epoch", "int32", "topology that it runs"),
-        Field("process_id", "string", "process"),
-        Field(
-            "user_endpoint",
-            "struct",
-            "for interactive queries",
-            nullable=0,
-            fields=(Field("host", "string", "host"), Field("port", "uint16", "port")),
-        ),
-        Field(
-            "client_tags",
-            "[]struct",
-            "tags",
-            fields=(Field("key", "string", "tag"), Field("value", "string", "value")),
-        ),
-    ),
-    _group(
-        "streams_group_target_assignment_metadata",
-        20,
-        Field("assignment_epoch", "int32", "assignment epoch"),
-        _ASSIGNMENT_TIME,
-    ),
-    _member(
-        "streams_group_target_assignment_member",
-        21,
-        _tasks("active_tasks", "what it shall run"),
-        _tasks("standby_tasks", "what it shall keep ready"),
-        _tasks("warmup_tasks", "what it shall warm up"),
-    ),
-    _member(
-        "streams_group_current_member_assignment",
-        22,
-        *_MEMBER_STATE,
-        _tasks("active_tasks", "what it runs", _EPOCHS),
-        _tasks("standby_tasks", "what it keeps ready", _EPOCHS),
-        _tasks("warmup_tasks", "what it warms up", _EPOCHS),
-        _tasks("active_tasks_pending_revocation", "what it must give", _EPOCHS),
-        _tasks("standby_tasks_pending_revocation", "what it must give", _EPOCHS),
-        _tasks("warmup_tasks_pending_revocation", "what it must give", _EPOCHS),
-    ),
-    _group(
-        "streams_group_topology",
-        23,
-        Field("epoch", "int32", "topology epoch"),
-        Field(
-            "subtopologies",
-            "[]struct",
-            "parts of the application",
-            fields=(
-                Field("subtopology_id", "string", "subtopology"),
-                Field("source_topics", "[]string", "topics read"),
-                Field("source_topic_regex", "[]string", "patterns of topics read"),
-                Field("state_changelog_topics", "[]struct", "changelogs", fields=_TOPIC_INFO),
-                Field("repartition_sink_topics", "[]string", "repartition topics written"),
-                Field("repartition_source_topics", "[]struct", "repartition topics read", fields=_TOPIC_INFO),
-                Field(
-                    "copartition_groups",
-                    "[]struct",
-                    "topics that go together",
-                    fields=(
-                        Field("source_topics", "[]int16", "places in source_topics"),
-                        Field("source_topic_regex", "[]int16", "places in source_topic_regex"),
-                        Field("repartition_source_topics", "[]int16", "places in repartition_source_topics"),
-                    ),
-                ),
-            ),
-        ),
-    ),
-)
-
-RECORDS: Final = RecordTable(
-    TOPIC,
-    (
-        # LegacyOffsetCommitValue of 4.3 has only version 0. Older brokers wrote any value version under both keys.
-        RecordType(OFFSET_COMMIT_OLD, "offset_commit", OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE),
-        RecordType(OFFSET_COMMIT, "offset_commit", OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE),
-        RecordType(GROUP_METADATA, "group_metadata", GROUP_METADATA_KEY, GROUP_METADATA_VALUE),
-        *CONSUMER_GROUP_TYPES,
-        *SHARE_GROUP_TYPES,
-        *STREAMS_GROUP_TYPES,
-    ),
-)
+# LegacyOffsetCommitValue of 4.3 has only version 0. Older brokers wrote any value version under both keys.
+RECORDS: Final = RecordTable(TOPIC, _MESSAGES)
 
 
 def read_commit_key(key: bytes) -> dict[str, Any] | Damage:
@@ -416,8 +288,9 @@ def read_commit_value(value: bytes) -> dict[str, Any] | Damage:
     """Read the value of an offset commit with its version; like ``decode_versioned``, but in a tenth of the time."""
     try:
         if value[:2] == b"\0\3":
-            offset, leader_epoch, size = _COMMIT_V3.unpack_from(value)
-            start = _COMMIT_V3.size
+            _, offset, leader_epoch = _COMMIT_V3.unpack_from(value)
+            (size,) = _INT16.unpack_from(value, _COMMIT_V3.size)
+            start = _COMMIT_V3.size + _INT16.size
             (timestamp,) = _INT64.unpack_from(value, start + size)
             if size >= 0:
                 return {

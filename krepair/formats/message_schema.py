@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from krepair.errors import UsageError
 from krepair.formats.damage import Bytes, Damage
+from krepair.formats.varint import INT_BYTES, read_unsigned, write_unsigned
 
 LATEST: Final = 2**15 - 1
 NEVER: Final = LATEST + 1
@@ -28,7 +29,6 @@ _NUMBERS: Final = {name: Number(code) for name, code in
 _INT16: Final = _NUMBERS["int16"]
 _INT32: Final = _NUMBERS["int32"]
 _UUID_BYTES: Final = 16
-_MAX_VARINT_BYTES: Final = 5
 _WORDS: Final = frozenset({"string", "bytes", "uuid", "struct"})
 
 
@@ -79,6 +79,7 @@ class Schema:
         latest: the highest version that krepair knows; it knows all versions from 0 on.
         fields: the fields in the order of the bytes.
         flexible: first version with compact lengths and tagged fields.
+        api_keys: numbers of the type of record, which stand in front of it or of its key.
         newer_are_read: whether a version above ``latest`` is read as ``latest``. That is right for the consumer
             protocol, because Kafka only adds fields at its end.
     """
@@ -87,6 +88,7 @@ class Schema:
     latest: int
     fields: tuple[Field, ...]
     flexible: int = NEVER
+    api_keys: tuple[int, ...] = ()
     newer_are_read: bool = False
 
 
@@ -164,6 +166,17 @@ def read_message(schema: Schema, buf: Bytes | None) -> Message | Damage:
 def stored_version(buf: Bytes) -> int | None:
     """The version in front of a stored key or value (two bytes); None if the bytes are missing."""
     return int(_NUMBERS["int16"].unpack_from(buf)[0]) if len(buf) >= VERSION_BYTES else None
+
+
+def front(schema: Schema, last: str, version: int = 0) -> struct.Struct:
+    """What a stored message begins with, up to the field ``last``: its version, and nothing but numbers."""
+    codes = ">h"
+    for field in schema.fields:
+        if field.tag < 0 and field.since <= version <= field.until:
+            codes += _NUMBERS[field.type].format[1:]
+        if field.name == last:
+            break
+    return struct.Struct(codes)
 
 
 class _Reader:
@@ -256,13 +269,13 @@ class _Reader:
         return self._number(_INT32)
 
     def _unsigned_varint(self) -> int:
-        value = 0
-        for place in range(_MAX_VARINT_BYTES):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:
-                return value & 0xFFFFFFFF
-        raise _CutError("a length of more than 5 bytes")
+        found = read_unsigned(self.buf, self.position, len(self.buf))
+        if found is None:
+            is_cut = len(self.buf) - self.position < INT_BYTES
+            self.position = min(self.position + INT_BYTES, len(self.buf))
+            raise _CutError("0 bytes where 1 are announced" if is_cut else "a length of more than 5 bytes")
+        self.position = found.end
+        return found.value
 
     def _within(self, size: int) -> int:
         left = len(self.buf) - self.position
@@ -317,9 +330,9 @@ class _Writer:
                 out.append(self._value(field, value))
             elif value != field.default or field.type == "struct":
                 data = self._value(field, value)
-                tagged.append((field.tag, _unsigned_varint(field.tag) + _unsigned_varint(len(data)) + data))
+                tagged.append((field.tag, write_unsigned(field.tag) + write_unsigned(len(data)) + data))
         if self.flexible:
-            out += [_unsigned_varint(len(tagged)), *(data for _, data in sorted(tagged))]
+            out += [write_unsigned(len(tagged)), *(data for _, data in sorted(tagged))]
         return b"".join(out)
 
     def _value(self, field: Field, value: Any) -> bytes:
@@ -352,14 +365,5 @@ class _Writer:
 
     def _length(self, length: int | None, width: str) -> bytes:
         if self.flexible:
-            return _unsigned_varint(0 if length is None else length + 1)
+            return write_unsigned(0 if length is None else length + 1)
         return struct.pack(width, -1 if length is None else length)
-
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Field, Layout
+from krepair.formats.words import count_text
 
 VERSION = 1
 NO_OFFSET = -1
@@ -103,7 +104,9 @@ def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
         return Damage(0, size, f"version {VERSION}", f"version {version}")
     if count < 0 or HEADER_SIZE + count * ENTRY_SIZE != size:
         whole = (size - HEADER_SIZE) / ENTRY_SIZE
-        return Damage(CRC_START, size - CRC_START, f"{count} entries", f"room for {whole:g}")
+        return Damage(
+            CRC_START, size - CRC_START, count_text(count, "entry", "entries"), f"room for {whole:g}"
+        )
     computed = 0
     for start in range(CRC_START, size, _PIECE_BYTES):
         computed = int(crc32c(read(start, min(start + _PIECE_BYTES, size)), computed))

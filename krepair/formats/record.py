@@ -19,6 +19,7 @@ from krepair.formats.batch_v2 import (
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.varint import Varint, read_varint, read_varlong, write_varint, write_varlong
+from krepair.formats.words import count_text
 
 
 class Header(NamedTuple):
@@ -163,7 +164,7 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
     position = 0
     for number in range(count):
         if position >= len(data):
-            yield Damage(len(data), 0, f"{count} records", f"{number} records")
+            yield Damage(len(data), 0, count_text(count, "record"), count_text(number, "record"))
             return
         read = _read_record(data, position, len(data))
         if isinstance(read, Damage):
@@ -172,7 +173,9 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
         record, position = read
         yield record
     if position < len(data):
-        yield Damage(position, len(data) - position, f"the end after {count} records", "more bytes")
+        yield Damage(
+            position, len(data) - position, f"the end after {count_text(count, 'record')}", "more bytes"
+        )
 
 
 def batch_records(

@@ -7,62 +7,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.formats.coordinator_record import RecordTable, RecordType
-from krepair.formats.message_schema import Field, Schema
+from krepair.formats.coordinator_record import RecordTable
+from krepair.formats.field_lists import read_messages
 
 TOPIC: Final = "__share_group_state"
 
-_KEY = (
-    Field("group_id", "string", "share group"),
-    Field("topic_id", "uuid", "topic id"),
-    Field("partition", "int32", "partition"),
-)
-_COUNT = Field("delivery_complete_count", "int32", "records done above the start offset", tag=0, default=-1)
-_BATCHES = Field(
-    "state_batches",
-    "[]struct",
-    "runs of records in flight",
-    fields=(
-        Field("first_offset", "int64", "first record"),
-        Field("last_offset", "int64", "last record"),
-        Field("delivery_state", "int8", "0 available, 2 acknowledged, 4 archived"),
-        Field("delivery_count", "int16", "how often it was delivered"),
-    ),
-)
-SNAPSHOT_KEY = Schema("share_snapshot key", 0, _KEY)
-SNAPSHOT_VALUE = Schema(
-    "share_snapshot value",
-    0,
-    (
-        Field("snapshot_epoch", "int32", "grows with each snapshot"),
-        Field("state_epoch", "int32", "state epoch"),
-        Field("leader_epoch", "int32", "of the partition"),
-        Field("start_offset", "int64", "all before it are done"),
-        _COUNT,
-        Field("create_timestamp", "int64", "ms"),
-        Field("write_timestamp", "int64", "ms"),
-        _BATCHES,
-    ),
-    flexible=0,
-)
-UPDATE_KEY = Schema("share_update key", 0, _KEY)
-UPDATE_VALUE = Schema(
-    "share_update value",
-    0,
-    (
-        Field("snapshot_epoch", "int32", "of the snapshot that it continues"),
-        Field("leader_epoch", "int32", "of the partition"),
-        Field("start_offset", "int64", "all before it are done"),
-        _COUNT,
-        _BATCHES,
-    ),
-    flexible=0,
-)
+MESSAGES: Final = """\
+struct StateBatch
+  first_offset   int64 | first record
+  last_offset    int64 | last record
+  delivery_state int8  | 0 available, 2 acknowledged, 4 archived
+  delivery_count int16 | how often it was delivered
+share_snapshot key 0 api_key=0
+  group_id  string | share group
+  topic_id  uuid   | topic id
+  partition int32  | partition
+share_snapshot value 0 flexible=0+
+  snapshot_epoch          int32                         | grows with each snapshot
+  state_epoch             int32                         | state epoch
+  leader_epoch            int32                         | of the partition
+  start_offset            int64                         | all before it are done
+  delivery_complete_count int32        tag=0 default=-1 | records done above the start offset
+  create_timestamp        int64                         | ms
+  write_timestamp         int64                         | ms
+  state_batches           []StateBatch                  | runs of records in flight
+share_update key 0 api_key=1
+  group_id  string | share group
+  topic_id  uuid   | topic id
+  partition int32  | partition
+share_update value 0 flexible=0+
+  snapshot_epoch          int32                         | of the snapshot that it continues
+  leader_epoch            int32                         | of the partition
+  start_offset            int64                         | all before it are done
+  delivery_complete_count int32        tag=0 default=-1 | records done above the start offset
+  state_batches           []StateBatch                  | runs of records in flight
+"""
 
-RECORDS: Final = RecordTable(
-    TOPIC,
-    (
-        RecordType(0, "share_snapshot", SNAPSHOT_KEY, SNAPSHOT_VALUE),
-        RecordType(1, "share_update", UPDATE_KEY, UPDATE_VALUE),
-    ),
-)
+RECORDS: Final = RecordTable(TOPIC, read_messages(MESSAGES))

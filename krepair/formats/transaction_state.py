@@ -6,48 +6,43 @@ Source: ``TransactionLogValue.json`` (version 0 up to 3.7; version 1, flexible, 
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from krepair.formats.coordinator_record import RecordTable, RecordType
+from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.message_schema import VERSION_BYTES, Field, Schema, decode
+from krepair.formats.field_lists import read_messages
+from krepair.formats.message_schema import VERSION_BYTES, decode, front
 
 TOPIC: Final = "__transaction_state"
 
-KEY = Schema("transaction_state key", 0, (Field("transactional_id", "string", "transactional id"),))
-VALUE = Schema(
-    "transaction_state value",
-    1,
-    (
-        Field("producer_id", "int64", "in use by the transactional id"),
-        Field(
-            "previous_producer_id", "int64", "of the last committed transaction", since=1, tag=0, default=-1
-        ),
-        Field("next_producer_id", "int64", "sent to the producer last", since=1, tag=1, default=-1),
-        Field("producer_epoch", "int16", "of the producer id"),
-        Field("next_producer_epoch", "int16", "of the next producer id", since=1, tag=3, default=-1),
-        Field("transaction_timeout_ms", "int32", "ms"),
-        Field("transaction_status", "int8", "see TransactionStatus"),
-        Field(
-            "transaction_partitions",
-            "[]struct",
-            "partitions of the transaction",
-            nullable=0,
-            fields=(Field("topic", "string", "topic"), Field("partition_ids", "[]int32", "partitions")),
-        ),
-        Field("transaction_last_update_timestamp_ms", "int64", "ms"),
-        Field("transaction_start_timestamp_ms", "int64", "ms, -1 if none has begun"),
-        Field("client_transaction_version", "int16", "of the client", since=1, tag=2, default=0),
-    ),
-    flexible=1,
-)
+MESSAGES: Final = """\
+transaction_state key 0 api_key=0
+  transactional_id string | transactional id
+transaction_state value 0-1 flexible=1+
+  producer_id                          int64                        | in use by the transactional id
+  previous_producer_id                 int64    1+ tag=0 default=-1 | of the last committed transaction
+  next_producer_id                     int64    1+ tag=1 default=-1 | sent to the producer last
+  producer_epoch                       int16                        | of the producer id
+  next_producer_epoch                  int16    1+ tag=3 default=-1 | of the next producer id
+  transaction_timeout_ms               int32                        | ms
+  transaction_status                   int8                         | see TransactionStatus
+  transaction_partitions               []struct nullable=0+         | partitions of the transaction
+    topic         string  | topic
+    partition_ids []int32 | partitions
+  transaction_last_update_timestamp_ms int64                        | ms
+  transaction_start_timestamp_ms       int64                        | ms, -1 if none has begun
+  client_transaction_version           int16    1+ tag=2 default=0  | of the client
+"""
 
-RECORDS: Final = RecordTable(TOPIC, (RecordType(0, "transaction_state", KEY, VALUE),))
+_MESSAGES: Final = read_messages(MESSAGES)
+VALUE: Final = _MESSAGES["transaction_state value"]
+RECORDS: Final = RecordTable(TOPIC, _MESSAGES)
 
-_HEAD: Final = struct.Struct(">hqhib")
-"""The common front of all versions: from the version up to the status."""
+PRODUCER_ID: Final = front(VALUE, "producer_id")
+"""The common front of all versions: the version and the producer id."""
+_HEAD: Final = front(VALUE, "transaction_status")
+"""The same up to the status."""
 
 
 class TransactionStatus(IntEnum):

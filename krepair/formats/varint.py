@@ -1,4 +1,4 @@
-"""Zig-zag integers of variable length, as in records of format v2.
+"""Integers of variable length: zig-zag ones, as in records of format v2, and unsigned ones, as lengths of messages.
 
 An int has at most 5 bytes, a long at most 10. A reader also accepts longer forms; a writer gives the shortest.
 
@@ -28,7 +28,7 @@ class Varint(NamedTuple):
     end: int
 
 
-def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Varint | None:
+def _read_raw(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Varint | None:
     raw = 0
     for place in range(max_bytes):
         if position + place >= end:
@@ -37,9 +37,18 @@ def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Var
         raw |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             # Java's shift drops the bits that do not fit.
-            raw &= (1 << bits) - 1
-            return Varint((raw >> 1) ^ -(raw & 1), position + place + 1)
+            return Varint(raw & (1 << bits) - 1, position + place + 1)
     return None
+
+
+def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Varint | None:
+    found = _read_raw(buf, position, end, max_bytes, bits)
+    return None if found is None else Varint((found.value >> 1) ^ -(found.value & 1), found.end)
+
+
+def read_unsigned(buf: Bytes, position: int, end: int) -> Varint | None:
+    """Read an unsigned 32-bit value; None if it does not end before ``end`` and within 5 bytes."""
+    return _read_raw(buf, position, end, INT_BYTES, 32)
 
 
 def read_varint(buf: Bytes, position: int, end: int) -> Varint | None:
@@ -56,12 +65,16 @@ def _write(value: int, bits: int) -> bytes:
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise UsageError(f"{value} does not fit in {bits} bits")
     raw = (value << 1) ^ (value >> (bits - 1))
-    raw &= (1 << bits) - 1
+    return write_unsigned(raw & (1 << bits) - 1)
+
+
+def write_unsigned(value: int) -> bytes:
+    """The shortest bytes of a value that is not negative."""
     out = bytearray()
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
     return bytes(out)
 
 

@@ -235,11 +235,18 @@ def _guards(
     )
 
 
-def _next(results: Sequence[ChangeResult]) -> str:
-    """What to type where no failure says it: what stopped half done, or at a full disk, the same apply continues."""
-    goes_on = (ExitCode.UNWRITABLE, ExitCode.PARTLY)
-    stopped = any(result.outcome == "failed" and result.exit_code in goes_on for result in results)
-    return "krepair apply PLAN" if stopped else "krepair verify PLAN"
+def _next(plan: Plan, results: Sequence[ChangeResult]) -> str:
+    """What to type where no failure says it.
+
+    What stopped half done, or at a full disk, is continued by the same apply. A plan of which nothing was carried out
+    because the directory has changed since has to be made again.
+    """
+    failed = {result.exit_code for result in results if result.outcome == "failed"}
+    if failed & {ExitCode.UNWRITABLE, ExitCode.PARTLY}:
+        return "krepair apply PLAN"
+    if failed == {ExitCode.STALE_PLAN} and all(result.outcome in {"failed", "skipped"} for result in results):
+        return plan_command(plan)
+    return "krepair verify PLAN"
 
 
 def _waits(staging: Staging, change: Change) -> bool:
@@ -314,7 +321,9 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
-            next_command="krepair apply PLAN" if interrupted else stopped or next_of(results, _next(results)),
+            next_command="krepair apply PLAN"
+            if interrupted
+            else stopped or next_of(results, _next(self.plan, results)),
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:

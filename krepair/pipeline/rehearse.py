@@ -8,16 +8,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.rehearsal.behaviour import Behaviour, VersionNumber, behaviour_of
+from krepair.checks.rehearsal.behaviour import Broker, Brokers, VersionNumber, behaviour_of
 from krepair.checks.rehearsal.index_state import (
     FileEntries,
     OffsetIndexState,
     TimeIndexState,
     TransactionIndexState,
 )
-from krepair.checks.rehearsal.loader import StartInputs, play_start
-from krepair.checks.rehearsal.log_file import LogFile, ReadAt
-from krepair.checks.rehearsal.producers import ProducerClock, SnapshotContent
+from krepair.checks.rehearsal.loader import StartInputs, StartOutcome, play_starts
+from krepair.checks.rehearsal.log_file import LogFile, ReadAt, SharedBatches
+from krepair.checks.rehearsal.producers import SnapshotContent
 from krepair.checks.rehearsal.segment import SegmentState
 from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
@@ -28,6 +28,12 @@ from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 
 _WINDOW_BYTES: Final = 1 << 20
+_WINDOWS_BYTES: Final = 8 << 20
+"""Of all windows together, but for one batch that is larger."""
+_NO_WINDOW: Final = (0, memoryview(b""))
+_SHARED_BATCHES: Final = 1 << 16
+"""Of a partition: some 30 MB. A start reads the others anew for each group of versions."""
+_INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
 _TXN_INDEX_AT_MOST_BYTES: Final = 1 << 30
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -137,25 +143,32 @@ def rehearse(item: RehearseItem) -> RehearseResult:
     if wrong:
         return RehearseResult(failure="elsewhere", why=wrong)
     try:
-        return RehearseResult(outcomes=tuple(_outcome(item, one, tree) for one in item.versions))
+        return RehearseResult(outcomes=_outcomes(item, tree))
     except OSError as error:
         return RehearseResult(failure="unreadable", why=f"{item.place.folder}: {why(error)}")
 
 
-def _outcome(item: RehearseItem, broker: RehearsedVersion, tree: Tree) -> Rehearsed:
+def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
     reader = _Reader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,
         recovery_point=item.recovery_point,
         log_start=item.log_start,
         snapshots={offset: _snapshot(reader, offset) for offset in item.snapshots},
-        clock=ProducerClock(item.now_ms, broker.producer_expiry_ms),
+        now_ms=item.now_ms,
     )
-    behaviour = behaviour_of(broker.version)
-    states = [_segment_state(item, segment, reader, behaviour) for segment in item.segments]
-    outcome = play_start(states, inputs, behaviour)
+    at_most = _SHARED_BATCHES // len(item.segments)
+    files = [_SegmentFiles(segment, reader, at_most) for segment in item.segments]
+    brokers = Brokers(
+        tuple(Broker(one.version, behaviour_of(one.version), one.producer_expiry_ms) for one in item.versions)
+    )
+    found = play_starts(lambda together: [one.state(item, together) for one in files], inputs, brokers)
+    return tuple(_rehearsed(one.version, found[one.version]) for one in item.versions)
+
+
+def _rehearsed(version: VersionNumber, outcome: StartOutcome) -> Rehearsed:
     return Rehearsed(
-        version=broker.version,
+        version=version,
         file=outcome.file,
         failure=outcome.failure,
         recovered=outcome.recovered,
@@ -164,27 +177,40 @@ def _outcome(item: RehearseItem, broker: RehearsedVersion, tree: Tree) -> Rehear
     )
 
 
-def _segment_state(
-    item: RehearseItem, segment: RehearsedSegment, reader: _Reader, behaviour: Behaviour
-) -> SegmentState:
-    base, most = segment.base_offset, item.index_bytes
-    stem = offset_name(base)
-    index, times = f"{stem}.index", f"{stem}.timeindex"
-    offsets = FileEntries(reader.of(index), max(segment.index_bytes, 0), _OFFSET_ENTRY, base, 0)
-    stamps = FileEntries(reader.of(times), max(segment.time_index_bytes, 0), _TIME_ENTRY, base, 1)
-    txn = f"{stem}.txnindex"
-    aborted = reader.whole(txn, _TXN_INDEX_AT_MOST_BYTES) if segment.has_txn_index else b""
-    return SegmentState(
-        base_offset=base,
-        log=LogFile(log_name(base), segment.log_bytes, reader.of(log_name(base))),
-        offsets=OffsetIndexState(index, base, offsets, max(segment.index_bytes, 0), most),
-        times=TimeIndexState(times, base, stamps, max(segment.time_index_bytes, 0), most),
-        aborted=TransactionIndexState(txn, base, aborted),
-        has_index=segment.index_bytes >= 0,
-        has_time_index=segment.time_index_bytes >= 0,
-        interval_bytes=item.interval_bytes,
-        behaviour=behaviour,
-    )
+class _SegmentFiles:
+    """The files of one segment, read once for all plays."""
+
+    def __init__(self, segment: RehearsedSegment, reader: _Reader, at_most: int) -> None:
+        self._segment = segment
+        base, stem = segment.base_offset, offset_name(segment.base_offset)
+        self._log = log_name(base)
+        self._read_log = reader.of(self._log, segment.log_bytes)
+        self._batches = SharedBatches(self._log, segment.log_bytes, self._read_log, at_most)
+        self._index, self._times, self._txn = (f"{stem}{suffix}" for suffix in _INDEX_SUFFIXES)
+        self._index_bytes = max(segment.index_bytes, 0)
+        self._time_bytes = max(segment.time_index_bytes, 0)
+        self._offsets = FileEntries(
+            reader.of(self._index, self._index_bytes), self._index_bytes, _OFFSET_ENTRY, base, 0
+        )
+        self._stamps = FileEntries(
+            reader.of(self._times, self._time_bytes), self._time_bytes, _TIME_ENTRY, base, 1
+        )
+        self._aborted = reader.whole(self._txn, _TXN_INDEX_AT_MOST_BYTES) if segment.has_txn_index else b""
+
+    def state(self, item: RehearseItem, brokers: Brokers) -> SegmentState:
+        """The segment as it is on the disk, for one play, which changes it."""
+        segment, base, most = self._segment, self._segment.base_offset, item.index_bytes
+        return SegmentState(
+            base_offset=base,
+            log=LogFile(self._log, segment.log_bytes, self._read_log, self._batches),
+            offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
+            times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
+            aborted=TransactionIndexState(self._txn, base, self._aborted),
+            has_index=segment.index_bytes >= 0,
+            has_time_index=segment.time_index_bytes >= 0,
+            interval_bytes=item.interval_bytes,
+            brokers=brokers,
+        )
 
 
 def _snapshot(reader: _Reader, offset: int) -> SnapshotContent:
@@ -195,22 +221,21 @@ def _snapshot(reader: _Reader, offset: int) -> SnapshotContent:
 
 
 class _Reader:
-    """Reads the files of one folder through one window, whatever their number and size."""
+    """Reads the files of one folder, through a window for each of those that were read last."""
 
     def __init__(self, folder: str, tree: Tree) -> None:
         self._folder = folder
         self._tree = tree
-        self._name = ""
-        self._origin = 0
-        self._window = memoryview(b"")
+        self._windows: dict[str, tuple[int, memoryview]] = {}
+        self._bytes = 0
 
-    def of(self, name: str) -> ReadAt:
-        """The reader of one file.
+    def of(self, name: str, size: int) -> ReadAt:
+        """The reader of one file of so many bytes.
 
         Raises:
             OSError: when it is called, and the file cannot be read.
         """
-        return lambda position, count: self._read(name, position, count)
+        return lambda position, count: self._read(name, size, position, count)
 
     def whole(self, name: str, at_most: int) -> bytes:
         """A small file.
@@ -220,11 +245,21 @@ class _Reader:
         """
         return read_whole(f"{self._folder}/{name}", at_most, self._tree)
 
-    def _read(self, name: str, position: int, count: int) -> memoryview:
-        start = position - self._origin
-        if name != self._name or start < 0 or start + count > len(self._window):
-            with opened_for_reading(f"{self._folder}/{name}", self._tree) as descriptor:
-                self._window = memoryview(os.pread(descriptor, max(count, _WINDOW_BYTES), position))
-            self._name, self._origin = name, position
-            start = 0
-        return self._window[start : start + count]
+    def _read(self, name: str, size: int, position: int, count: int) -> memoryview:
+        origin, window = self._windows.get(name, _NO_WINDOW)
+        start = position - origin
+        if start < 0 or start + count > len(window):
+            start, window = 0, self._filled(name, position, max(count, min(_WINDOW_BYTES, size - position)))
+        return window[start : start + count]
+
+    def _filled(self, name: str, position: int, count: int) -> memoryview:
+        """A new window of a file. The others go where all together are too large."""
+        with opened_for_reading(f"{self._folder}/{name}", self._tree) as descriptor:
+            window = memoryview(os.pread(descriptor, count, position))
+        _, before = self._windows.pop(name, _NO_WINDOW)
+        self._bytes += len(window) - len(before)
+        if self._bytes > _WINDOWS_BYTES:
+            self._windows.clear()
+            self._bytes = len(window)
+        self._windows[name] = position, window
+        return window

@@ -18,7 +18,7 @@ from krepair.ops.groups import GroupsReport, groups
 from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
-from tests.lab import client
+from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic, wait_for
 from tests.lab.jvm import java
 
@@ -119,7 +119,7 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
             # without metadata: this client writes a zero byte behind it, and takes it away when it reads
             consumer.commit(offsets=[TopicPartition(*first, 10 + number)], asynchronous=False)
         said, answered = described(broker, names), client.fetch_group_offsets(broker.bootstrap, names)
-        shutil.copytree(tmp_path / "logs", tmp_path / "copy")
+        beside.copied(tmp_path / "logs", tmp_path / "copy")
     report = ours(tmp_path / "copy")
     found = {group.group: group for group in report.groups}
     assert {name: commits_of(report)[name] for name in names} == answered
@@ -169,7 +169,7 @@ def while_they_live(work: Path, copy: Path) -> dict[str, list[list[str]]]:
                 said[word].append(fields)
             else:
                 raise AssertionError((work / "clients.log").read_text()[-3000:])
-            shutil.copytree(work / "logs", copy)
+            beside.copied(work / "logs", copy)
     return said
 
 

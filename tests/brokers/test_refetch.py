@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import RefetchProof
+from tests.lab import beside
 from tests.lab.broker import Topic, wait_for
 from tests.lab.three import CONTROLLER, Three
 from tests.ops.scene import tree
@@ -38,7 +38,7 @@ CONFIG = {
 
 
 def holds(cluster: Three, node: int, data: bytes) -> bool:
-    return any(data in path.read_bytes() for path in cluster.log_dir(node).glob(f"{TOPIC}-0/*.log"))
+    return any(data in content for content in beside.read(cluster.log_dir(node) / f"{TOPIC}-0").values())
 
 
 MISLEADING = ("cleaner-offset-checkpoint", "log-start-offset-checkpoint", "recovery-point-offset-checkpoint")
@@ -60,7 +60,7 @@ def mislead(root: Path) -> None:
 
 def first_segment(cluster: Three, node: int) -> int:
     """The base offset of its first segment."""
-    return min(int(path.name.partition(".")[0]) for path in cluster.log_dir(node).glob(f"{TOPIC}-0/*.log"))
+    return int(beside.listed(cluster.log_dir(node) / f"{TOPIC}-0")[0].partition(".")[0])
 
 
 def diverge(cluster: Three) -> None:
@@ -95,7 +95,7 @@ class Proofs:
         )  # the controller writes something every half second: its last batch is then after the stop
         path = self.root / f"proof-{self.count}"
         if self.cluster.kraft:
-            shutil.copytree(self.cluster.metadata_dir(CONTROLLER), path)
+            beside.copied(self.cluster.metadata_dir(CONTROLLER), path)
             return {"cluster": str(path)}
         path.write_text(self.cluster.describe())
         return {"cluster": str(path), "cluster_as_of": time.time_ns() // 1_000_000}

@@ -17,6 +17,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
+from tests.lab import beside
 from tests.lab.broker import Broker, Topic
 
 pytestmark = pytest.mark.broker
@@ -34,7 +35,7 @@ PROPS = {
 
 
 def logs(log_dir: Path, topic: str) -> list[str]:
-    return sorted(path.name for path in (log_dir / f"{topic}-0").glob("*.log"))
+    return beside.listed(log_dir / f"{topic}-0")
 
 
 def forecast(report: CheckReport, topic: str) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.unclean import KEY, unclean_of
+from tests.lab import beside
 from tests.lab.broker import Topic, wait_for
 from tests.lab.jvm import java
 from tests.lab.three import CONTROLLER, Three
@@ -42,7 +43,7 @@ def copied(cluster: Three, root: Path) -> ClusterView:
     """A copy of the active controller's metadata log."""
     target = root / "controller" / METADATA_FOLDER
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(cluster.metadata_dir(CONTROLLER) / METADATA_FOLDER, target)
+    beside.copied(cluster.metadata_dir(CONTROLLER) / METADATA_FOLDER, target)
     return read_cluster_file(str(target))
 
 

@@ -26,7 +26,7 @@ TYPED = Options(
 
 
 def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None:
-    command = filled("krepair plan LOGDIR --out PLAN", plan="old", log_dir="/var/my logs", typed=TYPED)
+    command = filled("krepair plan LOGDIR --out PLAN", plan="old", log_dir="/var/my logs", options=TYPED)
     assert shlex.split(command) == [
         *("krepair", "plan", "/var/my logs", "--fix", "epochs,index", "--include-active", "--no-roll"),
         *("--no-merge", "--accept-data-loss", "KR302:a-0:1", "--accept-data-loss", "KR302:b-0:2"),
@@ -36,7 +36,7 @@ def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None
 
 
 def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
-    command = filled("krepair plan LOGDIR --fix tail --keep inplace --out PLAN", log_dir="/l", typed=TYPED)
+    command = filled("krepair plan LOGDIR --fix tail --keep inplace --out PLAN", log_dir="/l", options=TYPED)
     words = shlex.split(command)
     assert (words.count("--fix"), words[words.index("--fix") + 1]) == (1, "tail")
     assert (words.count("--keep"), words[words.index("--keep") + 1]) == (1, "inplace")
@@ -44,18 +44,18 @@ def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
 
 def test_a_command_about_one_partition_is_not_made_one_about_a_topic() -> None:
     for command in ("krepair plan LOGDIR --partition b-1 --out PLAN", "krepair check LOGDIR --partition b-1"):
-        assert "--topic" not in filled(command, log_dir="/l", typed=TYPED)
+        assert "--topic" not in filled(command, log_dir="/l", options=TYPED)
 
 
 def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
-    command = filled("krepair check LOGDIR", log_dir="/l", typed=TYPED)
+    command = filled("krepair check LOGDIR", log_dir="/l", options=TYPED)
     assert "--config server.properties" in command
     assert not {"--fix", "--keep", "--no-merge"} & set(command.split())
 
 
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
-        assert filled(command, typed=Options()) == command
+        assert filled(command, options=Options()) == command
 
 
 def test_the_help_of_plan_has_one_line_for_each_fix() -> None:

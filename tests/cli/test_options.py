@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from krepair.cli import options
+from krepair.cli.outcome import VERBS
 from krepair.errors import UsageError
 from krepair.fixes.table import parse_fixes
 from krepair.options import (
@@ -124,3 +130,28 @@ def test_topics_and_partitions_are_a_union_and_nothing_means_all():
         False,
         False,
     ]
+
+
+def verb_function(verb: str) -> Any:
+    return getattr(importlib.import_module(f"krepair.cli.{verb}"), verb)
+
+
+def test_every_option_has_one_row_and_every_row_a_verb() -> None:
+    rows = options.rows()
+    assert list(rows) == list(options.Typed.__struct_fields__)
+    taken = {
+        name for verb in VERBS for name in inspect.signature(verb_function(verb)).parameters if name in rows
+    }
+    assert taken == set(rows)
+
+
+def test_rows_of_one_name_say_different_things() -> None:
+    said = [(row.param_decls, row.default, row.metavar, row.help) for row in options.rows().values()]
+    assert all(said.count(each) == 1 for each in said)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_reads_no_option_that_it_does_not_take(verb: str) -> None:
+    taken = set(inspect.signature(verb_function(verb)).parameters)
+    source = inspect.getsource(importlib.import_module(f"krepair.cli.{verb}"))
+    assert set(re.findall(r"\btyped\.(\w+)", source)) - {"options"} <= taken

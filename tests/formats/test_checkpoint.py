@@ -51,10 +51,10 @@ def test_checkpoint_cut_anywhere_is_damage_or_created_and_never_filled(end: int)
     [
         (b"1\n0\n", Damage(0, 4, "version 0", "1")),
         (b"zero\n0\n", Damage(0, 7, "version 0", "zero")),
-        (b"0\n-1\n", Damage(2, 2, "0 entries, as follow", "-1")),
-        (b"0\n2147483647\nt 0 1\n", Damage(2, 10, "1 entries, as follow", "2147483647")),
+        (b"0\n-1\n", Damage(2, 2, "0 (the number of entries that follow)", "-1")),
+        (b"0\n2147483647\nt 0 1\n", Damage(2, 10, "1 (the number of entries that follow)", "2147483647")),
         (b"0\n2147483648\nt 0 1\n", Damage(2, 10, "the number of entries", "2147483648")),
-        (b"0\n2\nt 0 1\n", Damage(2, 1, "1 entries, as follow", "2")),
+        (b"0\n2\nt 0 1\n", Damage(2, 1, "1 (the number of entries that follow)", "2")),
         (b"0\n1\nt 0\n", Damage(4, 3, "topic partition offset", "t 0")),
         (b"0\n1\nt 0 1 2\n", Damage(4, 7, "topic partition offset", "t 0 1 2")),
         (b"0\n1\n t 0 1\n", Damage(4, 6, "topic partition offset", " t 0 1")),

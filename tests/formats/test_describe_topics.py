@@ -109,7 +109,7 @@ def test_odd_names_and_values_with_commas_are_read() -> None:
         ("hello\n", 1, "a line of kafka-topics.sh"),
         (HEAD + LINE + "[2026-01-01] WARN something\n", 3, "a line of kafka-topics.sh"),
         (LINE, 1, "run --describe without a filter"),
-        (HEAD, 2, "1 partitions of topic t"),
+        (HEAD, 2, "1 partition of topic t"),
         (HEAD + LINE + LINE, 3, "every partition once"),
         (HEAD + LINE + HEAD + LINE, 3, "every topic once"),
         (HEAD + LINE[:-3], 2, "cut in the middle of a line"),

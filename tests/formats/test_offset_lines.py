@@ -152,7 +152,9 @@ def test_a_fence_lowers_and_raises_a_large_file_as_a_small_one(
 
 @pytest.mark.usefixtures("any_size")
 def test_a_fence_still_refuses_a_damaged_file_and_names_the_byte() -> None:
-    with pytest.raises(RefusedError, match=r"p: byte 2: expected 1 entries, as follow, found 2"):
+    with pytest.raises(
+        RefusedError, match=r"p: byte 2: expected 1 \(the number of entries that follow\), found 2"
+    ):
         lowered_points(b"0\n2\na 0 7\nb 0 x\n", Point("a", 0, 3), "p")
 
 

@@ -35,7 +35,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicParti
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from tests import naive
-from tests.lab import client
+from tests.lab import beside, client
 from tests.lab.broker import CLUSTER_ID, ZOOKEEPER, BrokerError, Topic, free_port, topic_config, wait_for
 from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import java
@@ -605,8 +605,8 @@ class Three:
     def batches(self, node: int, topic: str, partition: int = 0) -> list[naive.Batch]:
         """The batches of a broker's replica as its files have them now; a torn tail is left out."""
         out: list[naive.Batch] = []
-        for path in sorted(self.log_dir(node).glob(f"{topic}-{partition}/*.log")):
-            out += naive.parse(path.read_bytes())
+        for content in beside.read(self.log_dir(node) / f"{topic}-{partition}").values():
+            out += naive.parse(content)
         return out
 
     def markers(self, node: int, topic: str, partition: int = 0) -> list[int]:

@@ -23,6 +23,8 @@ ALWAYS_MANY = frozenset(
         "{len(same)} folders of it were found, one was expected",
         "{whole} changes ",
         "{len(shown)} rows; ",
+        "{MAX_ENTRIES} entries and ",
+        "{MAX_DAMAGES} damaged lines",
     }
 )
 # The word is a verb, or does not belong to the number.
@@ -33,7 +35,19 @@ NOT_COUNTED = (
     "has records and",
     "entries has not",
 )
-PACKAGES = ("cli", "ops", "fixes", "plan", "journal", "checks", "rules", "pipeline")
+PACKAGES = (
+    "cli",
+    "ops",
+    "fixes",
+    "plan",
+    "journal",
+    "checks",
+    "rules",
+    "pipeline",
+    "logdir",
+    "durable",
+    "formats",
+)
 
 
 def templates(path: Path) -> list[tuple[int, str]]:

@@ -9,20 +9,23 @@ from typing import Any
 
 import msgspec
 
+from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
-from krepair.fixes.ground import place_of
-from krepair.fixes.second_readings import Applied as Ground
-from krepair.fixes.second_readings import Job as Work
+from krepair.fixes.second_readings import Applied as Asked
+from krepair.fixes.second_readings import SecondReading
+from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import owner_of
+from krepair.journal.folder import PartitionFolder
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
+from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.jobs import Task, run_encoded
 from krepair.pipeline.readings.partition import Reading
-from krepair.plan.model import Change, Plan, ReplaceFile
+from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile
 from tests import builders
 
 FOLDER = "t-0"
@@ -47,28 +50,25 @@ class Applied:
         """Of the partition."""
         return self.root / FOLDER
 
-    def ground(self) -> Ground:
-        """What readings of the partition need."""
+    @property
+    def part(self) -> PartitionPlan:
+        """What the plan says of the partition."""
+        return next(one for one in self.plan.partitions if one.folder == FOLDER)
+
+    def works(self) -> Iterator[tuple[Change, SecondReading]]:
+        """Every change of the partition with each reading of its small files."""
         view = read_log_dir(str(self.root))
         partition = next(one for one in view.partitions if one.folder == FOLDER)
-        part = next(one for one in self.plan.partitions if one.folder == FOLDER)
-        return Ground(
-            self.plan,
-            part,
-            place_of(view, partition),
-            tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
-            view.log_start.offsets.get((partition.topic, partition.number), -1),
-            Tree(view.path, view.inode),
-        )
+        disk = RealDisk(Tree(view.path, view.inode))
+        folder = PartitionFolder(disk, view.path, FOLDER, self.plan.plan_id)
+        work = Work(self.plan, view, InlineEngine(""), disk)
+        for change in self.part.changes:
+            asked = Asked(work, Staging(self.part, partition, folder, (change,)))
+            for reading in owner_of(change).second_readings(asked):
+                if isinstance(reading.way, Task) and reading.way.result is Reading:
+                    yield change, reading
 
-    def works(self) -> Iterator[tuple[Change, Work]]:
-        """Every change with each of its readings."""
-        ground = self.ground()
-        for change in ground.part.changes:
-            for work in owner_of(change).second_readings(ground, change):
-                yield change, work
-
-    def work(self, name: str) -> Work:
+    def work(self, name: str) -> SecondReading:
         """The one reading of a change whose id or item ends with a name."""
         (found,) = (work for change, work in self.works() if change.change_id.endswith(name))
         return found
@@ -78,22 +78,23 @@ class Applied:
         return [text for _, work in self.works() for text in read(work)]
 
 
-def read(work: Work) -> tuple[str, ...]:
+def read(work: SecondReading) -> tuple[str, ...]:
     """Run one reading as it travels."""
-    task, item = work
+    (item,), task = work.items, work.way
+    assert isinstance(task, Task)
     answer = run_encoded(task.name, msgspec.msgpack.encode(item))
     result: Reading = msgspec.msgpack.decode(answer, type=task.result)
     return result.problems
 
 
-def read_instead(work: Work, data: bytes) -> tuple[str, ...]:
+def read_instead(work: SecondReading, data: bytes) -> tuple[str, ...]:
     """The same, had the plan made other bytes: what a defect of the first implementation would have planned."""
-    task, item = work
+    (item,) = work.items
     path = Path(item.path)
     right = path.read_bytes()
     try:
         path.write_bytes(data)
-        return read((task, with_bytes(item, data)))
+        return read(work._replace(items=(with_bytes(item, data),)))
     finally:
         path.write_bytes(right)
 

@@ -46,7 +46,7 @@ def flipped(position: int) -> Callable[[bytes], bytes]:
 
 
 def log_of(done: Applied) -> Path:
-    (change,) = (one for one in done.ground().part.changes if isinstance(one, MendLog))
+    (change,) = (one for one in done.part.changes if isinstance(one, MendLog))
     return done.folder / change.name
 
 
@@ -180,7 +180,7 @@ def test_a_segment_that_is_back_or_was_not_kept_is_found(tmp_path: Path) -> None
     scene = Torn.make(tmp_path / "logs", clean_stop=True)
     scene.flip(1, scene.places(1)[3] + 80)
     done = applied(scene.root, tail_options(**WAYS["broker"]))
-    assert any(isinstance(one, SetAside) for one in done.ground().part.changes)
+    assert any(isinstance(one, SetAside) for one in done.part.changes)
     assert done.problems() == []
     (keep,) = done.folder.glob("krepair~*/keep")
     kept = sorted(keep.glob("*.log"))[-1]
@@ -203,8 +203,9 @@ def test_every_reading_says_what_it_cannot_read(tmp_path: Path) -> None:
 
 def test_offsets_that_are_not_the_segments_are_found(tmp_path: Path) -> None:
     done = torn(tmp_path / "logs", **EXCISE)
-    task, item = next(work for change, work in done.works() if isinstance(change, MendLog))
+    work = next(work for change, work in done.works() if isinstance(change, MendLog))
+    (item,) = work.items
     last = item.change.last_offset
     for next_base, found in ((-1, False), (last + 1, False), (last, True)):
-        texts = read((task, msgspec.structs.replace(item, next_base=next_base)))
+        texts = read(work._replace(items=(msgspec.structs.replace(item, next_base=next_base),)))
         assert any("is not below the next segment's" in text for text in texts) is found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.three import Three
 
@@ -35,10 +36,8 @@ def left(cluster: Three, node: int, topic: str, tombstone: int) -> int:
 
 def first_aborted(cluster: Three, node: int, topic: str) -> int:
     """The first offset of all transactions that a replica's indexes have as aborted."""
-    paths = cluster.log_dir(node).glob(f"{topic}-0/*.txnindex")
-    return min(
-        first for path in paths for _, _, first, _, _ in struct.iter_unpack(">hqqqq", path.read_bytes())
-    )
+    indexes = beside.read(cluster.log_dir(node) / f"{topic}-0", "*.txnindex").values()
+    return min(first for index in indexes for _, _, first, _, _ in struct.iter_unpack(">hqqqq", index))
 
 
 @pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", "4.3.1"])

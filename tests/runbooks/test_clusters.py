@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.lab import beside
 from tests.lab.broker import Topic, wait_for
 from tests.lab.jvm import java
 from tests.lab.three import Three
@@ -84,7 +84,9 @@ def write(cluster: Three) -> None:
 
 def tombstones(cluster: Three, node: int) -> int:
     """How often the deleted key is there with and without a value."""
-    return sum(path.read_bytes().count(b"gone") for path in cluster.log_dir(node).glob(f"{TOPIC}-0/*.log"))
+    return sum(
+        content.count(b"gone") for content in beside.read(cluster.log_dir(node) / f"{TOPIC}-0").values()
+    )
 
 
 def everybody_serves(cluster: Three, wanted: object) -> None:
@@ -185,7 +187,7 @@ def test_a_replica_that_disagrees_is_fetched_anew(tmp_path: Path) -> None:
                 cluster.stop(3)
                 cluster.wait_out_of_sync(TOPIC, 3)
                 for node in (1, 2):
-                    shutil.copytree(cluster.log_dir(node), tmp_path / f"snapshot-{node}")
+                    beside.copied(cluster.log_dir(node), tmp_path / f"snapshot-{node}")
             elif command.startswith("systemctl start"):
                 cluster.start(3)
                 cluster.wait_in_sync(TOPIC, of=(1, 2, 3))

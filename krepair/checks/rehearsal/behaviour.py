@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 VersionNumber = tuple[int, int, int]
 
@@ -57,3 +58,72 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
         needs_first_unstable_offset=version < (3, 8, 0),
         searches_by_first_offset=version >= (4, 1, 0),
     )
+
+
+class Broker(NamedTuple):
+    """A broker that may start.
+
+    Attributes:
+        version: of it.
+        behaviour: of its version.
+        expiry_ms: how long after its last batch it forgets a producer, in ms.
+    """
+
+    version: VersionNumber
+    behaviour: Behaviour
+    expiry_ms: int
+
+
+Question = Callable[[Broker], bool]
+
+
+class BrokersPartError(Exception):
+    """Brokers that are played together do not do the same here. Each group is to be played by itself.
+
+    Attributes:
+        groups: the brokers, by what they do.
+    """
+
+    def __init__(self, groups: tuple[Brokers, ...]) -> None:
+        super().__init__()
+        self.groups = groups
+
+
+class Brokers(NamedTuple):
+    """Brokers of several versions, whose start is played once for all while they do the same.
+
+    A play asks what its brokers do only where that makes a difference. As long as all give the same answer, the play of
+    each one alone would be the same, step by step.
+    """
+
+    members: tuple[Broker, ...]
+
+    def agree(self, question: Question) -> bool:
+        """Whether all give the same answer."""
+        return len({question(one) for one in self.members}) == 1
+
+    def may(self, question: Question) -> bool:
+        """Whether any of them does it."""
+        return any(question(one) for one in self.members)
+
+    def do(self, question: Question) -> bool:
+        """What all of them do.
+
+        Raises:
+            BrokersPartError: they do not do the same.
+        """
+        if not self.agree(question):
+            self.part(question)
+        return question(self.members[0])
+
+    def part(self, question: Question) -> NoReturn:
+        """Part them by what they do.
+
+        Raises:
+            BrokersPartError: always.
+        """
+        sides = (
+            tuple(one for one in self.members if question(one)),
+            tuple(one for one in self.members if not question(one)),
+        )
+        raise BrokersPartError(tuple(Brokers(side) for side in sides))

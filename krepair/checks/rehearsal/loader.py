@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.behaviour import Brokers, BrokersPartError, VersionNumber
 from krepair.checks.rehearsal.failures import (
     CorruptIndexError,
     CorruptRecordError,
@@ -16,12 +16,7 @@ from krepair.checks.rehearsal.failures import (
     OffsetOverflowError,
     StartFailsError,
 )
-from krepair.checks.rehearsal.producers import (
-    ProducerClock,
-    ProducerStates,
-    SnapshotContent,
-    SnapshotFolder,
-)
+from krepair.checks.rehearsal.producers import ProducerStates, SnapshotContent, SnapshotFolder
 from krepair.checks.rehearsal.segment import SegmentState
 
 _INT64_MAX = 2**63 - 1
@@ -37,14 +32,14 @@ class StartInputs(NamedTuple):
         recovery_point: recovery point of the partition; 0 if none is recorded.
         log_start: recorded log start offset; 0 if none is recorded.
         snapshots: producer snapshots, by offset.
-        clock: decides which producers are expired.
+        now_ms: clock of the broker that starts, epoch milliseconds.
     """
 
     clean: bool
     recovery_point: int
     log_start: int
     snapshots: Mapping[int, SnapshotContent]
-    clock: ProducerClock
+    now_ms: int
 
 
 class StartOutcome(NamedTuple):
@@ -65,15 +60,33 @@ class StartOutcome(NamedTuple):
     log_end: int
 
 
-def play_start(segments: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> StartOutcome:
-    """Simulate the start of one partition.
+def play_starts(
+    segments_for: Callable[[Brokers], Sequence[SegmentState]], inputs: StartInputs, brokers: Brokers
+) -> dict[VersionNumber, StartOutcome]:
+    """Simulate the start of one partition for brokers of several versions; what comes of it, by version.
+
+    It is played once for all that do the same, and again from the beginning for each group of those that part.
 
     Args:
-        segments: the segments on the disk, at least one; these values are changed.
+        segments_for: makes the segments on the disk, at least one, anew for each play.
         inputs: the other input of the start.
-        behaviour: behaviour of the version.
+        brokers: who may start, each of another version.
     """
-    loader = _Loader(segments, inputs, behaviour)
+    found: dict[VersionNumber, StartOutcome] = {}
+    waiting = [brokers]
+    while waiting:
+        together = waiting.pop()
+        try:
+            outcome = _play_start(segments_for(together), inputs, together)
+        except BrokersPartError as parted:
+            waiting += parted.groups
+            continue
+        found |= {one.version: outcome for one in together.members}
+    return found
+
+
+def _play_start(segments: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> StartOutcome:
+    loader = _Loader(segments, inputs, brokers)
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
@@ -85,11 +98,11 @@ def play_start(segments: Sequence[SegmentState], inputs: StartInputs, behaviour:
 class _Loader:
     """The loader. ``segments`` holds the loaded segments, ``recovered`` the base offsets of recovered ones."""
 
-    def __init__(self, on_disk: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> None:
+    def __init__(self, on_disk: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> None:
         self._on_disk = {one.base_offset: one for one in on_disk}
         self._like = on_disk[0]
         self._inputs = inputs
-        self._behaviour = behaviour
+        self._brokers = brokers
         self._snapshots = SnapshotFolder(inputs.snapshots)
         self._producers = self._new_producers()
         self.segments: dict[int, SegmentState] = {}
@@ -109,7 +122,7 @@ class _Loader:
         return log_end
 
     def _new_producers(self) -> ProducerStates:
-        return ProducerStates(self._snapshots, self._behaviour, self._inputs.clock)
+        return ProducerStates(self._snapshots, self._brokers, self._inputs.now_ms)
 
     # -- segments
 
@@ -129,7 +142,7 @@ class _Loader:
             del self._on_disk[base_offset], self.segments[base_offset]
         elif base_offset not in parts:
             # Only a loaded segment is replaced by its parts. This one stays beside them, with new empty indexes.
-            if self._behaviour.checks_indexes:
+            if self._brokers.do(lambda one: one.behaviour.checks_indexes):
                 raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
             segment.closed()
         self._on_disk |= parts
@@ -165,7 +178,7 @@ class _Loader:
             if log_end >= self._inputs.log_start:
                 return log_end
             self._drop(list(self.segments))
-            if not self._behaviour.lists_snapshots_each_time:
+            if not self._brokers.do(lambda one: one.behaviour.lists_snapshots_each_time):
                 self._producers.start_over(self._inputs.log_start)
         self.segments[self._inputs.log_start] = self._like.empty_at(self._inputs.log_start)
         return self._inputs.log_start
@@ -208,7 +221,7 @@ class _Loader:
         producers.reload(log_start, last_offset)
         if last_offset > producers.end_offset:
             floor = max((base for base in self.segments if base <= last_offset), default=None)
-            old = self._behaviour.looks_in_one_segment
+            old = self._brokers.do(lambda one: one.behaviour.looks_in_one_segment)
             for segment in list(self._between(producers.end_offset, last_offset)):
                 base_offset = segment.base_offset
                 producers.end_offset = max(base_offset, producers.end_offset, log_start)
@@ -231,13 +244,13 @@ class _Loader:
             return
         offset = max(first, log_start)
         bases = sorted(base for base in self.segments if base <= offset)
-        if self._behaviour.looks_in_one_segment:
+        if self._brokers.do(lambda one: one.behaviour.looks_in_one_segment):
             if self.segments[bases[-1]].position_of(offset) < 0:
                 text = f"a transaction begins at offset {offset}, its segment has nothing from there on"
                 raise StartFailsError(self.segments[bases[-1]].log.name, text)
             return
         if offset > log_end:
-            if self._behaviour.needs_first_unstable_offset:
+            if self._brokers.do(lambda one: one.behaviour.needs_first_unstable_offset):
                 text = f"a transaction begins at offset {offset}, the log ends at {log_end}"
                 raise StartFailsError(self.segments[max(self.segments)].log.name, text)
             return

@@ -42,10 +42,11 @@ class LogFile:
         size: bytes that are left of it.
     """
 
-    def __init__(self, name: str, size: int, read_at: ReadAt) -> None:
+    def __init__(self, name: str, size: int, read_at: ReadAt, shared: SharedBatches | None = None) -> None:
         self.name = name
         self.size = size
         self._read_at = read_at
+        self._shared = shared
 
     def bytes_at(self, position: int, count: int) -> memoryview:
         """The bytes from a position on, fewer at the end of the file."""
@@ -67,15 +68,46 @@ class LogFile:
             CorruptRecordError: the size field of a batch is smaller than the smallest batch.
         """
         position, end = start, self.size if end < 0 else min(end, self.size)
+        known = {} if self._shared is None else self._shared.found
         while position < end - _UP_TO_MAGIC:
-            offset, length, magic = _FRONT.unpack_from(self.bytes_at(position, _UP_TO_MAGIC))
-            if length < _SMALLEST:
-                text = f"position {position}: a record size of {length}, smaller than {_SMALLEST}"
-                raise CorruptRecordError(self.name, text)
-            if position > end - _LOG_OVERHEAD - length:
+            batch = known.get(position) or self._batch_at(position)
+            if position > end - batch.size:
                 return
-            yield LogBatch(self, position, offset, length + _LOG_OVERHEAD, magic)
-            position += length + _LOG_OVERHEAD
+            yield batch
+            position += batch.size
+
+    def _batch_at(self, position: int) -> LogBatch:
+        offset, length, magic = _FRONT.unpack_from(self.bytes_at(position, _UP_TO_MAGIC))
+        if length < _SMALLEST:
+            text = f"position {position}: a record size of {length}, smaller than {_SMALLEST}"
+            raise CorruptRecordError(self.name, text)
+        shared = (
+            None if self._shared is None else self._shared.log_for(position, length + _LOG_OVERHEAD, magic)
+        )
+        batch = LogBatch(shared or self, position, offset, length + _LOG_OVERHEAD, magic)
+        if shared is not None and self._shared is not None:
+            self._shared.found[position] = batch
+        return batch
+
+
+class SharedBatches:
+    """Batches of one log that were read once, for all plays of a start; each truncates a ``LogFile`` of its own.
+
+    Attributes:
+        found: batches by position.
+    """
+
+    def __init__(self, name: str, size: int, read_at: ReadAt, at_most: int) -> None:
+        """Share no more than ``at_most`` batches. So memory stays bounded, however large a log is."""
+        self.found: dict[int, LogBatch] = {}
+        self._whole = LogFile(name, size, read_at)
+        self._at_most = at_most
+
+    def log_for(self, position: int, size: int, magic: int) -> LogFile | None:
+        """The whole log, for a batch that reads only its own bytes; None if it is not to be shared."""
+        reads_itself = size >= HEADER.size or magic < batch_v2.MAGIC
+        inside = position + size <= self._whole.size
+        return self._whole if reads_itself and inside and len(self.found) < self._at_most else None
 
 
 def _inner_offsets(wrapper: bytes) -> list[int]:
@@ -106,7 +138,7 @@ class LogBatch:
         magic: magic, as a signed byte.
     """
 
-    __slots__ = ("_header", "_log", "magic", "offset", "position", "size")
+    __slots__ = ("_header", "_is_valid", "_log", "magic", "offset", "position", "size")
 
     def __init__(self, log: LogFile, position: int, offset: int, size: int, magic: int) -> None:
         self._log = log
@@ -115,6 +147,7 @@ class LogBatch:
         self.size = size
         self.magic = magic
         self._header: BatchHeader | None = None
+        self._is_valid: bool | None = None
 
     @property
     def is_old(self) -> bool:
@@ -177,16 +210,19 @@ class LogBatch:
 
     def ensure_valid(self) -> None:
         """Raise ``CorruptRecordError`` if the checksum is wrong. A magic above 2 is not noticed."""
-        data = self._log.bytes_at(self.position, self.size)
-        if self.is_old:
-            stored, computed = data[_LOG_OVERHEAD:_OLD_MAGIC_PLACE], zlib.crc32(data[_OLD_MAGIC_PLACE:])
-            right = int.from_bytes(stored, "big") == computed
-        else:
-            right = self.size >= HEADER.size and self.header.crc == crc32c(data[batch_v2.CRC_START :])
-        if not right:
+        if self._is_valid is None:
+            self._is_valid = self._has_right_checksum()
+        if not self._is_valid:
             raise CorruptRecordError(
                 self._log.name, f"position {self.position}: a batch with a wrong checksum"
             )
+
+    def _has_right_checksum(self) -> bool:
+        data = self._log.bytes_at(self.position, self.size)
+        if self.is_old:
+            stored, computed = data[_LOG_OVERHEAD:_OLD_MAGIC_PLACE], zlib.crc32(data[_OLD_MAGIC_PLACE:])
+            return int.from_bytes(stored, "big") == computed
+        return self.size >= HEADER.size and self.header.crc == crc32c(data[batch_v2.CRC_START :])
 
     def marker(self) -> tuple[ControlKey, EndTxnMarker] | None:
         """Key and value of a control batch; None if compaction has removed its record.
@@ -201,14 +237,15 @@ class LogBatch:
             raise StartFailsError(self._log.name, f"{where}: a control batch shorter than its header")
         if header.record_count == 0:
             return None
-        key = decode_key(self._control_record().key)
+        record = self._control_record()
+        key = decode_key(record.key)
         if isinstance(key, Damage):
             raise CorruptRecordError(
                 self._log.name, f"{where}: {key.expected} was expected, found {key.found}"
             )
         if not key.is_end_txn:
             raise StartFailsError(self._log.name, f"{where}: a control record that ends no transaction")
-        value = decode_end_txn(self._control_record().value)
+        value = decode_end_txn(record.value)
         if isinstance(value, Damage):
             text = f"{where}: {value.expected} was expected, found {value.found}"
             raise CorruptRecordError(self._log.name, text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.behaviour import Brokers
 from krepair.checks.rehearsal.failures import StartFailsError
 from krepair.checks.rehearsal.log_file import LogBatch
 from krepair.formats.control import ControlType
@@ -19,18 +19,6 @@ from krepair.formats.producer_snapshot import ProducerEntry
 
 SnapshotContent = tuple[ProducerEntry, ...] | None
 """The entries; None for a file that cannot be read."""
-
-
-class ProducerClock(NamedTuple):
-    """Decides when a producer expires.
-
-    Attributes:
-        now_ms: clock of the broker that starts, epoch milliseconds.
-        expiry_ms: time after the last batch, in ms.
-    """
-
-    now_ms: int
-    expiry_ms: int
 
 
 class Producer(NamedTuple):
@@ -66,10 +54,10 @@ class SnapshotFolder:
 class ProducerStates:
     """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log."""
 
-    def __init__(self, folder: SnapshotFolder, behaviour: Behaviour, clock: ProducerClock) -> None:
+    def __init__(self, folder: SnapshotFolder, brokers: Brokers, now_ms: int) -> None:
         self._folder = folder
-        self._behaviour = behaviour
-        self._clock = clock
+        self._brokers = brokers
+        self._now_ms = now_ms
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: set[int] = set()
@@ -80,8 +68,12 @@ class ProducerStates:
     # -- snapshots
 
     @property
+    def _lists_each_time(self) -> bool:
+        return self._brokers.do(lambda one: one.behaviour.lists_snapshots_each_time)
+
+    @property
     def _snapshots(self) -> Collection[int]:
-        return self._folder.contents if self._behaviour.lists_snapshots_each_time else self._known
+        return self._folder.contents if self._lists_each_time else self._known
 
     @property
     def has_snapshots(self) -> bool:
@@ -94,12 +86,12 @@ class ProducerStates:
 
     def forget_segment(self, base_offset: int) -> None:
         """Delete the snapshot of a deleted segment (from 2.8 on)."""
-        if not self._behaviour.lists_snapshots_each_time and base_offset in self._known:
+        if not self._lists_each_time and base_offset in self._known:
             self._delete_snapshot(base_offset)
 
     def remove_strays(self, bases: Collection[int]) -> None:
         """List the disk again, and delete snapshots that belong to no segment, except the newest if it is past all."""
-        if self._behaviour.lists_snapshots_each_time:
+        if self._lists_each_time:
             return
         self._known = set(self._folder.contents)
         strays = sorted(self._known - set(bases))
@@ -155,14 +147,21 @@ class ProducerStates:
     def _load(self, content: Iterable[ProducerEntry], log_start: int) -> None:
         for entry in content:
             open_from = max(entry.current_txn_first_offset, -1)
-            gone = self._behaviour.drops_producers_below_start and entry.last_offset < log_start
-            if gone or (open_from < 0 and self._clock.now_ms - entry.timestamp >= self._clock.expiry_ms):
+            if (open_from < 0 and self._is_expired(entry)) or self._is_gone(entry, log_start):
                 continue
             self._producers[entry.producer_id] = Producer(
                 entry.producer_epoch, entry.coordinator_epoch, entry.last_offset, entry.timestamp, open_from
             )
             if open_from >= 0:
                 self._open[open_from] = entry.producer_id
+
+    def _is_expired(self, entry: ProducerEntry) -> bool:
+        age_ms = self._now_ms - entry.timestamp
+        return self._brokers.do(lambda one: age_ms >= one.expiry_ms)
+
+    def _is_gone(self, entry: ProducerEntry, log_start: int) -> bool:
+        below = entry.last_offset < log_start
+        return below and self._brokers.do(lambda one: one.behaviour.drops_producers_below_start)
 
     # -- batches
 
@@ -209,12 +208,12 @@ class ProducerStates:
         key, value = marker
         header = batch.header
         older = header.producer_epoch < known.epoch or value.coordinator_epoch < known.coordinator_epoch
-        if self._behaviour.fences_producers and older:
+        if older and self._brokers.do(lambda one: one.behaviour.fences_producers):
             raise StartFailsError(
                 file, f"position {batch.position}: a marker of an older epoch than the last one"
             )
         first = known.open_from
-        if first < 0 and self._behaviour.completes_empty_transactions:
+        if first < 0 and self._brokers.do(lambda one: one.behaviour.completes_empty_transactions):
             first = batch.offset
             self._open[first] = header.producer_id
         same_epoch = known.epoch == header.producer_epoch

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.behaviour import Broker, Brokers
 from krepair.checks.rehearsal.failures import (
     CorruptIndexError,
     CorruptRecordError,
@@ -22,6 +22,14 @@ from krepair.checks.rehearsal.producers import ProducerStates
 from krepair.formats.filenames import offset_name
 
 _COPY_BYTES = 1 << 20
+
+
+def _checks_indexes(broker: Broker) -> bool:
+    return broker.behaviour.checks_indexes
+
+
+def _searches_by_first_offset(broker: Broker) -> bool:
+    return broker.behaviour.searches_by_first_offset
 
 
 @dataclass
@@ -37,7 +45,7 @@ class SegmentState:
         has_index: whether there was an offset index.
         has_time_index: whether there was a time index.
         interval_bytes: ``index.interval.bytes``.
-        behaviour: behaviour of the version that starts.
+        brokers: who may start.
         largest: largest timestamp that a recovery has read so far, -1 before.
     """
 
@@ -49,7 +57,7 @@ class SegmentState:
     has_index: bool
     has_time_index: bool
     interval_bytes: int
-    behaviour: Behaviour
+    brokers: Brokers
     largest: int = -1
 
     def open(self) -> None:
@@ -59,14 +67,25 @@ class SegmentState:
             CorruptIndexError: it has to be recovered.
             StartFailsError: its transaction index is of an unknown version.
         """
-        if not self.has_index and not self.behaviour.checks_indexes:
+        if not self.has_index and not self.brokers.do(_checks_indexes):
             raise CorruptIndexError
         if not self.has_time_index:
             self.times.trim()
-        if self.behaviour.checks_indexes:
+        if (
+            self.brokers.may(_checks_indexes)
+            and self._has_a_wrong_index()
+            and self.brokers.do(_checks_indexes)
+        ):
+            raise CorruptIndexError
+        self.aborted.sanity_check()
+
+    def _has_a_wrong_index(self) -> bool:
+        try:
             self.offsets.sanity_check()
             self.times.sanity_check()
-        self.aborted.sanity_check()
+        except CorruptIndexError:
+            return True
+        return False
 
     def closed(self) -> SegmentState:
         """The same segment after the loader has closed it, with indexes truncated to their entries."""
@@ -87,7 +106,7 @@ class SegmentState:
             has_index=True,
             has_time_index=True,
             interval_bytes=self.interval_bytes,
-            behaviour=self.behaviour,
+            brokers=self.brokers,
         )
 
     # -- recovery
@@ -176,8 +195,24 @@ class SegmentState:
             StartFailsError: the read finds bytes that are not a batch.
         """
         start = max(self.offsets.position_of(offset), start)
-        if self.behaviour.searches_by_first_offset:
+        if not self.brokers.agree(_searches_by_first_offset):
+            return self._position_both_ways(offset, start)
+        if self.brokers.do(_searches_by_first_offset):
             return self._position_by_first_offset(offset, start)
+        return self._position_by_last_offset(offset, start)
+
+    def _position_both_ways(self, offset: int, start: int) -> int:
+        """The position that both ways of looking find. Where they do not find the same, the brokers part."""
+        try:
+            by_first = self._position_by_first_offset(offset, start)
+            by_last = self._position_by_last_offset(offset, start)
+        except StartFailsError:
+            self.brokers.part(_searches_by_first_offset)
+        if by_first != by_last:
+            self.brokers.part(_searches_by_first_offset)
+        return by_last
+
+    def _position_by_last_offset(self, offset: int, start: int) -> int:
         return next((one.position for one in self._read(start) if one.last_offset >= offset), -1)
 
     def _position_by_first_offset(self, offset: int, start: int) -> int:

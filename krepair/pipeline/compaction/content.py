@@ -112,40 +112,6 @@ class ContentBuffer:
         self.bytes = larger
 
 
-class UnpackedBytes:
-    """The contents of many small batches, one behind the other.
-
-    Args:
-        size: bytes that are held at most; a larger content is held alone.
-
-    Attributes:
-        bytes: uint8[V + SLACK]; valid until contents are added after ``taken``.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.bytes: Bytes = _with_slack(size)
-        self._view = self.bytes.data
-        self._edges = [0]
-
-    def add(self, content: bytes) -> bool:
-        """Add one; False if it has no room beside the others."""
-        start = self._edges[-1]
-        end = start + len(content)
-        if end > len(self.bytes):
-            if start:
-                return False
-            self.bytes = _with_slack(end)
-            self._view = self.bytes.data
-        self._view[start:end] = content
-        self._edges.append(end)
-        return True
-
-    def taken(self) -> list[int]:
-        """Where the contents begin, with the end of the last; from now on there are none."""
-        edges, self._edges = self._edges, [0]
-        return edges
-
-
 def _with_slack(size: int) -> Bytes:
     return np.empty(size + SLACK, np.uint8)[:size]
 

@@ -12,18 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, compression, message_set
-from krepair.formats.codec import Codec
+from krepair.formats import batch_v2, message_set
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
     ContentBuffer,
     ContentError,
-    UnpackedBytes,
     content_of,
     record_problem,
     too_large,
@@ -31,12 +28,12 @@ from krepair.pipeline.compaction.content import (
 )
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
+from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
 TABLE_ROWS: Final = 1 << 22
 _FIRST_ROWS: Final = 1 << 14
 _PACKED_ROWS: Final = 1 << 12
-_UNPACKED_BYTES: Final = 1 << 20
 BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
 _CODEC_MASK: Final = batch_v2.CODEC_MASK
@@ -125,7 +122,7 @@ class KeyWalk:
         """Make the tables; then give all windows to ``take``."""
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
         self._state[k.K_LOWEST] = self.lowest
         self._state[k.K_ONLY_TOMBSTONES] = self.only_tombstones
@@ -202,38 +199,14 @@ class KeyWalk:
         state[k.K_PACKED] = 0
         first = 0
         while first < count:
-            after = first
-            if self._packed[first, k.P_CODEC] == Codec.LZ4:
-                after = int(unpack_lz4(window, self._packed, first, count, self._unpacked.bytes))
-                self._enter(window, first, after, position)
+            after = self._unpacked.unpack(window, self._packed, first, count)
+            self._enter(window, first, after, position)
             if after == first:
-                others = np.flatnonzero(self._packed[first + 1 : count, k.P_CODEC] == Codec.LZ4)
-                after = first + 1 + int(others[0]) if len(others) else count
-                self._unpack_each(window, first, after, filled, position)
+                state[k.K_PLACE] = self._packed[first, k.P_PLACE]
+                self._one(window, filled, position)
+                after += 1
             first = after
         state[k.K_PLACE] = there
-
-    def _unpack_each(self, window: Bytes, first: int, end: int, filled: int, position: int) -> None:
-        """Some of them by the codecs' libraries, each in a call."""
-        unpacked, rows = self._unpacked, self._packed[first:end, : k.P_START].tolist()
-        for after, (place, size, codec) in enumerate(rows, first):
-            content = compression.at_once(codec, window.data[place + batch_v2.HEADER_SIZE : place + size])
-            if content is None or not unpacked.add(content):
-                self._enter_added(window, first, after, position)
-                first = after
-                if content is None:
-                    self._state[k.K_PLACE] = place
-                    self._one(window, filled, position)
-                    first = after + 1
-                else:
-                    unpacked.add(content)
-        self._enter_added(window, first, end, position)
-
-    def _enter_added(self, window: Bytes, first: int, after: int, position: int) -> None:
-        edges = self._unpacked.taken()
-        self._packed[first:after, k.P_START] = edges[:-1]
-        self._packed[first:after, k.P_END] = edges[1:]
-        self._enter(window, first, after, position)
 
     def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
         """Enter the keys of batches that were unpacked."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
-from krepair.formats.transaction_state import RECORDS, TransactionStatus, state_name
+from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
 
-_PRODUCER_ID: Final = struct.Struct(">2xq")
-"""Every version of a value begins with its number and the producer id."""
 _MOST_EARLIER: Final = 16
 
 
@@ -83,8 +80,8 @@ class TransactionBook:
             entry = self._entries[key] = _Entry()
         entry.value, entry.offset = value, offset
         entry.records += 1
-        if value is not None and len(value) >= _PRODUCER_ID.size:
-            (producer_id,) = _PRODUCER_ID.unpack_from(value)
+        if value is not None and len(value) >= PRODUCER_ID.size:
+            _, producer_id = PRODUCER_ID.unpack_from(value)
             ids = entry.producer_ids
             if producer_id not in ids:
                 ids[producer_id] = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
-from krepair.formats import batch_v2, compression, message_set
+from krepair.formats import batch_v2, message_set
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -21,14 +21,12 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.compact_records import FIELD_COUNT, SLACK
-from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.byte_stream import ByteStream
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
     ContentError,
-    UnpackedBytes,
     wrapper_content,
 )
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
@@ -40,6 +38,7 @@ from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
+from krepair.pipeline.unpacked_batches import UnpackedBatches
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, fates_of
 
@@ -50,7 +49,6 @@ OnRows = Callable[[Words], None]
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
-_UNPACKED_BYTES: Final = 1 << 20
 _PACKED_ROWS: Final = 1 << 12
 # how the batches of a window are read
 _PLAIN, _PACKED, _WRAPPER, _ALONE, _V0, _V1 = range(6)
@@ -112,7 +110,7 @@ class RecordWalk(LogWalk):
         self._differing, self._only_differing = differing, only_differing
         self._hashed: Words = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._fields = np.zeros(FIELD_COUNT, np.int64)
 
     # -- batches of a window ----------------------------------------------------------------------
@@ -162,13 +160,7 @@ class RecordWalk(LogWalk):
         packed[:count, k.P_CODEC] = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK
         first = 0
         while first < count:
-            after = first
-            if packed[first, k.P_CODEC] == Codec.LZ4:
-                others = np.flatnonzero(packed[first:count, k.P_CODEC] != Codec.LZ4)
-                stop = first + int(others[0]) if len(others) else count
-                after = int(unpack_lz4(self._window, packed, first, stop, self._unpacked.bytes))
-            if after == first:
-                after = self._unpack_some(first, count)
+            after = self._unpacked.unpack(self._window, packed, first, count)
             if after == first:
                 yield from self._one_batch(rows[first], origin)
                 after = first + 1
@@ -180,22 +172,6 @@ class RecordWalk(LogWalk):
                 )
                 yield from self._plain(self._unpacked.bytes, 0, unpacked, rows[first:after], origin)
             first = after
-
-    def _unpack_some(self, first: int, count: int) -> int:
-        """Unpack batches by the codecs' libraries; the first that was not."""
-        after = first
-        while after < count and (after == first or self._packed[after, k.P_CODEC] != Codec.LZ4):
-            place, size, codec = self._packed[after, : k.P_START].tolist()
-            content = compression.at_once(
-                codec, self._window.data[place + batch_v2.HEADER_SIZE : place + size]
-            )
-            if content is None or not self._unpacked.add(content):
-                break
-            after += 1
-        edges = self._unpacked.taken()
-        self._packed[first:after, k.P_START] = edges[:-1]
-        self._packed[first:after, k.P_END] = edges[1:]
-        return after
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         if len(rows):
