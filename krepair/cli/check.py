@@ -39,7 +39,7 @@ def check(
     from krepair.cli.views.check import Asked, check_view
     from krepair.cli.views.text import terminal_width
     from krepair.ops import check as ops
-    from krepair.ops.asked import log_dirs_asked_for
+    from krepair.ops.log_dirs_given import log_dirs_asked_for
 
     paths = log_dirs_asked_for(log_dirs or (), typed.config)
     only = paths[0] if len(paths) == 1 else ""

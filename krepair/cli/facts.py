@@ -34,7 +34,7 @@ def facts(
     from krepair.cli.views.compare import facts_view
     from krepair.errors import UsageError
     from krepair.ops import facts as ops
-    from krepair.ops.asked import log_dirs_asked_for
+    from krepair.ops.log_dirs_given import log_dirs_asked_for
 
     if not typed.facts_file:
         raise UsageError("--out FILE is needed: where the facts go")

@@ -152,12 +152,12 @@ def _maker(*, preview: bool, free: bool) -> Callable[[str, Options, Progress], P
 
 
 def _view_of(made: Plan | PlanSequence, path: str, options: Options) -> View:
-    from krepair.ops import fit
+    from krepair.ops import fits_on_disk
     from krepair.plan.sequence import PlanSequence
 
     if isinstance(made, PlanSequence):
-        return fit.planned_sequence_view(made, path, options)
-    return fit.planned_view(made, path, options)
+        return fits_on_disk.planned_sequence_view(made, path, options)
+    return fits_on_disk.planned_view(made, path, options)
 
 
 def _exit_code_of(made: Plan | PlanSequence) -> ExitCode:

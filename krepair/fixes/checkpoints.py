@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
@@ -67,20 +67,20 @@ class Checkpoints(RootFix):
     after = ("tail",)
     mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes."""
         del surveys, purpose
-        ends = log_ends(ground.view, ground.engine, ground.surveys)
-        ground.root.put(CHECKPOINTS_SEEN, see_checkpoints(ground.view, ends))
+        ends = log_ends(context.view, context.engine, context.surveys)
+        context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends))
 
-    def root_findings(self, ground: Ground) -> Iterator[Finding]:
+    def root_findings(self, context: Context) -> Iterator[Finding]:
         """KR403 to KR406, and KR410."""
-        seen = ground.root.seen(CHECKPOINTS_SEEN) or ()
-        return checkpoint_findings(ground.view, seen)
+        seen = context.root.seen(CHECKPOINTS_SEEN) or ()
+        return checkpoint_findings(context.view, seen)
 
-    def propose_root(self, ground: Ground) -> Proposal:
+    def propose_root(self, context: Context) -> Proposal:
         """The files to replace."""
-        seen = ground.root.seen(CHECKPOINTS_SEEN) or ()
+        seen = context.root.seen(CHECKPOINTS_SEEN) or ()
         mends = sorted(
             (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
         )

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.fixes.answers import with_answers
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, read_logs, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
 from krepair.fixes.open_snapshot import why_a_start_would_fail
@@ -53,43 +53,43 @@ class Compact(Fix):
     asks_others = True
     mends = frozenset({"KR108"})
 
-    def wants(self, ground: Ground, partition: Partition) -> bool:
+    def wants(self, context: Context, partition: Partition) -> bool:
         """Where nothing was named: the topics whose own configuration says that keys may go."""
-        options = ground.options
+        options = context.options
         if options.topics or options.partitions or partition.unreadable:
             return True
-        return not _not_asked_for(partition, ground.settings.topic(partition.topic))
+        return not _not_asked_for(partition, context.settings.topic(partition.topic))
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Every record is decided on."""
         del way
         return bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""
         if purpose == "check":
             return
         gates = {survey.partition.folder: _gate(survey) for survey in surveys}
         keys = _read_logs_and_keys(
-            ground, [survey for survey in surveys if gates[survey.partition.folder] is None]
+            context, [survey for survey in surveys if gates[survey.partition.folder] is None]
         )
-        find_evidence(ground, [one.partition for one in surveys if gates[one.partition.folder] is None])
+        find_evidence(context, [one.partition for one in surveys if gates[one.partition.folder] is None])
         able: list[tuple[Survey, CompactionInput]] = []
         for survey in surveys:
             left = gates[survey.partition.folder]
-            found = left or _input(ground, survey, keys.get(survey.partition.folder, {}))
+            found = left or _input(context, survey, keys.get(survey.partition.folder, {}))
             if isinstance(found, LeftAlone):
                 survey.put(COMPACT_SEEN, SeenKeys(None, found))
             else:
                 able.append((survey, found))
-        _decide(ground, able)
+        _decide(context, able)
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR108, where a cleaner stands still and the topic itself says that keys may go."""
-        partition, view = survey.partition, ground.view
+        partition, view = survey.partition, context.view
         if partition.unreadable or _gate(survey) is not None:
             return
-        waiting = keys_wait(view, survey, ground.options.now_ms)
+        waiting = keys_wait(view, survey, context.options.now_ms)
         size = sum(segment.log.size for segment in waiting)
         if size:
             never = "" if has_a_line(view, survey) else "; cleaner-offset-checkpoint has no line for it"
@@ -103,7 +103,7 @@ class Compact(Fix):
                 bytes=size,
             )
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """Each group of segments that changes."""
         seen = survey.seen(COMPACT_SEEN)
         if seen is None:
@@ -120,7 +120,7 @@ class Compact(Fix):
         return Proposal(
             changes=changes,
             notes=notes_of(seen.compaction.decision),
-            fields={**_fields(seen), "evidence": _evidence(ground, survey, seen.compaction)},
+            fields={**_fields(seen), "evidence": _evidence(context, survey, seen.compaction)},
         )
 
     def owns(self, change: Change) -> bool:
@@ -143,11 +143,11 @@ class Compact(Fix):
 COMPACT = Compact()
 
 
-def surveys_to_ask(ground: Ground, partitions: Sequence[Partition]) -> list[Survey]:
+def surveys_to_ask(context: Context, partitions: Sequence[Partition]) -> list[Survey]:
     """Of the partitions those whose tombstones may go by key, with their logs read."""
-    wanted = [ground.survey(one) for one in partitions if COMPACT.wants(ground, one)]
+    wanted = [context.survey(one) for one in partitions if COMPACT.wants(context, one)]
     able = [survey for survey in wanted if _gate(survey) is None]
-    read_logs(ground, able)
+    read_logs(context, able)
     return able
 
 
@@ -163,7 +163,7 @@ def _gate(survey: Survey) -> LeftAlone | None:
     return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
 
 
-def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, dict[int, KeysResult]]:
+def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str, dict[int, KeysResult]]:
     """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
 
     Returns:
@@ -178,26 +178,26 @@ def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, 
     active = [(survey, survey.partition.segments[-1]) for survey in unread if survey.partition.segments]
     items = [
         KeysItem(
-            place=place_of(ground.view, survey.partition),
+            place=place_of(context.view, survey.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
             aborted=b"",
             secret=_secret(survey.partition),
             rows_inline=rows_inline_of(len(closed)),
-            scratch=ground.scratch.path,
-            scan=scan_item(ground, survey, segment),
+            scratch=context.scratch.path,
+            scan=scan_item(context, survey, segment),
             header_bytes=header_bytes_of(len(closed)),
         )
         for survey, segment in closed
     ]
-    scans = [scan_item(ground, *one) for one in active]
-    scanned = Scanned(beside_broker=ground.beside_broker)
+    scans = [scan_item(context, *one) for one in active]
+    scanned = Scanned(beside_broker=context.beside_broker)
     keys: dict[str, dict[int, KeysResult]] = {}
-    for index, found in ground.engine.run(FIND_KEYS, items):
+    for index, found in context.engine.run(FIND_KEYS, items):
         survey, segment = closed[index]
         keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
         scanned.take(survey, segment, found.scan or ScanResult(failure=found.failure, why=found.why))
-    for index, result in ground.engine.run(SCAN, scans):
+    for index, result in context.engine.run(SCAN, scans):
         scanned.take(*active[index], result)
     scanned.put_into(unread)
     return keys
@@ -211,45 +211,47 @@ def _secret(partition: Partition) -> bytes:
     return secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode}" for log in logs)
 
 
-def _input(ground: Ground, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
+def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
     from krepair.pipeline.compaction.partitions import CompactionInput
 
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
-    policy = policy_or_left(ground, survey)
+    policy = policy_or_left(context, survey)
     if isinstance(policy, LeftAlone):
         return policy
-    place, secret = place_of(ground.view, survey.partition), _secret(survey.partition)
+    place, secret = place_of(context.view, survey.partition), _secret(survey.partition)
     elsewhere: tuple[RowFile, ...] = ()
     stays: tuple[OffsetFile, ...] = ()
-    held = ground.others.get(survey.partition.folder)
+    held = context.others.get(survey.partition.folder)
     if held is not None:
-        scratch = ground.scratch.path
+        scratch = context.scratch.path
         try:
-            elsewhere = rows_elsewhere(ground.engine, held.others.logs, secret, scratch)
+            elsewhere = rows_elsewhere(context.engine, held.others.logs, secret, scratch)
         except NotKnownError as error:
-            forget_logs(ground, survey.partition, str(error))
-            return _input(ground, survey, keys)
-        policy, stays, why = with_answers(ground.engine, place, survey.segments, policy, held.others, scratch)
-        add_to_evidence(ground, survey.partition, why)
+            forget_logs(context, survey.partition, str(error))
+            return _input(context, survey, keys)
+        policy, stays, why = with_answers(
+            context.engine, place, survey.segments, policy, held.others, scratch
+        )
+        add_to_evidence(context, survey.partition, why)
     return CompactionInput(place, survey.segments, policy, secret, keys, elsewhere=elsewhere, held=stays)
 
 
-def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
+def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
     if not able:
         return
     from krepair.pipeline.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
-    prepared = prepare(ground.engine, [found for _, found in able], ground.scratch.path)
-    outcomes = decide_compaction(ground.engine, prepared)
-    censuses = _take_censuses(ground, prepared, outcomes)
+    prepared = prepare(context.engine, [found for _, found in able], context.scratch.path)
+    outcomes = decide_compaction(context.engine, prepared)
+    censuses = _take_censuses(context, prepared, outcomes)
     for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
         needs = scratch_bytes_at_most([found])
         if not isinstance(outcome, LeftAlone):
             decision = outcome.decision
             changed = [one for one in decision.groups if one.sources[0].base_offset in outcome.changed]
             outcome = (
-                why_a_start_would_fail(ground, survey, found.policy, decision.log_end_offset, changed)
+                why_a_start_would_fail(context, survey, found.policy, decision.log_end_offset, changed)
                 or outcome
             )
         if isinstance(outcome, LeftAlone):
@@ -259,7 +261,7 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
 
 
 def _take_censuses(
-    ground: Ground, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
+    context: Context, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
 ) -> dict[int, CensusResult]:
     """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
     from krepair.pipeline.compaction.census import CensusItem
@@ -276,7 +278,7 @@ def _take_censuses(
                 for place, facts in enumerate(each.span)
             )
             items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
-    return {numbers[index]: result for index, result in ground.engine.run(TAKE_CENSUS, items)}
+    return {numbers[index]: result for index, result in context.engine.run(TAKE_CENSUS, items)}
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
@@ -324,9 +326,9 @@ def _fields(seen: SeenKeys) -> dict[str, Any]:
     return fields
 
 
-def _evidence(ground: Ground, survey: Survey, compaction: Compaction) -> Evidence:
+def _evidence(context: Context, survey: Survey, compaction: Compaction) -> Evidence:
     before = sum(source.file_bytes for source in compaction.sources.values())
-    found = evidence_of(ground, survey.partition)
+    found = evidence_of(context, survey.partition)
     return with_bytes(found, compaction.decision, compaction.horizons, before)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import INT64_MAX
@@ -28,7 +28,7 @@ def maps_of(survey: Survey) -> Mapping[int, MapResult]:
     return survey.seen(DAMAGE_SEEN) or {}
 
 
-def look_at_damage(ground: Ground, surveys: Sequence[Survey]) -> None:
+def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
     """Map every damaged log of partitions that were read."""
     work = [
         (survey, number)
@@ -38,9 +38,9 @@ def look_at_damage(ground: Ground, surveys: Sequence[Survey]) -> None:
     ]
     if not work:
         return
-    items = [_item(ground.view, survey, number) for survey, number in work]
+    items = [_item(context.view, survey, number) for survey, number in work]
     maps: dict[str, dict[int, MapResult]] = {}
-    for index, result in ground.engine.run(MAP_DAMAGE, items):
+    for index, result in context.engine.run(MAP_DAMAGE, items):
         survey, number = work[index]
         base_offset = survey.segments[number].base_offset
         maps.setdefault(survey.partition.folder, {})[base_offset] = result

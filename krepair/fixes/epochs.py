@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.context import Context
 from krepair.fixes.files import RECOVERED, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, epochs_of
 from krepair.fixes.staging import Staging, Work
@@ -45,33 +45,33 @@ class Epochs(Fix):
         del way
         return bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
         del purpose
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        read_logs(ground, touched)
+        read_logs(context, touched)
         for survey in touched:
             expected = len(parts_after(survey.partition, survey.changes))
             seen = see_epochs(
                 survey.partition,
                 survey.segments_after,
-                log_start_of(ground.view, survey.partition, survey.segments_after),
+                log_start_of(context.view, survey.partition, survey.segments_after),
                 compacts=survey.settings.compacts,
-                broker_version=ground.options.broker_version,
+                broker_version=context.options.broker_version,
                 expected=expected,
             )
             survey.put(EPOCHS_SEEN, seen)
             if seen.digest:
                 survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR401 and KR402."""
-        del ground
+        del context
         return epoch_findings(survey)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """The checkpoint to replace, if it has to be."""
-        del ground
+        del context
         changes, notes = epoch_changes(survey)
         return Proposal(changes=changes, notes=notes)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.ground import Ground, HeldBack, place_of
+from krepair.fixes.context import Context, HeldBack, place_of
 from krepair.fixes.other_facts import NotKnownError, directory_of
 from krepair.fixes.other_logs import Holders, OtherReplicas, markers_held, other_replicas
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
@@ -53,9 +53,9 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
     return given, beside
 
 
-def others_of(ground: Ground) -> Others:
+def others_of(context: Context) -> Others:
     """What was said of other replicas, as a plan records it."""
-    options, cluster, own = ground.options, ground.cluster, ground.own_metadata
+    options, cluster, own = context.options, context.cluster, context.own_metadata
     return Others(
         cluster="" if cluster is None else os.path.abspath(options.cluster),
         cluster_digest="" if cluster is None else cluster.digest,
@@ -68,126 +68,126 @@ def others_of(ground: Ground) -> Others:
     )
 
 
-def evidence_of(ground: Ground, partition: Partition) -> Evidence:
+def evidence_of(context: Context, partition: Partition) -> Evidence:
     """What is known of the other replicas of one partition. The strongest kind counts. It is found once."""
-    find_evidence(ground, [partition])
-    return ground.evidence[partition.folder]
+    find_evidence(context, [partition])
+    return context.evidence[partition.folder]
 
 
-def find_evidence(ground: Ground, partitions: Iterable[Partition]) -> None:
+def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     """Find what is known of the other replicas of many partitions, and read the logs of all of them in one job."""
     waiting: list[tuple[Partition, OtherReplicas]] = []
     for partition in partitions:
-        if partition.folder not in ground.evidence:
-            found = _found(ground, partition)
+        if partition.folder not in context.evidence:
+            found = _found(context, partition)
             if isinstance(found, Evidence):
-                ground.evidence[partition.folder] = found
+                context.evidence[partition.folder] = found
             else:
                 waiting.append((partition, found))
     asked = [
         Holders(
-            place_of(ground.view, partition),
-            tuple((segment.base_offset, segment.log.size) for segment in partition.segments[:-1]),
+            place_of(context.view, partition),
+            partition.log_sizes[:-1],
             others,
         )
         for partition, others in waiting
     ]
-    scratch = ground.scratch.path if asked else ""
-    markers = markers_held(ground.engine, scratch, asked)
+    scratch = context.scratch.path if asked else ""
+    markers = markers_held(context.engine, scratch, asked)
     for (partition, others), held in zip(waiting, markers, strict=True):
         if isinstance(held, NotKnownError):
-            ground.evidence[partition.folder] = _without_logs(ground, str(held))
+            context.evidence[partition.folder] = _without_logs(context, str(held))
         else:
-            ground.others[partition.folder] = HeldBack(others, held)
-            ground.evidence[partition.folder] = _of_replicas(others, _assigned_since(ground, others))
+            context.others[partition.folder] = HeldBack(others, held)
+            context.evidence[partition.folder] = _of_replicas(others, _assigned_since(context, others))
 
 
-def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
+def forget_logs(context: Context, partition: Partition, why: str) -> None:
     """The logs of the other replicas turned out to say nothing: everything stays."""
-    ground.others.pop(partition.folder, None)
-    ground.evidence[partition.folder] = Evidence(kind="none", why=why)
+    context.others.pop(partition.folder, None)
+    context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
-def add_to_evidence(ground: Ground, partition: Partition, why: str) -> None:
+def add_to_evidence(context: Context, partition: Partition, why: str) -> None:
     """Say more of what is known of the other replicas; nothing, if the text is empty."""
-    known = ground.evidence[partition.folder]
+    known = context.evidence[partition.folder]
     if why and why not in known.why:
-        ground.evidence[partition.folder] = replace(known, why=f"{known.why}; {why}")
+        context.evidence[partition.folder] = replace(known, why=f"{known.why}; {why}")
 
 
-def _found(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
+def _found(context: Context, partition: Partition) -> Evidence | OtherReplicas:
     """What is known, or whose logs have to be read first."""
-    if (partition.topic, partition.number) in ground.options.alone:
+    if (partition.topic, partition.number) in context.options.alone:
         name = f"{partition.topic}-{partition.number}"
         return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
-    return _of_an_only_one(ground, partition) or _of_the_cluster(ground, partition)
+    return _of_an_only_one(context, partition) or _of_the_cluster(context, partition)
 
 
-def _line(ground: Ground, partition: Partition) -> Assignment | None:
+def _line(context: Context, partition: Partition) -> Assignment | None:
     """What ``--cluster`` says of the partition."""
-    cluster = ground.cluster
+    cluster = context.cluster
     return None if cluster is None else cluster.partitions.get((partition.topic, partition.number))
 
 
-def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
+def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
     """Evidence that there is no other replica, or that this was said although there is one; None if neither."""
-    options, line = ground.options, _line(ground, partition)
+    options, line = context.options, _line(context, partition)
     said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
     beside = f"{METADATA_FOLDER} beside it"
-    for where, known in ((options.cluster, line), (beside, _line_beside(ground, partition))):
+    for where, known in ((options.cluster, line), (beside, _line_beside(context, partition))):
         if said and known is not None and len(known.replicas) > 1:
             brokers = ", ".join(map(str, known.replicas))
             return Evidence(kind="none", why=f"--only-replica {said}, but {where} has replicas {brokers}")
     if said:
         return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
-    if _is_only_one(ground, partition):
+    if _is_only_one(context, partition):
         return Evidence(kind="only-replica", why=f"{beside} has this broker as its only replica")
     return None
 
 
-def _line_beside(ground: Ground, partition: Partition) -> Assignment | None:
+def _line_beside(context: Context, partition: Partition) -> Assignment | None:
     """What the metadata log beside the partitions says of it, where that is of the same topic."""
-    known = ground.own_metadata
+    known = context.own_metadata
     line = None if known is None else known.partitions.get((partition.topic, partition.number))
-    if line is None or why_other_topic(replica_state(ground.view, partition).topic_id, line):
+    if line is None or why_other_topic(replica_state(context.view, partition).topic_id, line):
         return None
     return line
 
 
-def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
+def _of_the_cluster(context: Context, partition: Partition) -> Evidence | OtherReplicas:
     """Evidence from what the running brokers say, or by consent."""
-    line, why = _line(ground, partition), "nothing is said of other replicas"
-    if ground.sides or ground.facts:
+    line, why = _line(context, partition), "nothing is said of other replicas"
+    if context.sides or context.facts:
         try:
-            return other_replicas(ground, partition, line, _broker_id(ground))
+            return other_replicas(context, partition, line, _broker_id(context))
         except NotKnownError as error:
             why = str(error)
-    elif ground.cluster is not None:
-        why = _why_not_in_sync(ground, partition, line)
+    elif context.cluster is not None:
+        why = _why_not_in_sync(context, partition, line)
         if not why and line is not None:
-            return Evidence(kind="in-sync", why=_in_sync_text(ground, partition, line))
-    return _without_logs(ground, why)
+            return Evidence(kind="in-sync", why=_in_sync_text(context, partition, line))
+    return _without_logs(context, why)
 
 
-def _without_logs(ground: Ground, why: str) -> Evidence:
+def _without_logs(context: Context, why: str) -> Evidence:
     """What counts where nothing is known of the other replicas."""
-    if ground.options.as_broker:
+    if context.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
 
 
-def _assigned_since(ground: Ground, others: OtherReplicas) -> str:
+def _assigned_since(context: Context, others: OtherReplicas) -> str:
     """What to say of an assignment that is older than the facts, or empty: it cannot show who was assigned since."""
-    cluster = ground.cluster
+    cluster = context.cluster
     taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
     if cluster is None or taken_ms < 0:
         return ""
-    typed = ground.options.cluster_as_of
+    typed = context.options.cluster_as_of
     as_of = cluster.as_of_ms if cluster.as_of_ms is not None else typed if typed >= 0 else cluster.file_ms
     if as_of + CLOCKS_APART_MS >= taken_ms:
         return ""
     return (
-        f"; {ground.options.cluster} is from {(taken_ms - as_of) // 1000} s before the last facts were taken: that no "
+        f"; {context.options.cluster} is from {(taken_ms - as_of) // 1000} s before the last facts were taken: that no "
         "replica was assigned in between is your word"
     )
 
@@ -210,36 +210,36 @@ def _of_replicas(others: OtherReplicas, assigned_since: str) -> Evidence:
     )
 
 
-def _is_only_one(ground: Ground, partition: Partition) -> bool:
+def _is_only_one(context: Context, partition: Partition) -> bool:
     """Whether the metadata log beside the partition assigns this replica alone: of this topic, in this directory."""
-    line = _line_beside(ground, partition)
-    if line is None or list(line.replicas) != [_broker_id(ground)] or line.moving:
+    line = _line_beside(context, partition)
+    if line is None or list(line.replicas) != [_broker_id(context)] or line.moving:
         return False
-    here, assigned = ground.view.directory_id, directory_of(line, _broker_id(ground))
+    here, assigned = context.view.directory_id, directory_of(line, _broker_id(context))
     return not (here and assigned) or here == assigned
 
 
-def _broker_id(ground: Ground) -> int:
-    text = ground.view.broker_id
+def _broker_id(context: Context) -> int:
+    text = context.view.broker_id
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
-def _why_not_in_sync(ground: Ground, partition: Partition, line: Assignment | None) -> str:
+def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:
     """Why what ``--cluster`` names does not show that all others are in sync without this broker; empty if it does."""
-    assert ground.cluster is not None
-    if ground.cluster.source != "describe":
-        return f"{ground.options.cluster} was not written by a running broker"
-    topic_id = replica_state(ground.view, partition).topic_id
-    found = why_not_in_sync(_broker_id(ground), topic_id, line) or _why_not_of_now(ground)
+    assert context.cluster is not None
+    if context.cluster.source != "describe":
+        return f"{context.options.cluster} was not written by a running broker"
+    topic_id = replica_state(context.view, partition).topic_id
+    found = why_not_in_sync(_broker_id(context), topic_id, line) or _why_not_of_now(context)
     return found.replace("TOPIC", partition.topic)
 
 
-def _why_not_of_now(ground: Ground) -> str:
+def _why_not_of_now(context: Context) -> str:
     """Why what ``--cluster`` names is from before this broker's stop, or empty."""
-    assert ground.cluster is not None
-    typed = ground.options.cluster_as_of
-    as_of = typed if typed >= 0 else ground.cluster.file_ms
-    return why_not_of_now(as_of, typed < 0, _last_write_ms(ground.view), ground.options.now_ms)
+    assert context.cluster is not None
+    typed = context.options.cluster_as_of
+    as_of = typed if typed >= 0 else context.cluster.file_ms
+    return why_not_of_now(as_of, typed < 0, _last_write_ms(context.view), context.options.now_ms)
 
 
 def _last_write_ms(view: LogDir) -> int:
@@ -248,12 +248,12 @@ def _last_write_ms(view: LogDir) -> int:
     return 0 if marks is None else marks.mtime_ns // 1_000_000
 
 
-def _in_sync_text(ground: Ground, partition: Partition, line: Assignment) -> str:
-    checked = line.topic_id and replica_state(ground.view, partition).topic_id
+def _in_sync_text(context: Context, partition: Partition, line: Assignment) -> str:
+    checked = line.topic_id and replica_state(context.view, partition).topic_id
     text = f"replicas {', '.join(map(str, line.isr))} are in sync without this one"
     if not checked:
         text += "; no topic id shows that it is of this cluster: that is your word"
-    if ground.cluster is not None and not ground.cluster.source_is_certain:
+    if context.cluster is not None and not context.cluster.source_is_certain:
         text += "; that a broker answered, and not ZooKeeper, is your word too"
     return text
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
@@ -101,9 +101,9 @@ class Fix(ABC):
         """
         del options
 
-    def wants(self, ground: Ground, partition: Partition) -> bool:
+    def wants(self, context: Context, partition: Partition) -> bool:
         """Whether ``plan`` has it look at a partition that the command line lets in."""
-        del ground, partition
+        del context, partition
         return True
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
@@ -112,21 +112,21 @@ class Fix(ABC):
         return False
 
     @abstractmethod
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at partitions, in as few jobs as possible, and put what was seen into their surveys."""
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """What is wrong with one partition, of what was seen."""
-        del ground, survey
+        del context, survey
         return iter(())
 
     @abstractmethod
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """What to change in one partition; ``survey.changes`` are those of the fixes before it. Reads nothing."""
 
-    def propose_root(self, ground: Ground) -> Proposal:
+    def propose_root(self, context: Context) -> Proposal:
         """What to change in the root of the log directory, once for all partitions."""
-        del ground
+        del context
         return Proposal()
 
     @abstractmethod
@@ -150,17 +150,17 @@ class RootFix(Fix, ABC):
 
     level = "root"
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """Nothing, in a partition."""
-        del ground, survey
+        del context, survey
         return Proposal()
 
     @abstractmethod
-    def propose_root(self, ground: Ground) -> Proposal:
+    def propose_root(self, context: Context) -> Proposal:
         """What to change in the root."""
 
     @abstractmethod
-    def root_findings(self, ground: Ground) -> Iterator[Finding]:
+    def root_findings(self, context: Context) -> Iterator[Finding]:
         """What is wrong in the root."""
 
 

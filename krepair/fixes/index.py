@@ -12,9 +12,9 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import RECOVERED, file_it_is_like
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
@@ -72,31 +72,29 @@ class Index(Fix):
         """Only where they are made anew."""
         return way == "regenerate" and bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
         touched = list(surveys)
         if purpose == "plan":
-            depth = cast("Depth", self.way(ground.options.fixes))
+            depth = cast("Depth", self.way(context.options.fixes))
             touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-            look_at_indexes(ground, touched, depth, include_active=ground.options.include_active)
-        look_at_transaction_indexes(ground, touched, depth)
+            look_at_indexes(context, touched, depth, include_active=context.options.include_active)
+        look_at_transaction_indexes(context, touched, depth)
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR201 to KR207."""
-        active = (
-            f"krepair plan {shlex.quote(ground.view.path)} --fix index=regenerate --include-active --out PLAN"
-        )
+        active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --include-active --out PLAN"
         last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
         for finding in index_findings(survey):
             is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
             yield replace(finding, command=active) if is_active else finding
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """The files to replace, but for those of segments that get fresh ones anyway."""
         changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
-        if ground.beside_broker:
+        if context.beside_broker:
             notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
@@ -239,7 +237,7 @@ def transaction_indexes_of(survey: Survey) -> TxnResult:
 
 
 def look_at_indexes(
-    ground: Ground, surveys: Sequence[Survey], depth: Depth, *, include_active: bool = False
+    context: Context, surveys: Sequence[Survey], depth: Depth, *, include_active: bool = False
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
 
@@ -249,41 +247,41 @@ def look_at_indexes(
         (survey, segment)
         for survey in surveys
         if not survey.partition.unreadable
-        for segment in _judged(ground, survey)
+        for segment in _judged(context, survey)
     ]
-    items = [_inspect_item(ground, *one, depth, include_active=include_active) for one in work]
+    items = [_inspect_item(context, *one, depth, include_active=include_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}
-    for index, result in ground.engine.run(INSPECT, items):
+    for index, result in context.engine.run(INSPECT, items):
         survey, segment = work[index]
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
     for survey in surveys:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
 
 
-def _judged(ground: Ground, survey: Survey) -> tuple[Segment, ...]:
+def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
     """The segments whose indexes can be judged: a broker that may be running writes those of the active one."""
     segments = survey.partition.segments
-    return segments[:-1] if ground.beside_broker else segments
+    return segments[:-1] if context.beside_broker else segments
 
 
 def _inspect_item(
-    ground: Ground, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
+    context: Context, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
 ) -> InspectItem:
     from krepair.pipeline.indexes.segment import InspectItem
 
     return InspectItem(
-        place=place_of(ground.view, survey.partition),
+        place=place_of(context.view, survey.partition),
         base_offset=segment.base_offset,
         log_bytes=segment.log.size,
         interval_bytes=survey.settings.index_interval_bytes,
         active=segment is survey.partition.segments[-1] and not include_active,
         depth=depth,
-        clean=ground.view.clean_shutdown,
+        clean=context.view.clean_shutdown,
     )
 
 
 def read_logs_and_indexes(
-    ground: Ground, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
+    context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
     from krepair.pipeline.scan_and_indexes import LookItem
@@ -292,14 +290,14 @@ def read_logs_and_indexes(
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
     items = [
         LookItem(
-            scan=scan_item(ground, *one),
-            inspect=_inspect_item(ground, *one, depth, include_active=include_active),
+            scan=scan_item(context, *one),
+            inspect=_inspect_item(context, *one, depth, include_active=include_active),
         )
         for one in work
     ]
     scanned = Scanned()
     found: dict[str, dict[int, InspectResult]] = {}
-    for index, result in ground.engine.run(LOOK, items):
+    for index, result in context.engine.run(LOOK, items):
         survey, segment = work[index]
         scanned.take(survey, segment, result.scan)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
@@ -308,7 +306,7 @@ def read_logs_and_indexes(
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
 
 
-def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth: Depth) -> None:
+def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], depth: Depth) -> None:
     """Hold transaction indexes against a replay of their logs, where that may tell something.
 
     Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
@@ -317,25 +315,25 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     """
     from krepair.pipeline.indexes.transactions import TxnItem
 
-    chosen = [one for one in surveys if _judged(ground, one) and _replay_pays(ground, one, depth)]
+    chosen = [one for one in surveys if _judged(context, one) and _replay_pays(context, one, depth)]
     items = [
         TxnItem(
-            place=place_of(ground.view, one.partition),
-            segments=tuple((segment.base_offset, segment.log.size) for segment in _judged(ground, one)),
-            present=tuple(segment.base_offset for segment in _judged(ground, one) if segment.txn_index),
+            place=place_of(context.view, one.partition),
+            segments=tuple((segment.base_offset, segment.log.size) for segment in _judged(context, one)),
+            present=tuple(segment.base_offset for segment in _judged(context, one) if segment.txn_index),
         )
         for one in chosen
     ]
     if not items:
         return
-    for index, result in ground.engine.run(INSPECT_TXN, items):
+    for index, result in context.engine.run(INSPECT_TXN, items):
         chosen[index].put(TRANSACTION_INDEXES_SEEN, result)
 
 
-def _replay_pays(ground: Ground, survey: Survey, depth: Depth) -> bool:
+def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
     if survey.partition.unreadable or depth == "truncate":
         return False
-    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(ground, survey))
+    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(context, survey))
     if depth == "auto":
         return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
     if depth == "regenerate":

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding, Severity
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
 from krepair.fixes.staging import Staging, Work
@@ -76,7 +76,7 @@ class Leftovers(Fix):
         del way
         return bool(log_swaps(partition))
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at what is left behind.
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
@@ -84,27 +84,27 @@ class Leftovers(Fix):
         del purpose
         touched = [one for one in surveys if holds_leftovers(one.partition) and not _never(one)]
         with_swaps = [one for one in touched if log_swaps(one.partition)]
-        read_logs(ground, with_swaps)
+        read_logs(context, with_swaps)
         items = [
             swap_item(
-                place_of(ground.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
+                place_of(context.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
             )
             for one in with_swaps
             for swap in log_swaps(one.partition)
         ]
-        read = look_at_swaps(items, ground.engine)
+        read = look_at_swaps(items, context.engine)
         for survey in touched:
             swaps = read.get(survey.partition.folder, [])
-            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, ground.version))
+            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, context.version))
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR601."""
-        del ground
+        del context
         return leftover_findings(survey)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """Swaps to finish, and files to remove."""
-        del ground
+        del context
         seen = survey.seen(LEFTOVERS_SEEN)
         changes, notes = leftover_changes(survey)
         left = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
 from krepair.kernels.classes import D_NONE
@@ -64,18 +64,18 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
     )
 
 
-def read_logs(ground: Ground, surveys: Sequence[Survey], *, check_crc: bool = True) -> None:
+def read_logs(context: Context, surveys: Sequence[Survey], *, check_crc: bool = True) -> None:
     """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
-    items = [scan_item(ground, survey, segment, check_crc=check_crc) for survey, segment in work]
-    scanned = Scanned(beside_broker=ground.beside_broker)
-    for index, result in ground.engine.run(SCAN, items):
+    items = [scan_item(context, survey, segment, check_crc=check_crc) for survey, segment in work]
+    scanned = Scanned(beside_broker=context.beside_broker)
+    for index, result in context.engine.run(SCAN, items):
         scanned.take(*work[index], result)
     scanned.put_into(unread)
 
 
-def read_last_logs(ground: Ground, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
+def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
     """Facts of the active segment of each partition, without reading the others; what cannot be read is left out."""
     found = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
     work = [
@@ -83,8 +83,8 @@ def read_last_logs(ground: Ground, surveys: Sequence[Survey]) -> list[tuple[Surv
         for survey in surveys
         if survey.partition.segments and not _knows_last(survey)
     ]
-    items = [scan_item(ground, survey, segment) for survey, segment in work]
-    for index, result in ground.engine.run(SCAN, items):
+    items = [scan_item(context, survey, segment) for survey, segment in work]
+    for index, result in context.engine.run(SCAN, items):
         survey, segment = work[index]
         if not result.failure:
             found.append((survey, facts_of(segment, result)))
@@ -96,14 +96,14 @@ def _knows_last(survey: Survey) -> bool:
     return bool(survey.segments) and survey.segments[-1].base_offset == last
 
 
-def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
+def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan what the changes proposed so far will make of logs that they change; see ``Survey.log_after``."""
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]
     work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
-    items = [scan_item(ground, survey, part.segment, without=part.without) for survey, part in work]
+    items = [scan_item(context, survey, part.segment, without=part.without) for survey, part in work]
     scanned = Scanned()
-    for index, result in ground.engine.run(SCAN, items):
+    for index, result in context.engine.run(SCAN, items):
         survey, part = work[index]
         scanned.take(survey, part.segment, result)
     for survey, some in zip(read, parts, strict=True):
@@ -178,15 +178,15 @@ def scan_problem(result: ScanResult) -> LeftAlone | None:
 
 
 def scan_item(
-    ground: Ground, survey: Survey, segment: Segment, *, check_crc: bool = True, without: Ranges = ()
+    context: Context, survey: Survey, segment: Segment, *, check_crc: bool = True, without: Ranges = ()
 ) -> ScanItem:
     """The scan of one segment."""
-    assumed = ground.options.assume_high_watermark or survey.high_watermark < 0
+    assumed = context.options.assume_high_watermark or survey.high_watermark < 0
     return ScanItem(
-        place=place_of(ground.view, survey.partition),
+        place=place_of(context.view, survey.partition),
         base_offset=segment.base_offset,
         size=segment.log.size,
-        now_ms=ground.options.now_ms,
+        now_ms=context.options.now_ms,
         high_watermark=INT64_MAX if assumed else survey.high_watermark,
         check_crc=check_crc,
         without=without,

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
+from krepair.fixes.context import Context, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.producers_at_end import newest_snapshot
@@ -83,36 +83,36 @@ class Markers(Fix):
     previews = True
     asks_others = True
 
-    def wants(self, ground: Ground, partition: Partition) -> bool:
+    def wants(self, context: Context, partition: Partition) -> bool:
         """Where nothing was named: every partition that the cleaner would compact."""
-        options = ground.options
+        options = context.options
         named = bool(options.topics or options.partitions)
-        return named or ground.settings.topic(partition.topic).compacts or bool(partition.unreadable)
+        return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Every batch is decided on."""
         del way
         return bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""
         del purpose
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
         gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
-        read_logs(ground, [one for one in left_to_us if gates[one.partition.folder] is None])
-        find_evidence(ground, [one.partition for one in left_to_us if gates[one.partition.folder] is None])
+        read_logs(context, [one for one in left_to_us if gates[one.partition.folder] is None])
+        find_evidence(context, [one.partition for one in left_to_us if gates[one.partition.folder] is None])
         for survey in left_to_us:
             left = gates[survey.partition.folder]
             if left is None and survey.log is not None:
                 left = survey.log.problem
-            survey.put(MARKERS_SEEN, SeenMarkers(None, left) if left else _decide(ground, survey))
+            survey.put(MARKERS_SEEN, SeenMarkers(None, left) if left else _decide(context, survey))
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR101."""
-        del ground
+        del context
         return bloat_findings(survey)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """Each group of segments that changes."""
         seen = survey.seen(MARKERS_SEEN)
         if seen is None:
@@ -121,7 +121,7 @@ class Markers(Fix):
             assert seen.left is not None
             note = f"its markers are left alone ({seen.left.code}): {seen.left.why}"
             return Proposal(left=seen.left, left_note=note)
-        return _proposal(ground, survey, seen.decision)
+        return _proposal(context, survey, seen.decision)
 
     def owns(self, change: Change) -> bool:
         """Segments that are written anew without markers and emptied batches, and with all their records."""
@@ -169,42 +169,42 @@ def transaction_indexes_disagree(survey: Survey) -> bool:
 # -- decisions
 
 
-def policy_or_left(ground: Ground, survey: Survey) -> MarkerPolicy | LeftAlone:
+def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone:
     """Inputs of compaction for a partition that was read, or why they cannot be had."""
-    if survey.high_watermark < 0 and not ground.options.assume_high_watermark:
+    if survey.high_watermark < 0 and not context.options.assume_high_watermark:
         return LeftAlone(
             "no-high-watermark",
             "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
             "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
         )
     try:
-        return marker_policy(ground, survey)
+        return marker_policy(context, survey)
     except OSError as error:
         return LeftAlone("unreadable", f"{survey.partition.folder}: {why(error)}", damaged=True)
 
 
-def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
-    policy = policy_or_left(ground, survey)
+def _decide(context: Context, survey: Survey) -> SeenMarkers:
+    policy = policy_or_left(context, survey)
     if isinstance(policy, LeftAlone):
         return SeenMarkers(None, policy)
-    problem = _scan_held(ground, survey, policy)
+    problem = _scan_held(context, survey, policy)
     if problem is not None:
         return SeenMarkers(None, problem)
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
-        outcome = _scan_again(ground, survey, policy, outcome)
+        outcome = _scan_again(context, survey, policy, outcome)
     if isinstance(outcome, LeftAlone):
         return SeenMarkers(None, outcome)
     changed = [group for group in outcome.groups if group.changes]
-    left = why_a_start_would_fail(ground, survey, policy, outcome.log_end_offset, changed)
+    left = why_a_start_would_fail(context, survey, policy, outcome.log_end_offset, changed)
     return SeenMarkers(None, left) if left else SeenMarkers(outcome, None)
 
 
-def _scan_held(ground: Ground, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:
+def _scan_held(context: Context, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:
     """Scan segments with markers that stay for other replicas again, now that these are known."""
     bases = [base for base, _ in _with_held(survey, policy)]
     nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
-    return _scanned(ground, survey, policy, nobody)
+    return _scanned(context, survey, policy, nobody)
 
 
 def _with_held(survey: Survey, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -216,10 +216,10 @@ def _with_held(survey: Survey, policy: MarkerPolicy) -> Iterator[tuple[int, tupl
 
 
 def _scan_again(
-    ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan
+    context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan
 ) -> PartitionDecision | LeftAlone:
     """Scan segments again, now that it is known whose markers stay."""
-    problem = _scanned(ground, survey, policy, needed)
+    problem = _scanned(context, survey, policy, needed)
     if problem is not None:
         return problem
     outcome = decide(survey.segments, policy, needed.protected)
@@ -229,13 +229,13 @@ def _scan_again(
     return outcome
 
 
-def _scanned(ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
+def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
     """Scan some segments again; why that failed, or None."""
     assert survey.log is not None
     segments = {segment.base_offset: segment for segment in survey.partition.segments}
-    items = [_protecting(ground, survey, policy, needed, base) for base in needed.base_offsets]
+    items = [_protecting(context, survey, policy, needed, base) for base in needed.base_offsets]
     again = {}
-    for index, result in ground.engine.run(SCAN, items):
+    for index, result in context.engine.run(SCAN, items):
         problem = scan_problem(result)
         if problem is not None:
             return problem
@@ -247,24 +247,24 @@ def _scanned(ground: Ground, survey: Survey, policy: MarkerPolicy, needed: Needs
 
 
 def _protecting(
-    ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan, base_offset: int
+    context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan, base_offset: int
 ) -> ScanItem:
     segment = next(one for one in survey.partition.segments if one.base_offset == base_offset)
     return replace(
-        scan_item(ground, survey, segment, check_crc=False),
+        scan_item(context, survey, segment, check_crc=False),
         high_watermark=policy.high_watermark,
         protected=tuple((int(pid), int(epoch)) for pid, epoch in needed.protected),
         held_markers=np.array(dict(_with_held(survey, policy)).get(base_offset, ()), np.int64).tobytes(),
     )
 
 
-def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
+def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
     """Inputs of marker-only compaction for a partition that was read.
 
     Raises:
         OSError: a producer snapshot cannot be read.
     """
-    topic, options = survey.settings, ground.options
+    topic, options = survey.settings, context.options
     log_end = log_end_of(survey.segments)
     snapshot_offset, snapshot = newest_snapshot(survey.partition.snapshots, log_end)
     version = version_of(options.broker_version)
@@ -272,8 +272,8 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
     high_watermark = survey.high_watermark
     if options.assume_high_watermark == "log-end":
         high_watermark = max(high_watermark, log_end)
-    kind = evidence_of(ground, survey.partition).kind
-    held = ground.others.get(survey.partition.folder)
+    kind = evidence_of(context, survey.partition).kind
+    held = context.others.get(survey.partition.folder)
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -282,9 +282,9 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
         segment_bytes=topic.segment_bytes,
         segment_index_bytes=topic.segment_index_bytes,
         index_interval_bytes=topic.index_interval_bytes,
-        producer_expiry_ms=ground.settings.producer_expiry_ms,
+        producer_expiry_ms=context.settings.producer_expiry_ms,
         high_watermark=high_watermark,
-        first_dirty_offset=recorded(ground.view.cleaner.offsets, survey.partition, -1),
+        first_dirty_offset=recorded(context.view.cleaner.offsets, survey.partition, -1),
         stamps=stamped or (version is not None and version >= STAMPS_SINCE),
         merge=options.merge,
         snapshot_offset=snapshot_offset,
@@ -340,8 +340,8 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 # -- plan
 
 
-def _proposal(ground: Ground, survey: Survey, decision: PartitionDecision) -> Proposal:
-    evidence = with_bytes(evidence_of(ground, survey.partition), decision)
+def _proposal(context: Context, survey: Survey, decision: PartitionDecision) -> Proposal:
+    evidence = with_bytes(evidence_of(context, survey.partition), decision)
     return Proposal(
         changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
         notes=notes_of(decision),

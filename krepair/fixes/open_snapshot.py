@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy
 
@@ -22,20 +22,20 @@ _READS_ON: Final = (2, 4, 0)
 
 
 def why_a_start_would_fail(
-    ground: Ground, survey: Survey, policy: MarkerPolicy, log_end: int, changed: Iterable[GroupDecision]
+    context: Context, survey: Survey, policy: MarkerPolicy, log_end: int, changed: Iterable[GroupDecision]
 ) -> LeftAlone | None:
     """Why segments of a partition cannot change before a broker has made a snapshot at its log end, or None.
 
     Args:
-        ground: of the plan.
+        context: of the plan.
         survey: of the partition.
         policy: with the snapshot that a broker would load.
         log_end: offset after the last valid batch.
         changed: the groups of segments that would change.
     """
     older = 0 <= policy.snapshot_offset < log_end
-    reads_on = ground.version is not None and ground.version >= _READS_ON
-    if not older or reads_on or not ground.view.clean_shutdown:
+    reads_on = context.version is not None and context.version >= _READS_ON
+    if not older or reads_on or not context.view.clean_shutdown:
         return None
     spans = [(group.sources[0].base_offset, group.last_offset) for group in changed]
     for producer in policy.snapshot:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from krepair.errors import StalePlanError
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import INT64_MAX
@@ -85,69 +85,69 @@ class OtherReplicas:
         return min((one.reach for one in self.facts), default=INT64_MAX)
 
 
-def other_replicas(ground: Ground, partition: Partition, line: Assignment | None, me: int) -> OtherReplicas:
+def other_replicas(context: Context, partition: Partition, line: Assignment | None, me: int) -> OtherReplicas:
     """All assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Raises:
         NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
     """
-    if ground.cluster is None:
+    if context.cluster is None:
         raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
     if line is None:
-        raise NotKnownError(f"{ground.options.cluster} does not list it")
-    mine = replica_state(ground.view, partition)
-    _check_own(ground, mine, line, me)
-    logs = list(_futures(me, (ground.view, *ground.sides.get(me, ())), partition))
+        raise NotKnownError(f"{context.options.cluster} does not list it")
+    mine = replica_state(context.view, partition)
+    _check_own(context, mine, line, me)
+    logs = list(_futures(me, (context.view, *context.sides.get(me, ())), partition))
     facts: list[FactsLog] = []
     others = [broker for broker in line.replicas if broker != me]
-    your_word = tuple(broker for broker in others if not _is_whole(ground, broker))
+    your_word = tuple(broker for broker in others if not _is_whole(context, broker))
     for broker in others:
-        if broker in ground.facts:
-            facts.append(facts_log(ground.facts[broker], mine, line))
+        if broker in context.facts:
+            facts.append(facts_log(context.facts[broker], mine, line))
         else:
-            logs.append(_current(broker, ground.sides[broker], partition))
-            logs += _futures(broker, ground.sides[broker], partition)
+            logs.append(_current(broker, context.sides[broker], partition))
+            logs += _futures(broker, context.sides[broker], partition)
     for one in logs:
         _check(one, mine, line)
     return OtherReplicas(tuple(logs), tuple(facts), your_word)
 
 
-def _check_own(ground: Ground, mine: ReplicaState, line: Assignment, me: int) -> None:
+def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) -> None:
     """Check that this broker is assigned, and that all its log directories are known.
 
     Raises:
         NotKnownError: not so, or the state of the cluster is of another topic of the same name.
     """
-    assert ground.cluster is not None
+    assert context.cluster is not None
     if me not in line.replicas:
         raise NotKnownError(f"broker {me} is not among its replicas")
     other_topic = why_other_topic(mine.topic_id, line)
-    if other_topic or ground.not_read:
-        raise NotKnownError(other_topic or ground.not_read)
-    views = (ground.view, *ground.sides.get(me, ()))
-    _check_all_read(ground.cluster, me, [view.directory_id for view in views])
+    if other_topic or context.not_read:
+        raise NotKnownError(other_topic or context.not_read)
+    views = (context.view, *context.sides.get(me, ()))
+    _check_all_read(context.cluster, me, [view.directory_id for view in views])
 
 
-def _is_whole(ground: Ground, broker: int) -> bool:
+def _is_whole(context: Context, broker: int) -> bool:
     """Whether it is known that all log directories of a broker were read: else that is the word of a person.
 
     Raises:
         NotKnownError: it is not given, does not say whose it is, or has more log directories.
     """
-    assert ground.cluster is not None
-    if broker not in ground.facts and broker not in ground.sides:
+    assert context.cluster is not None
+    if broker not in context.facts and broker not in context.sides:
         raise NotKnownError(f"replica {broker} is not given with --replicas")
-    if broker in ground.facts:
-        side = ground.facts[broker]
+    if broker in context.facts:
+        side = context.facts[broker]
         nobodys = [] if side.state.broker_id else [side.path]
         ids, configured = [one.directory_id for one in side.state.directories], side.state.configured
     else:
-        views = ground.sides[broker]
+        views = context.sides[broker]
         nobodys = [view.path for view in views if not view.broker_id]
         ids, configured = [view.directory_id for view in views], False
     if nobodys:
         raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
-    return _check_all_read(ground.cluster, broker, ids) or configured
+    return _check_all_read(context.cluster, broker, ids) or configured
 
 
 def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
@@ -204,8 +204,8 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
         folder=partition.folder,
         digest=digest_of_files(partition),
     )
-    place = Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
-    segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
+    place = place_of(view, partition)
+    segments = partition.log_sizes
     state = replica_state(view, partition)
     wrong = why_no_evidence(partition, state)
     if wrong:

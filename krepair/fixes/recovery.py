@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, UsageError
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.second_readings import Applied, SecondReading
@@ -140,31 +140,31 @@ class Recovery(Fix):
         del way
         return bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Read the segments that a start would recover, in one job, and work out what it would leave.
 
         Raises:
             RefusedError: a fence of an unfinished plan is up: it has lowered a recovery point.
         """
-        if ground.view.clean_shutdown:
+        if context.view.clean_shutdown:
             if purpose == "plan":
                 for survey in surveys:
                     survey.put(RECOVERY_SEEN, Recovered(notes=(f"recovery: {CLEAN}",)))
             return
         if purpose == "check":
             for survey in surveys:
-                _look_at_gain(ground, survey)
+                _look_at_gain(context, survey)
             return
-        refuse_standing_fences(ground.view)
-        ranges = [Range(ground, survey) for survey in surveys if survey.partition.segments]
+        refuse_standing_fences(context.view)
+        ranges = [Range(context, survey) for survey in surveys if survey.partition.segments]
         for step in (_read, _cut, _measure, _see_snapshots, _see_aborts):
-            step(ground, [one for one in ranges if one.left is None and one.wins])
+            step(context, [one for one in ranges if one.left is None and one.wins])
         for one in ranges:
             one.survey.put(RECOVERY_SEEN, one.outcome())
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """The files of the range as a recovery would leave them, and the new segment."""
-        del ground
+        del context
         seen = survey.seen(RECOVERY_SEEN) or Recovered()
         note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
         return Proposal(
@@ -176,17 +176,17 @@ class Recovery(Fix):
             raises_point=seen.line is not None,
         )
 
-    def propose_root(self, ground: Ground) -> Proposal:
+    def propose_root(self, context: Context) -> Proposal:
         """The lines of the recovery points, in the order of the partitions."""
         seen = {
             survey.partition.folder: one
-            for survey in ground.surveys.values()
+            for survey in context.surveys.values()
             if (one := survey.seen(RECOVERY_SEEN)) is not None
         }
         raised = [one for one in seen.values() if one.line is not None]
         if not raised:
             return Proposal()
-        file = ground.view.recovery_point.file
+        file = context.view.recovery_point.file
         text = _sums(seen)
         change = ChangeLines(
             change_id=f"./{RECOVERY_POINT_CHECKPOINT}",
@@ -197,7 +197,7 @@ class Recovery(Fix):
             reason=text,
             undo=KeepOriginal(),
         )
-        others = (f"recovery: {other}" for other in _other_log_dirs(ground))
+        others = (f"recovery: {other}" for other in _other_log_dirs(context))
         return Proposal(root_changes=(change,), notes=(f"recovery: {text}", *others))
 
     def owns(self, change: Change) -> bool:
@@ -220,9 +220,9 @@ class Recovery(Fix):
 RECOVERY = Recovery()
 
 
-def _other_log_dirs(ground: Ground) -> Iterator[str]:
+def _other_log_dirs(context: Context) -> Iterator[str]:
     """What becomes of the other directories of the broker that were not stopped cleanly: each has a plan of its own."""
-    for path in log_dirs_left_out([ground.view.path], ground.options.config):
+    for path in log_dirs_left_out([context.view.path], context.options.config):
         if os.path.isdir(path) and not os.path.lexists(f"{path}/{CLEAN_SHUTDOWN}"):
             yield f"{path} is another log directory of this broker; without a plan of its own the start recovers it"
 
@@ -242,9 +242,9 @@ def refuse_standing_fences(view: LogDir) -> None:
         )
 
 
-def _look_at_gain(ground: Ground, survey: Survey) -> None:
+def _look_at_gain(context: Context, survey: Survey) -> None:
     """For ``check``, which has read everything: how many bytes a start would read that it need not read."""
-    one = Range(ground, survey)
+    one = Range(context, survey)
     if one.left is None and one.wins and not any(facts.summary.damage for facts in survey.segments[:-1]):
         survey.put(RECOVERY_SEEN, Recovered(before=one.before))
 
@@ -293,12 +293,12 @@ class Range:
         notes: for the reviewer.
     """
 
-    def __init__(self, ground: Ground, survey: Survey) -> None:
+    def __init__(self, context: Context, survey: Survey) -> None:
         partition = survey.partition
         self.survey = survey
-        self.view = ground.view
+        self.view = context.view
         self.key = (partition.topic, partition.number)
-        points = ground.view.recovery_point.offsets
+        points = context.view.recovery_point.offsets
         self.point: int | None = points.get(self.key)
         found = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
         self.floor = 0 if found is None else found
@@ -314,8 +314,8 @@ class Range:
         self.removed: list[ReplaceFile] = []
         self.aborts: list[ReplaceFile] = []
         self.epochs: ReplaceFile | None = None
-        self.not_rolled = why_not_rolled(partition.topic, ground.version) if ground.options.roll else ""
-        self.roll = ground.options.roll and not self.not_rolled
+        self.not_rolled = why_not_rolled(partition.topic, context.version) if context.options.roll else ""
+        self.roll = context.options.roll and not self.not_rolled
         self.left = self._why_left()
 
     def _why_left(self) -> LeftAlone | None:
@@ -419,14 +419,14 @@ class Range:
 # -- the steps, each for all partitions
 
 
-def _read(ground: Ground, ranges: Sequence[Range]) -> None:
+def _read(context: Context, ranges: Sequence[Range]) -> None:
     """Every batch of the ranges, and their indexes; what earlier fixes have read is not read again."""
     unread = [one for one in ranges if one.survey.log is None]
-    read_logs_and_indexes(ground, [one.part for one in unread], "regenerate", include_active=True)
+    read_logs_and_indexes(context, [one.part for one in unread], "regenerate", include_active=True)
     known = [one for one in ranges if one.survey.log is not None]
     for one in known:
         one.part.log = _from(one.survey.log, one.floor)
-    look_at_indexes(ground, [one.part for one in known], "regenerate", include_active=True)
+    look_at_indexes(context, [one.part for one in known], "regenerate", include_active=True)
     for one in ranges:
         one.part.log_after = _from(one.survey.log_after, one.floor)
         for facts in one.part.segments:
@@ -444,20 +444,20 @@ def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
     return log._replace(segments=tuple(one for one in log.segments if one.base_offset >= floor))
 
 
-def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
+def _cut(context: Context, ranges: Sequence[Range]) -> None:
     """Torn tails are cut; of a partition with other damage nothing changes."""
-    look_at_damage(ground, [one.part for one in ranges if not changes_logs(one.survey.changes)])
+    look_at_damage(context, [one.part for one in ranges if not changes_logs(one.survey.changes)])
     torn = []
     for one in ranges:
         if changes_logs(one.survey.changes):
             if any(facts.summary.damage for facts in one.part.segments_after):
                 one.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
-        damages = damages_in(ground.view, one.part)
+        damages = damages_in(context.view, one.part)
         one.left = one.left or why_damage_stays(damages, unmapped(damaged_logs(one.part)))
         if one.left is None and damages:
             torn.append(one)
-    decide(ground, [one.part for one in torn])
+    decide(context, [one.part for one in torn])
     for one in torn:
         seen = one.part.seen(TAIL_SEEN)
         if seen is None or not seen.changes:
@@ -468,30 +468,30 @@ def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
             continue
         one.changes += seen.changes
         one.part.changes += seen.changes
-    read_logs_after(ground, [one.part for one in torn if one.left is None])
+    read_logs_after(context, [one.part for one in torn if one.left is None])
 
 
-def _measure(ground: Ground, ranges: Sequence[Range]) -> None:
+def _measure(context: Context, ranges: Sequence[Range]) -> None:
     """Where each log ends, and whether anything speaks against it; and its leader epochs."""
     for one in ranges:
         segments = one.part.segments_after
         one.log_end = recovered_end(segments)
-        start = ground.view.log_start.offsets.get(one.key, 0)
+        start = context.view.log_start.offsets.get(one.key, 0)
         one.left = one.left or why_ends_differ(segments, one.point or 0, start)
         if one.left is None:
-            _see_epochs(ground, one, segments)
+            _see_epochs(context, one, segments)
 
 
-def _see_epochs(ground: Ground, one: Range, segments: Sequence[SegmentFacts]) -> None:
+def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) -> None:
     partition = one.survey.partition
     if any(
         isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT for each in one.survey.changes
     ):
         return
     data, wrong = read_epochs_file(partition)
-    log_start = max(one.floor, ground.view.log_start.offsets.get(one.key, 0))
+    log_start = max(one.floor, context.view.log_start.offsets.get(one.key, 0))
     log = epochs_of_log(segments, log_start, compacted=one.survey.settings.compacts)
-    chosen = choose_epochs(epochs.read_recorded(data), log, segments, ground.version, wrong)
+    chosen = choose_epochs(epochs.read_recorded(data), log, segments, context.version, wrong)
     one.left = one.left or chosen.left
     if chosen.entries is None:
         return
@@ -523,12 +523,12 @@ def _replaced(one: Range, name: str, size_before: int, data: bytes, reason: str)
     )
 
 
-def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
+def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     """The producers at each log end, from the newest snapshot at or below the range on, as a recovery does."""
-    settings = ground.settings
+    settings = context.settings
     rules = state_rules(
-        ground.options.broker_version,
-        ground.options.now_ms,
+        context.options.broker_version,
+        context.options.now_ms,
         settings.producer_id_expiration_ms,
         settings.transactional_id_expiration_ms,
     )
@@ -536,9 +536,9 @@ def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
     for one in ranges:
         partition = one.survey.partition
         facts = (*one.survey.segments_after, *one.part.segments_after)
-        target = target_of(ground.view, partition, place_of(ground.view, partition), facts, one.all_changes)
+        target = target_of(context.view, partition, place_of(context.view, partition), facts, one.all_changes)
         targets.append(target.recovered(one.floor, one.log_end))
-    found = see_snapshots(targets, rules, ground.engine, clean=False, always=True)
+    found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):
         if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
             one.leave(
@@ -585,7 +585,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
         )
 
 
-def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
+def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
     from krepair.fixes import recovery_staging
     from krepair.pipeline.indexes.transactions import TxnItem
@@ -602,12 +602,12 @@ def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
         parts = [part for part in parts_after(partition, one.all_changes) if part.base_offset >= start]
         items.append(
             TxnItem(
-                place=place_of(ground.view, partition),
+                place=place_of(context.view, partition),
                 segments=tuple((part.base_offset, part.size) for part in parts),
                 present=tuple(part.base_offset for part in parts if part.segment.txn_index),
             )
         )
-    for index, result in ground.engine.run(INSPECT_TXN, items):
+    for index, result in context.engine.run(INSPECT_TXN, items):
         one = chosen[index]
         touched = bases_touched(one.all_changes)
         if result.failure:

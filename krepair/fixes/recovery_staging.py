@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
+from krepair.fixes.context import planned_place
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import put_staged, stage_again
 from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes
@@ -29,7 +30,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Partition
-from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import MAKE_RECOVERED, READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
@@ -319,9 +320,7 @@ def _items(
         others = [name for name in small if name.partition(".")[0] not in stems] if last else []
         items.append(
             RecoveredItem(
-                place=Place(
-                    host=plan.host, log_dir=plan.log_dir, log_dir_inode=plan.log_dir_inode, folder=part.folder
-                ),
+                place=planned_place(plan, part.folder),
                 base_offset=one.base_offset,
                 log_bytes=one.size,
                 log_end=end,

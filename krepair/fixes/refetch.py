@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.errors import RefusedError, StalePlanError, UsageError
+from krepair.fixes.context import Context
 from krepair.fixes.files import put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground
 from krepair.fixes.second_readings import Applied, SecondReading, gone, seen_here
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -91,7 +91,7 @@ class Refetch(Fix):
         del surveys
         return ""
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the proof of each partition against the rules.
 
         Raises:
@@ -100,13 +100,13 @@ class Refetch(Fix):
         if purpose == "check":
             return
         partitions = [survey.partition for survey in surveys]
-        proofs = ground.prove(ground.view, ground.options, partitions)
+        proofs = context.prove(context.view, context.options, partitions)
         for survey in surveys:
             proof = proofs.get(survey.partition.folder)
             reasons = [
-                *_being_moved(ground.view, survey),
-                *_damaged_checkpoints(ground.view),
-                *_reasons(survey, proof, ground.options.now_ms),
+                *_being_moved(context.view, survey),
+                *_damaged_checkpoints(context.view),
+                *_reasons(survey, proof, context.options.now_ms),
             ]
             if reasons or proof is None:
                 raise RefusedError(
@@ -115,9 +115,9 @@ class Refetch(Fix):
                 )
             survey.put(PROVEN, proof)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """All files but ``partition.metadata`` go, the newest segment first."""
-        del ground
+        del context
         proof = survey.seen(PROVEN)
         if proof is None:
             return Proposal()
@@ -127,14 +127,14 @@ class Refetch(Fix):
             fields={"proof": proof},
         )
 
-    def propose_root(self, ground: Ground) -> Proposal:
+    def propose_root(self, context: Context) -> Proposal:
         """The lines that speak of the logs that go."""
         emptied = frozenset(
             (survey.partition.topic, survey.partition.number)
-            for survey in ground.surveys.values()
+            for survey in context.surveys.values()
             if survey.seen(PROVEN) is not None
         )
-        changes = [_without_lines(one, emptied) for one in _checkpoints(ground.view)]
+        changes = [_without_lines(one, emptied) for one in _checkpoints(context.view)]
         return Proposal(root_changes=tuple(change for change in changes if change is not None))
 
     def owns(self, change: Change) -> bool:

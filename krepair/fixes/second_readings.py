@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import policies_of
@@ -118,11 +118,6 @@ class Applied:
         return self.work.disk.tree
 
     @property
-    def segments(self) -> tuple[tuple[int, int], ...]:
-        """(base offset, bytes of the ``.log``) of what is there now, ascending."""
-        return tuple((segment.base_offset, segment.log.size) for segment in self.staging.listed.segments)
-
-    @property
     def log_start(self) -> int:
         """What ``log-start-offset-checkpoint`` says of the partition, -1 if nothing."""
         return self.work.view.log_start.offsets.get((self.part.topic, self.part.partition), -1)
@@ -147,7 +142,7 @@ class Applied:
 
         return tuple(
             LogFile(base_offset=base, path=f"{self.place.path}/{log_name(base)}", bytes=size)
-            for base, size in self.segments
+            for base, size in self.staging.listed.log_sizes
         )
 
     def logs_before_compaction(self) -> tuple[tuple[LogFile, ...], bool]:
@@ -250,7 +245,7 @@ def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
     """A log without its damage, and the ``.txnindex`` that changed with it."""
     from krepair.pipeline.readings.logs import MendedLogItem
 
-    later = [base for base, _ in applied.segments if base > change.base_offset]
+    later = [base for base, _ in applied.staging.listed.log_sizes if base > change.base_offset]
     item = MendedLogItem(
         place=applied.place,
         change=change,

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot_of
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
@@ -53,42 +53,42 @@ class Snapshots(Fix):
     after = ("markers", "tail")
     mends = frozenset({"KR501", "KR502", "KR503", "KR504"})
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the snapshots against the ends of the logs.
 
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
         """
         del purpose
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        settings = ground.settings
+        settings = context.settings
         rules = state_rules(
-            ground.options.broker_version,
-            ground.options.now_ms,
+            context.options.broker_version,
+            context.options.now_ms,
             settings.producer_id_expiration_ms,
             settings.transactional_id_expiration_ms,
         )
         targets = [
             target_of(
-                ground.view,
+                context.view,
                 survey.partition,
-                place_of(ground.view, survey.partition),
+                place_of(context.view, survey.partition),
                 survey.segments_after,
                 survey.changes,
             )
             for survey in touched
         ]
-        found = see_snapshots(targets, rules, ground.engine, clean=ground.view.clean_shutdown)
+        found = see_snapshots(targets, rules, context.engine, clean=context.view.clean_shutdown)
         for survey, seen in zip(touched, found, strict=True):
             survey.put(SNAPSHOTS_SEEN, seen)
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR501 to KR504."""
-        del ground
+        del context
         return snapshot_findings(survey)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """The snapshot to make, and those that go."""
-        del ground
+        del context
         seen = survey.seen(SNAPSHOTS_SEEN)
         changes, notes = snapshot_changes(survey, names_removed(survey.changes))
         return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)

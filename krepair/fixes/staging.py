@@ -20,7 +20,7 @@ from krepair.errors import (
     UnwritableError,
     VerifyFailedError,
 )
-from krepair.fixes.ground import watermark_of
+from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.journal.actions.action import StagedGroup
@@ -186,12 +186,7 @@ class Work:
 
     def place(self, staging: Staging) -> Place:
         """Where a partition's files are, as work items name it."""
-        return Place(
-            host=self.plan.host,
-            log_dir=self.plan.log_dir,
-            log_dir_inode=self.plan.log_dir_inode,
-            folder=staging.plan.folder,
-        )
+        return planned_place(self.plan, staging.plan.folder)
 
     def setting(self, staging: Staging, key: str) -> str:
         """A topic setting as the plan has it."""

@@ -84,7 +84,7 @@ def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes
 
     cleaned = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
     void = any(base <= swap.base_offset for base in cleaned)
-    segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
+    segments = partition.log_sizes
     return SwapItem(
         place=place,
         base_offset=swap.base_offset,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
+from krepair.fixes.context import Context, place_of, recorded
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.ground import Ground, place_of, recorded
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, mended_log
 from krepair.fixes.staging import Staging, Work, error_of
@@ -81,32 +81,32 @@ class Tail(Fix):
         del way
         return bool(partition.segments)
 
-    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.
 
         Raises:
             UsageError: a consent does not name a damage that is there.
         """
         if purpose == "check":
-            look_at_damage(ground, surveys)
+            look_at_damage(context, surveys)
             return
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        read_logs(ground, touched)
-        look_at_damage(ground, touched)
-        _check_untouched(ground.options, surveys)
-        decide(ground, touched)
+        read_logs(context, touched)
+        look_at_damage(context, touched)
+        _check_untouched(context.options, surveys)
+        decide(context, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
             if why:
                 survey.put(TAIL_SEEN, TailDecision(notes=(f"its logs are left alone: {why}",)))
 
-    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR301 to KR305, with the price of each way out."""
-        return damage_findings(ground.view, survey)
+        return damage_findings(context.view, survey)
 
-    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+    def propose(self, context: Context, survey: Survey) -> Proposal:
         """What was decided."""
-        del ground
+        del context
         seen = survey.seen(TAIL_SEEN) or TailDecision()
         return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left)
 
@@ -177,30 +177,30 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
 TAIL = Tail()
 
 
-def decide(ground: Ground, touched: Sequence[Survey]) -> None:
+def decide(context: Context, touched: Sequence[Survey]) -> None:
     """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``.
 
     Raises:
         UsageError: a consent does not name a damage that is there.
     """
-    found = {survey.partition.folder: damages_in(ground.view, survey) for survey in touched}
-    for text in ground.options.accepted_losses:
+    found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
+    for text in context.options.accepted_losses:
         wrong = wrong_consent(text, found)
         if wrong:
             raise UsageError(wrong)
     choices = [
-        (survey, _choice(ground.options, survey, found[survey.partition.folder])) for survey in touched
+        (survey, _choice(context.options, survey, found[survey.partition.folder])) for survey in touched
     ]
     for survey, choice in choices:
         survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=choice.left))
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
-    for index, result in ground.engine.run(MAKE_MENDED, [_item(ground.view, *job) for job in jobs]):
+    for index, result in context.engine.run(MAKE_MENDED, [_item(context.view, *job) for job in jobs]):
         survey, cut = jobs[index]
         made.setdefault(survey.partition.folder, {})[cut.log.base_offset] = result
     for survey, choice in choices:
         if choice.cuts:
-            survey.put(TAIL_SEEN, _decision(ground, survey, choice, made[survey.partition.folder]))
+            survey.put(TAIL_SEEN, _decision(context, survey, choice, made[survey.partition.folder]))
 
 
 def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:
@@ -242,7 +242,7 @@ def _item(view: LogDir, survey: Survey, cut: LogCut) -> MendedItem:
 
 
 def _decision(
-    ground: Ground, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
+    context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> TailDecision:
     """The changes, now that the new files are known."""
     failed = next(((base, one) for base, one in sorted(made.items()) if one.failure), None)
@@ -252,8 +252,8 @@ def _decision(
     mended = [_mend(survey, cut, made[cut.log.base_offset]) for cut in choice.cuts]
     aside = [_set_aside(survey, base, choice.cuts[-1]) for base in choice.aside]
     writers = any(len(facts.summary.rows) for facts in survey.segments)
-    ends = _log_end(ground.view, survey, choice, made)
-    notes = notes_on_end(choice, ends, ground.options.fixes, writers=writers)
+    ends = _log_end(context.view, survey, choice, made)
+    notes = notes_on_end(choice, ends, context.options.fixes, writers=writers)
     return TailDecision((*aside, *mended), (*choice.notes, *notes), choice.left)
 
 

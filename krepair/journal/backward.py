@@ -126,7 +126,7 @@ class Backward(Run):
     def _check_no_swap_of_ours(self) -> None:
         """A swap that was not there when the plan was made is one of ours of which the journal has lost the record."""
         for name in map(parse_file_name, self.folder.file_names()):
-            if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in self.ground.planned:
+            if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in self.target.planned:
                 raise RefusedError(
                     f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "
                     "journal may be damaged, and nothing is removed"

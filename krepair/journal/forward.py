@@ -245,7 +245,7 @@ class Forward(Run):
             try:
                 self.guards.check(change)
                 if number == 0:
-                    action_for(change).check_before(self.ground, batch)
+                    action_for(change).check_before(self.target, batch)
                 intents.append(self._begin(change, stage))
             except (InterruptedAtSafePointError, LockLostError):
                 raise
@@ -285,7 +285,7 @@ class Forward(Run):
         self.guards.begun = True
         self.folder.make_private_folders()  # an interrupted undo may have removed some of them
         stage(change)
-        intent: Intent = action_for(change).begin(self.ground, change)
+        intent: Intent = action_for(change).begin(self.target, change)
         if self.journal.states.get(change.change_id) == "committed":
             earlier = self.journal.intents[change.change_id]
             intent = action_for(change).continued(earlier, intent)

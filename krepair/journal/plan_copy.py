@@ -136,7 +136,7 @@ def private_folders(plan: Plan) -> list[str]:
     return paths
 
 
-class Place(NamedTuple):
+class CopySearch(NamedTuple):
     """Where copies are looked for, and what they must be for.
 
     Attributes:
@@ -169,27 +169,27 @@ class PlanCopy(NamedTuple):
     problem: str = ""
 
 
-def find_copies(tree: Tree, place: Place, *, at_most: int = MAX_PLAN_BYTES) -> list[PlanCopy]:
+def find_copies(tree: Tree, search: CopySearch, *, at_most: int = MAX_PLAN_BYTES) -> list[PlanCopy]:
     """Every copy of a plan, each file once however many names it has; writes nothing.
 
     A further copy with the same digest is listed without its plan, so that one plan is held in memory.
 
     Args:
         tree: the log directory, or what is above it.
-        place: where to look.
+        search: where to look.
         at_most: bytes; of a larger file only that it is there is told (a copy without plan and problem).
     """
     copies: list[PlanCopy] = []
     seen: set[tuple[int, int]] = set()
     digests: set[str] = set()
-    for private in place.private:
+    for private in search.private:
         path = f"{private}/{COPY_NAME}"
         try:
             found = tree.status(path)
             if found is None or (found.st_dev, found.st_ino) in seen:
                 continue
             seen.add((found.st_dev, found.st_ino))
-            copy = _read(tree, path, found, place, at_most)
+            copy = _read(tree, path, found, search, at_most)
         except OSError as error:
             copy = PlanCopy(path, None, f"could not be read: {error.strerror}")
         except KrepairError as error:
@@ -202,7 +202,7 @@ def find_copies(tree: Tree, place: Place, *, at_most: int = MAX_PLAN_BYTES) -> l
     return copies
 
 
-def _read(tree: Tree, path: str, found: os.stat_result, place: Place, at_most: int) -> PlanCopy:
+def _read(tree: Tree, path: str, found: os.stat_result, search: CopySearch, at_most: int) -> PlanCopy:
     if not stat.S_ISREG(found.st_mode):
         return PlanCopy(path, None, "is no regular file")
     if found.st_size > MAX_PLAN_BYTES:
@@ -210,25 +210,25 @@ def _read(tree: Tree, path: str, found: os.stat_result, place: Place, at_most: i
     if found.st_size > at_most:
         return PlanCopy(path, None)
     plan = loads(tree.read(path, found.st_size + 1) or b"", path)
-    problem = _not_for(plan, place)
+    problem = _not_for(plan, search)
     return PlanCopy(path, None, problem) if problem else PlanCopy(path, plan)
 
 
-def _not_for(plan: Plan, place: Place) -> str:
+def _not_for(plan: Plan, search: CopySearch) -> str:
     """Why a whole plan is not the one that is looked for, or empty."""
-    if plan.plan_id != place.plan_id:
-        return f"is a copy of plan {plan.plan_id}, plan {place.plan_id} was expected"
+    if plan.plan_id != search.plan_id:
+        return f"is a copy of plan {plan.plan_id}, plan {search.plan_id} was expected"
     # A plan for another directory must not be carried out because it lies here. Of a copy of the directory, which has
     # another inode, the journals and what is kept have to prove that it is one.
-    if plan.log_dir != place.log_dir and not place.any_path:
+    if plan.log_dir != search.log_dir and not search.any_path:
         return (
-            f"is of a plan for {plan.log_dir} (inode {plan.log_dir_inode}), not for {place.log_dir} "
-            f"(inode {place.inode})"
+            f"is of a plan for {plan.log_dir} (inode {plan.log_dir_inode}), not for {search.log_dir} "
+            f"(inode {search.inode})"
         )
     return ""
 
 
-def the_copy(place: Place, copies: Iterable[PlanCopy]) -> Plan:
+def the_copy(search: CopySearch, copies: Iterable[PlanCopy]) -> Plan:
     """The plan that the copies agree on.
 
     Raises:
@@ -238,7 +238,7 @@ def the_copy(place: Place, copies: Iterable[PlanCopy]) -> Plan:
     plans = [copy for copy in copies if copy.plan is not None]
     if len(plans) > 1:
         raise RefusedError(
-            f"{plans[0].path} and {plans[1].path}: two copies of plan {place.plan_id} that differ; "
+            f"{plans[0].path} and {plans[1].path}: two copies of plan {search.plan_id} that differ; "
             f"undo needs the plan file",
             next_command=_WITH_PLAN_FILE,
         )
@@ -251,7 +251,7 @@ def the_copy(place: Place, copies: Iterable[PlanCopy]) -> Plan:
             next_command=_WITH_PLAN_FILE,
         )
     raise RefusedError(
-        f"{place.log_dir}: no copy of plan {place.plan_id} lies with what it keeps (an older krepair made none); "
+        f"{search.log_dir}: no copy of plan {search.plan_id} lies with what it keeps (an older krepair made none); "
         f"undo needs the plan file",
         next_command=_WITH_PLAN_FILE,
     )

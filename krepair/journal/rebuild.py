@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from krepair.errors import KrepairError, PersonDecidesError, RefusedError, StalePlanError
-from krepair.journal.actions.action import Ground
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
@@ -103,20 +103,20 @@ def tell(
             gone in the middle of a change; the message names the file.
         OSError: a file could not be looked at.
     """
-    ground = Ground(folder, partition, commit.order)
+    target = Target(folder, partition, commit.order)
     known, freed = _still_known(folder)
     return [
-        _tell(ground, change, known.get(change.change_id), freed.get(change.change_id), copies)
+        _tell(target, change, known.get(change.change_id), freed.get(change.change_id), copies)
         for change in partition.changes
     ]
 
 
 def _tell(
-    ground: Ground, change: Change, known: Intent | None, freed: Freed | None, copies: Copies | None
+    target: Target, change: Change, known: Intent | None, freed: Freed | None, copies: Copies | None
 ) -> ToldChange:
-    folder, action, name = ground.folder, action_for(change), change.change_id
+    folder, action, name = target.folder, action_for(change), change.change_id
     try:
-        intent: Intent | None = action.from_disk(ground, change, known)
+        intent: Intent | None = action.from_disk(target, change, known)
         if intent is None:
             return ToldChange(name, "original", "", (Done(change_id=name, state="rolled back"),))
         lost = [one.path for one in action.kept(folder, intent) if folder.state(one.path) is None]
@@ -134,7 +134,7 @@ def _tell(
             f"{name}: it is half done, and {folder.at(lost[0])} is neither kept nor in its place; the journal stays as "
             "it is: fetch this partition from another replica"
         )
-    undo = UndoIntent(change_id=name, order=ground.order)
+    undo = UndoIntent(change_id=name, order=target.order)
     return ToldChange(name, "half", "", (intent, undo))
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, RefusedError
-from krepair.journal.actions.action import Ground, StagedGroup
+from krepair.journal.actions.action import StagedGroup, Target
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
@@ -43,7 +43,7 @@ class Run:
         self.folder = folder
         self.changes = partition.changes
         self.guards = guards
-        self.ground = Ground(folder, partition, commit.order, damaged, staged or {})
+        self.target = Target(folder, partition, commit.order, damaged, staged or {})
         self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
         offsets = [action_for(change).recovers_from(change) for change in self.changes]
         bases = [offset for offset in offsets if offset is not None]
@@ -87,7 +87,7 @@ class Run:
                     next_command="krepair purge PLAN",
                 )
             if folder.tree.is_folder(folder.private):
-                check_all_recorded(folder, self.journal, self.ground.planned, self._made())
+                check_all_recorded(folder, self.journal, self.target.planned, self._made())
                 self.journal.settle()
                 if self.journal.at_work():
                     folder.make_private_folders()  # an undo whose last records were lost may have removed some
@@ -190,7 +190,7 @@ class Run:
         if state == "undoing":
             return self.journal.undos[intent.change_id].order
         own = action_of(intent).order_of(intent) if state == "committing" else None
-        return own or self.ground.order
+        return own or self.target.order
 
     why_skipped = "an earlier change of this partition failed"
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_update
-from krepair.kernels.huge import checksum_huge
 from krepair.kernels.jit import kernel
+from krepair.kernels.large_batches import checksum_huge
 from krepair.kernels.legacy import (
     FIXED,
     OLD_CRC,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from krepair.kernels.huge import checksum_huge
 from krepair.kernels.jit import kernel
+from krepair.kernels.large_batches import checksum_huge
 from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
 from krepair.kernels.scan_window import (

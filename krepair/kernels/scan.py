@@ -16,7 +16,7 @@ import numpy as np
 from krepair.kernels import classes as c
 from krepair.kernels import scan_window as kernel
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.huge import checksum_huge, huge_size
+from krepair.kernels.large_batches import checksum_huge, huge_size
 from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
 
 WINDOW_BYTES = 1 << 20

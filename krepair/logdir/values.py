@@ -172,6 +172,11 @@ class Partition(NamedTuple):
         return tuple(zip(self.segments, ends, strict=False))
 
     @property
+    def log_sizes(self) -> tuple[tuple[int, int], ...]:
+        """(base offset, bytes of the ``.log``) of each segment, ascending."""
+        return tuple((segment.base_offset, segment.log.size) for segment in self.segments)
+
+    @property
     def special_logs(self) -> tuple[Special, ...]:
         """Entries with the name of a ``.log`` that are not regular files; a broker would try to open them."""
         named = [(special, parse_file_name(special.name)) for special in self.specials]

@@ -24,7 +24,7 @@ from krepair.errors import (
     StalePlanError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.other_logs import places_of
 from krepair.fixes.staging import Staging, Work, Wrong
@@ -48,7 +48,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.view import read_partition
-from krepair.ops.fit import copies_shortage, shortage
+from krepair.ops.fits_on_disk import copies_shortage, shortage
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
@@ -515,8 +515,8 @@ class _Apply:
         clean = view.clean_shutdown or (watch is not None and watch.keeps_marker())
         options = Options(now_ms=self.plan.policy.now_ms)
         settings = load_settings(None, None, {})
-        ground = Ground(view._replace(clean_shutdown=clean), settings, options, self.engine)
-        met = damage_met(ground, [_left(one) for one in fenced])
+        context = Context(view._replace(clean_shutdown=clean), settings, options, self.engine)
+        met = damage_met(context, [_left(one) for one in fenced])
         for staging in fenced if met else ():
             staging.problem = StalePlanError(
                 f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "

@@ -17,8 +17,8 @@ from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.answers import log_below
 from krepair.fixes.compact import surveys_to_ask
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import read_clusters
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.markers import policy_or_left
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import asked
@@ -112,9 +112,9 @@ def ask(log_dir: str, out: str, options: Options, progress: Progress | None = No
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
-        ground = Ground(view, settings, options, engine, scratch)
-        ground.cluster, ground.own_metadata = clusters
-        asking = _Asking(ground, surveys_to_ask(ground, partitions))
+        context = Context(view, settings, options, engine, scratch)
+        context.cluster, context.own_metadata = clusters
+        asking = _Asking(context, surveys_to_ask(context, partitions))
         digest = ""
 
         def fill(put: Put) -> None:
@@ -142,20 +142,20 @@ def ask(log_dir: str, out: str, options: Options, progress: Progress | None = No
 class _Asking:
     """Writes one question, partition by partition."""
 
-    def __init__(self, ground: Ground, surveys: list[Survey]) -> None:
-        self._ground, self._surveys = ground, surveys
+    def __init__(self, context: Context, surveys: list[Survey]) -> None:
+        self._context, self._surveys = context, surveys
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self.done: list[AskedPartition] = []
         self.left: list[str] = []
 
     def write(self, put: Put) -> str:
         """Write the file; its digest."""
-        ground = self._ground
+        context = self._context
         header = FactsHeader(
             tool_version=krepair.__version__,
-            made_ms=ground.options.now_ms,
+            made_ms=context.options.now_ms,
             purpose=QUESTION,
-            broker=msgspec.Raw(msgspec.json.encode(_asker(ground))),
+            broker=msgspec.Raw(msgspec.json.encode(_asker(context))),
             more=msgspec.Raw(msgspec.json.encode(QuestionMore(secret=self._secret.hex()))),
         )
         writer = FactsWriter(put, header, QUESTION_MAGIC)
@@ -167,8 +167,8 @@ class _Asking:
     def _logs(self) -> Iterator[tuple[Survey, Log, int]]:
         for survey in self._surveys:
             problem = None if survey.log is None else survey.log.problem
-            policy = problem or policy_or_left(self._ground, survey)
-            place = place_of(self._ground.view, survey.partition)
+            policy = problem or policy_or_left(self._context, survey)
+            place = place_of(self._context.view, survey.partition)
             found = policy if isinstance(policy, LeftAlone) else log_below(place, survey.segments, policy)
             if isinstance(found, LeftAlone):
                 self.left.append(f"{survey.partition.folder}: {found.why}")
@@ -176,15 +176,15 @@ class _Asking:
                 yield survey, *found
 
     def _one(self, writer: FactsWriter, survey: Survey, log: Log, end: int) -> None:
-        ground, partition = self._ground, survey.partition
-        parent = ground.scratch.path
+        context, partition = self._context, survey.partition
+        parent = context.scratch.path
         folder = make_scratch(parent, (), asked=True) if parent else ""
         try:
-            files = tombstones_of(ground.engine, log, self._secret, folder)
+            files = tombstones_of(context.engine, log, self._secret, folder)
             one = AskedPartition(
                 topic=partition.topic,
                 partition=partition.number,
-                topic_id=replica_state(ground.view, partition).topic_id,
+                topic_id=replica_state(context.view, partition).topic_id,
                 end=end,
             )
             rows = [file for found in files.values() for file in found]
@@ -196,7 +196,7 @@ class _Asking:
                 remove_scratch(folder)
 
 
-def _asker(ground: Ground) -> object:
+def _asker(context: Context) -> object:
     """Who asks; the list of its partitions is nobody's business."""
-    state = read_broker([ground.view], ground.options.now_ms)
+    state = read_broker([context.view], context.options.now_ms)
     return msgspec.structs.replace(state, partitions=())

@@ -36,8 +36,8 @@ from krepair.ops.kept import (
     folder_of,
     load_kept,
     nothing_to_undo,
-    place_of,
     private_of,
+    search_of,
 )
 from krepair.ops.located import Located, here_of
 from krepair.ops.moved import Part, settle, settle_parts
@@ -68,7 +68,7 @@ def undo_by_id(
         LockedError: a broker is using the directory.
     """
     view = read_log_dir(log_dir)
-    place_of(view, plan_id)
+    search_of(view, plan_id)
     # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
     if nothing_to_undo(view, plan_id):
         with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
@@ -111,7 +111,7 @@ def purge_by_id(
         RefusedError: something of the plan is half done.
     """
     view = read_log_dir(log_dir)
-    place_of(view, plan_id)
+    search_of(view, plan_id)
     with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
         folders = _folders(read_log_dir(log_dir), plan_id, writes)
         located = _locate(view, plan_id, writes, options.at)

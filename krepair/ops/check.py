@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from krepair.checks.catalogue import counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
+from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
-from krepair.fixes.ground import Ground
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.survey import Survey, log_end_of
@@ -20,12 +20,12 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.asked import check_named
 from krepair.ops.by_rule import by_rule, told
 from krepair.ops.findings.identity import read_metadata
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings
 from krepair.ops.kept import kept_originals
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.next_start.forecast import RootFacts, forecast
 from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import start_space
@@ -60,13 +60,13 @@ def check(
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
     engine = choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
     try:
-        grounds = [Ground(view, settings, options, engine) for view in views]
+        grounds = [Context(view, settings, options, engine) for view in views]
         reports = tuple(
-            _check_one(ground, _of_one_broker(ground.view, views, each=each)) for ground in grounds
+            _check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds
         )
     finally:
         engine.close()
-    best_ways = {ground.view.path: _best_ways(ground) for ground in grounds}
+    best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
@@ -80,8 +80,8 @@ def _of_one_broker(view: LogDir, views: Sequence[LogDir], *, each: bool) -> list
     return [one for one in views if not each or one.broker_id == view.broker_id]
 
 
-def _best_ways(ground: Ground) -> dict[str, str]:
-    return {fix.name: fix.best_way(list(ground.surveys.values())) for fix in FIXES}
+def _best_ways(context: Context) -> dict[str, str]:
+    return {fix.name: fix.best_way(list(context.surveys.values())) for fix in FIXES}
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> str:
@@ -106,24 +106,24 @@ def _is_tight(report: LogDirReport) -> bool:
     return 0 <= report.free_bytes < max(logs, report.start_needs_bytes)
 
 
-def look_at_everything(ground: Ground) -> tuple[list[Survey], RootFacts]:
+def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
     """Read one log directory whole, let every fix look, and play the next start through where something is wrong."""
-    surveys = ground.survey_all(named_or_all(ground.view, ground.options))
-    read_logs_and_indexes(ground, surveys)
+    surveys = context.survey_all(named_or_all(context.view, context.options))
+    read_logs_and_indexes(context, surveys)
     for fix in FIXES:
-        fix.look(ground, surveys, "check")
-    root = RootFacts(ground.root.seen(CHECKPOINTS_SEEN) or (), read_metadata(ground.view))
-    look_at_starts(ground, surveys)
+        fix.look(context, surveys, "check")
+    root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), read_metadata(context.view))
+    look_at_starts(context, surveys)
     return surveys, root
 
 
-def _check_one(ground: Ground, views: Sequence[LogDir]) -> LogDirReport:
-    view, options = ground.view, ground.options
-    surveys, root = look_at_everything(ground)
+def _check_one(context: Context, views: Sequence[LogDir]) -> LogDirReport:
+    view, options = context.view, context.options
+    surveys, root = look_at_everything(context)
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
-    lines = tuple(forecast(view, surveys, going, root, ground.version))
+    lines = tuple(forecast(view, surveys, going, root, context.version))
     seen = Seen(
-        ground=ground,
+        context=context,
         others=[other for other in views if other is not view],
         surveys=surveys,
         root=root,
@@ -135,7 +135,7 @@ def _check_one(ground: Ground, views: Sequence[LogDir]) -> LogDirReport:
     lefts = [(survey, left_alone(survey)) for survey in surveys]
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
     waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
-    findings = told(view.path, list(all_findings(seen)), _best_ways(ground), waiting)
+    findings = told(view.path, list(all_findings(seen)), _best_ways(context), waiting)
     return LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,

@@ -10,7 +10,7 @@ from msgspec import UnsetType
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
-from krepair.journal.plan_copy import Place, find_copies
+from krepair.journal.plan_copy import CopySearch, find_copies
 from krepair.logdir.config import Settings
 from krepair.logdir.values import PrivateFolder
 from krepair.ops.side_reading import SideReplica
@@ -77,9 +77,9 @@ class Policies:
 def _read(log_dir: str, plan_id: str, private: Sequence[str]) -> Iterable[str]:
     try:
         inode = os.stat(log_dir).st_ino
-        place = Place(log_dir, inode, plan_id, private, any_path=True)
+        search = CopySearch(log_dir, inode, plan_id, private, any_path=True)
         with Tree(log_dir, inode) as tree:
-            copies = find_copies(tree, place, at_most=_LOOKED_INTO_BYTES)
+            copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
     except (OSError, KrepairError):
         return
     for copy in copies:

@@ -70,11 +70,6 @@ def log_bytes(partition: Partition) -> int:
     return sum(segment.log.size for segment in partition.segments)
 
 
-def segments_of(partition: Partition) -> tuple[tuple[int, int], ...]:
-    """(Base offset, bytes of the ``.log``) of each segment, as the items of the tasks want them."""
-    return tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
-
-
 def read_partitions(
     engine: Engine,
     task: Task[Item, Result],

@@ -12,18 +12,17 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.formats.damage import shown
 from krepair.formats.group_metadata import TOPIC
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.asked import views_of_each
 from krepair.ops.coordinator_topic import (
     PassedOver,
     partitions_of,
     passed_over,
     read_partitions,
-    segments_of,
 )
+from krepair.ops.log_dirs_given import views_of_each
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
@@ -165,7 +164,7 @@ def _report(
 def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsItem:
     return GroupsItem(
         place=place_of(view, partition),
-        segments=segments_of(partition),
+        segments=partition.log_sizes,
         log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
         groups=tuple(wanted),
     )

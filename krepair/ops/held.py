@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from krepair.durable.scratch import Scratch
+from krepair.fixes.context import place_of
 from krepair.fixes.other_logs import why_no_evidence
 from krepair.formats.facts_file import FactsWriter
 from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState
@@ -14,7 +15,6 @@ from krepair.logdir.view import read_partition
 from krepair.ops.side_reading import OpenSide
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import FIND_HELD
 from krepair.pipeline.replicas.held_sections import Holding, write_holdings, write_pairs
 from krepair.pipeline.replicas.holdings import HeldItem, HeldResult
@@ -87,10 +87,9 @@ def _item(
     side: OpenSide, state: ReplicaState, partition: Partition, *, closed: bool, scratch: str
 ) -> HeldItem:
     view = side.views[state.log_dir]
-    segments = partition.segments[:-1] if closed else partition.segments
     return HeldItem(
-        place=Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder),
-        segments=tuple((segment.base_offset, segment.log.size) for segment in segments),
+        place=place_of(view, partition),
+        segments=partition.log_sizes[:-1] if closed else partition.log_sizes,
         scratch=scratch,
     )
 

@@ -20,7 +20,7 @@ from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.moved import bound, has_moved, rebind, timed
-from krepair.journal.plan_copy import Place, find_copies, the_copy
+from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
@@ -174,9 +174,9 @@ def load_kept(log_dir: str, plan_id: str, at: str = "") -> Plan:
     """
     view = read_log_dir(log_dir)
     check_named(view.path, at)
-    place = place_of(view, plan_id)._replace(any_path=True)
+    search = search_of(view, plan_id)._replace(any_path=True)
     with Tree(view.path, view.inode) as tree:
-        plan = the_copy(place, find_copies(tree, place))
+        plan = the_copy(search, find_copies(tree, search))
     check_path(view.path, plan.log_dir, plan_id, at)
     return plan
 
@@ -211,7 +211,7 @@ def check_path(path: str, made_for: str, plan_id: str, at: str) -> None:
         )
 
 
-def place_of(view: LogDir, plan_id: str) -> Place:
+def search_of(view: LogDir, plan_id: str) -> CopySearch:
     """The private sub-folders of a plan.
 
     Raises:
@@ -227,7 +227,7 @@ def place_of(view: LogDir, plan_id: str) -> Place:
             f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
             next_command=f"krepair undo {shlex.quote(view.path)}" if ids else "",
         )
-    return Place(view.path, view.inode, plan_id, paths)
+    return CopySearch(view.path, view.inode, plan_id, paths)
 
 
 def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) -> PartitionFolder:
@@ -299,8 +299,10 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
 
 
 def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
-    place = Place(view.path, view.inode, plan_id, [found.private.path for found in folders], any_path=True)
-    copies = find_copies(tree, place, at_most=_LOOKED_INTO_BYTES)
+    search = CopySearch(
+        view.path, view.inode, plan_id, [found.private.path for found in folders], any_path=True
+    )
+    copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
     good = [copy for copy in copies if not copy.problem]
     made_for = [copy.plan.log_dir for copy in good if copy.plan is not None]
     bad = next((f"{copy.path}: {copy.problem}" for copy in copies if copy.problem), "")

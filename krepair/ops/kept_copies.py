@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError
+from krepair.fixes.context import planned_place
 from krepair.journal.actions.action import KeptFile
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
@@ -18,7 +19,7 @@ from krepair.kernels.classes import D_NONE
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import PartitionPlan, Plan
@@ -114,12 +115,7 @@ def _log(
     digests = {file.name: file.digest for file in partition.files}
     name = kept.original.name
     item = ScanItem(
-        place=Place(
-            host=plan.host,
-            log_dir=plan.log_dir,
-            log_dir_inode=plan.log_dir_inode,
-            folder=f"{partition.folder}/{folder.names.keep()}",
-        ),
+        place=planned_place(plan, f"{partition.folder}/{folder.names.keep()}"),
         base_offset=int(name.partition(".")[0]),
         size=kept.original.size,
         now_ms=plan.policy.now_ms,

@@ -19,12 +19,12 @@ from krepair.journal.actions.action import DamagedLog
 from krepair.journal.actions.table import action_for
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.lost_record import holds_the_plans
 from krepair.journal.moved import Rebound, adopt, has_moved, rebind, timed
 from krepair.journal.rebuild import here_in_damaged
 from krepair.journal.record import JOURNAL_NAME, Here, Journal
 from krepair.journal.root import ROOT
 from krepair.journal.steps import SWAP
-from krepair.journal.traces import holds_the_plans
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import why
 from krepair.ops.located import Located, check_broker

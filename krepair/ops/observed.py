@@ -8,7 +8,7 @@ from typing import NamedTuple
 from krepair.errors import KrepairError
 from krepair.formats.filenames import private_folder
 from krepair.logdir.space import read_space
-from krepair.ops.fit import fit_section
+from krepair.ops.fits_on_disk import fit_section
 from krepair.ops.need import need_of_all
 from krepair.ops.target import targets_of
 from krepair.plan.model import Plan, Preview

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
-from krepair.fixes.ground import Ground, told_version
+from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.table import action_for
-from krepair.journal.choose import DamagedSegment, choose_commit, damage_in_reach
+from krepair.journal.commit_order import DamagedSegment, choose_commit, damage_in_reach
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_for_reading
@@ -26,7 +26,7 @@ from krepair.plan.model import Commit, PartitionPlan
 from krepair.rules.model import SegmentFacts
 
 
-def commit_of(ground: Ground, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
+def commit_of(context: Context, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
     """How the changes of a plan are swapped in.
 
     Raises:
@@ -34,9 +34,9 @@ def commit_of(ground: Ground, partitions: Sequence[PartitionPlan], *, with_root:
     """
     lowest = lowest_changes(partitions)
     if lowest:
-        version = ground.options.broker_version or told_version(ground.view)
-        commit = choose_commit(lowest, _all_damage(ground), version)
-        return replace(commit, looked_at=active_segments(ground.view))
+        version = context.options.broker_version or told_version(context.view)
+        commit = choose_commit(lowest, _all_damage(context), version)
+        return replace(commit, looked_at=active_segments(context.view))
     some = with_root or any(partition.changes for partition in partitions)
     why = "each file is replaced by one rename" if some else "nothing to commit"
     return Commit(order="P1", fence=True, why=why)
@@ -65,43 +65,43 @@ def active_segments(view: LogDir) -> str:
     return digest.hexdigest()
 
 
-def damage_met(ground: Ground, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
+def damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
     """What a recovery under the fence would cut now, of all active segments; closed ones are known by fingerprints.
 
     Without a clean-shutdown marker active segments are recovered in any case, with the fence and without it.
     """
-    if not ground.view.clean_shutdown:
+    if not context.view.clean_shutdown:
         return []
-    readable = [one for one in ground.view.partitions if one.segments and not one.unreadable]
-    last = read_last_logs(ground, ground.survey_all(readable))
+    readable = [one for one in context.view.partitions if one.segments and not one.unreadable]
+    last = read_last_logs(context, context.survey_all(readable))
     damaged = [
         DamagedSegment(survey.partition.folder, facts.base_offset, active=True)
         for survey, facts in last
-        if _would_lose(ground.view, survey.partition, facts, active=True)
+        if _would_lose(context.view, survey.partition, facts, active=True)
     ]
     return damage_in_reach(lowest_changes(partitions), damaged)
 
 
-def _all_damage(ground: Ground) -> list[DamagedSegment]:
+def _all_damage(context: Context) -> list[DamagedSegment]:
     """Damage of logs that were read, and of the active segments of all other partitions.
 
     The fence would have a broker recover those. Without a clean-shutdown marker it recovers them in any case.
     """
-    read = [survey for survey in ground.surveys.values() if survey.segments]
+    read = [survey for survey in context.surveys.values() if survey.segments]
     found = [(survey, facts, facts is survey.segments[-1]) for survey in read for facts in survey.segments]
-    if ground.view.clean_shutdown:
+    if context.view.clean_shutdown:
         folders = {survey.partition.folder for survey in read}
         others = [
             partition
-            for partition in ground.view.partitions
+            for partition in context.view.partitions
             if partition.folder not in folders and partition.segments and not partition.unreadable
         ]
-        last = read_last_logs(ground, ground.survey_all(others))
+        last = read_last_logs(context, context.survey_all(others))
         found += [(survey, facts, True) for survey, facts in last]
     return [
         DamagedSegment(survey.partition.folder, facts.base_offset, active=active)
         for survey, facts, active in found
-        if _would_lose(ground.view, survey.partition, facts, active=active)
+        if _would_lose(context.view, survey.partition, facts, active=active)
     ]
 
 

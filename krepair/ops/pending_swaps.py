@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import cleaned_bases, why_left_alone
 from krepair.fixes.swaps import log_swaps, look_at_swaps, swap_item
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem
 from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
@@ -56,7 +56,7 @@ def finished_logs(
         if log_swaps(one) and not one.unreadable and wants(one.topic, one.number)
     ]
     items = [
-        swap_item(_place(view, one), one, swap, _INTERVAL_BYTES) for one in found for swap in log_swaps(one)
+        swap_item(place_of(view, one), one, swap, _INTERVAL_BYTES) for one in found for swap in log_swaps(one)
     ]
     read = look_at_swaps(items, engine)
     for one in found:
@@ -64,14 +64,10 @@ def finished_logs(
         yield one.folder, _finished(one, pending, list(_live(engine, view, one)))
 
 
-def _place(view: LogDir, partition: Partition) -> Place:
-    return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
-
-
 def _live(engine: Engine, view: LogDir, partition: Partition) -> Iterator[LiveSegment]:
     """The segments that are there, each read for itself; one that cannot be read counts as damaged."""
-    place = _place(view, partition)
-    sizes = [(segment.base_offset, segment.log.size) for segment in partition.segments]
+    place = place_of(view, partition)
+    sizes = partition.log_sizes
     parts: dict[int, HeadersPart] = dict(
         engine.run(READ_REPLICA_HEADERS, [ReplicaItem(place=place, segments=(one,)) for one in sizes])
     )

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
+from krepair.fixes.context import Context
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
-from krepair.fixes.ground import Ground
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
@@ -79,12 +79,12 @@ class Seen(NamedTuple):
     """A log directory that was looked at, before a plan is made of it.
 
     Attributes:
-        ground: what was looked at.
+        context: what was looked at.
         fixes: that were asked for.
         proposals: partition folder -> name of the fix -> what it wants.
     """
 
-    ground: Ground
+    context: Context
     fixes: tuple[Fix, ...]
     proposals: Mapping[str, Proposals]
 
@@ -137,10 +137,10 @@ def looked_at(
             stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
-        ground = Ground(view, settings, options, engine, scratch, prove=prove)
-        ground.cluster, ground.own_metadata = clusters
-        ground.sides, ground.facts, ground.not_read = sides
-        yield Seen(ground, tuple(fixes), look_and_propose(ground, fixes, partitions))
+        context = Context(view, settings, options, engine, scratch, prove=prove)
+        context.cluster, context.own_metadata = clusters
+        context.sides, context.facts, context.not_read = sides
+        yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
 
 
 class OtherSides(NamedTuple):
@@ -303,7 +303,7 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
 
 
 def look_and_propose(
-    ground: Ground, fixes: Sequence[Fix], partitions: Sequence[Partition]
+    context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition]
 ) -> dict[str, dict[str, Proposal]]:
     """Run the fixes, one after the other: each knows the changes that the fixes before it propose.
 
@@ -312,37 +312,37 @@ def look_and_propose(
     """
     proposals: dict[str, dict[str, Proposal]] = {}
     for fix in fixes:
-        surveys = [ground.survey(one) for one in partitions if fix.wants(ground, one)]
-        fix.look(ground, surveys, "plan")
+        surveys = [context.survey(one) for one in partitions if fix.wants(context, one)]
+        fix.look(context, surveys, "plan")
         if isinstance(fix, RootFix):
             continue
         for survey in surveys:
-            proposal = fix.propose(ground, survey)
+            proposal = fix.propose(context, survey)
             check_owners(proposal.changes)
             proposals.setdefault(survey.partition.folder, {})[fix.name] = proposal
             survey.changes += proposal.changes
         changed = [
             survey for survey in surveys if changes_logs(proposals[survey.partition.folder][fix.name].changes)
         ]
-        read_logs_after(ground, changed)
+        read_logs_after(context, changed)
     return proposals
 
 
-def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Proposals]) -> Plan:
+def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Proposals]) -> Plan:
     """The plan of what was proposed; looks at the other partitions' active segments if a fence would reach them."""
-    view, options = ground.view, ground.options
-    surveys = [ground.surveys[folder] for folder in proposals]
+    view, options = context.view, context.options
+    surveys = [context.surveys[folder] for folder in proposals]
     partitions = [
-        partition_plan(ground, ground.surveys[folder], proposals[folder])
-        for folder in ground.surveys
+        partition_plan(context, context.surveys[folder], proposals[folder])
+        for folder in context.surveys
         if folder in proposals
     ]
-    root = _root_plan(ground, fixes, partitions)
+    root = _root_plan(context, fixes, partitions)
     return build_plan(
         facts_of_dir(view),
-        policy_of(surveys, ground.settings, options, others_of(ground)),
+        policy_of(surveys, context.settings, options, others_of(context)),
         partitions,
-        commit_of(ground, partitions, with_root=root is not None),
+        commit_of(context, partitions, with_root=root is not None),
         copied_mtimes=[
             survey.partition.folder
             for survey in surveys
@@ -352,7 +352,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
         unsafe_places=list(unsafe_places(options.keep, view.path)),
-        others_have=others_have(view, options, partitions, ground.surveys),
+        others_have=others_have(view, options, partitions, context.surveys),
         asked=asked_of(options),
     )
 
@@ -367,17 +367,19 @@ def facts_of_dir(view: LogDir) -> LogDirFacts:
 # -- the root
 
 
-def _root_plan(ground: Ground, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]) -> RootPlan | None:
+def _root_plan(
+    context: Context, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]
+) -> RootPlan | None:
     """The changes of the root's files, None if there are none."""
-    proposals = [fix.propose_root(ground) for fix in fixes]
+    proposals = [fix.propose_root(context) for fix in fixes]
     proposed = [change for proposal in proposals for change in proposal.root_changes]
     check_owners(proposed)
     changes, later = _one_of_each_file(proposed)
-    keeper = keeper_of(ground.view, [partition.folder for partition in partitions if partition.changes])
+    keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
     names = {name for change in changes for name in action_of(change).touches(change).names}
-    view = ground.view
+    view = context.view
     checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
     files = [one.file for one in checkpoints if one.file is not None and one.file.name in names]
     return RootPlan(
@@ -444,7 +446,7 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options, o
 # -- one partition
 
 
-def partition_plan(ground: Ground, survey: Survey, proposals: Proposals) -> PartitionPlan:
+def partition_plan(context: Context, survey: Survey, proposals: Proposals) -> PartitionPlan:
     """One partition's part of the plan; figures that follow from others are filled in by the builder."""
     partition = survey.partition
     in_order = [proposals[fix.name] for fix in COMMIT_ORDER if fix.name in proposals]
@@ -474,14 +476,14 @@ def partition_plan(ground: Ground, survey: Survey, proposals: Proposals) -> Part
         note
         for name, proposal in proposals.items()
         if proposal.left != told
-        for note in _left_notes(ground, survey, proposals, name)
+        for note in _left_notes(context, survey, proposals, name)
     ]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
-    return plan if told is None else _left_alone(plan, told, ground.options)
+    return plan if told is None else _left_alone(plan, told, context.options)
 
 
-def _left_notes(ground: Ground, survey: Survey, proposals: Proposals, name: str) -> Iterator[str]:
+def _left_notes(context: Context, survey: Survey, proposals: Proposals, name: str) -> Iterator[str]:
     """What a fix leaves alone in a partition that this plan changes, and how it may get its turn."""
     left, note = proposals[name].left, proposals[name].left_note
     if left is None or not note:
@@ -489,10 +491,10 @@ def _left_notes(ground: Ground, survey: Survey, proposals: Proposals, name: str)
     yield note
     # Of damage that another fix mends here, this one knows nothing: it has decided on the files as they are.
     if left.damaged and any(one.changes for other, one in proposals.items() if other != name):
-        word = next(word for word in ground.options.fixes if word.partition("=")[0] == name)
+        word = next(word for word in context.options.fixes if word.partition("=")[0] == name)
         partition = survey.partition
         command = second_plan_command(
-            ground.view.path, ground.options, word, (partition.topic, partition.number)
+            context.view.path, context.options, word, (partition.topic, partition.number)
         )
         yield f"after this plan is applied, make a second one for {name}: {command}"
 

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import StalePlanError, UnreadableError, UsageError
+from krepair.fixes.context import Context
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import Clusters, others_of, read_clusters
 from krepair.fixes.fix import Fix
-from krepair.fixes.ground import Ground
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.words import count_text
@@ -179,15 +179,15 @@ class Reading:
             if number:
                 time.sleep(PAUSE_S)
             before = {one.folder: one for one in view.partitions if one.folder in waiting}
-            ground, proposals = self._look(view, before)
+            context, proposals = self._look(view, before)
             view = _listed(view.path)
             after = {one.folder: one for one in view.partitions}
             for folder, proposed in proposals.items():
-                survey = ground.surveys[folder]
-                found = partition_plan(ground, survey, proposed)
+                survey = context.surveys[folder]
+                found = partition_plan(context, survey, proposed)
                 changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
                 if not changed and not self._is_doubtful(folder, found):
-                    self._take(ground, survey, found, before[folder])
+                    self._take(context, survey, found, before[folder])
                 elif number == TRIES - 1 or folder not in after:
                     self._leave(survey, changed or "damage was met in it, once")
             waiting = {folder for folder in proposals if folder not in self.done}
@@ -208,14 +208,14 @@ class Reading:
             preview=Preview(unknown=UNKNOWN),
         )
 
-    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Ground, Mapping[str, Proposals]]:
+    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, Proposals]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
-        ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
-        ground.cluster, ground.own_metadata = self.clusters
-        ground.sides, ground.facts, ground.not_read = self.sides
-        self.others = others_of(ground)
+        context = Context(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
+        context.cluster, context.own_metadata = self.clusters
+        context.sides, context.facts, context.not_read = self.sides
+        self.others = others_of(context)
         partitions = [one for one in steady.partitions if one.folder in before]
-        return ground, look_and_propose(ground, self.fixes, partitions)
+        return context, look_and_propose(context, self.fixes, partitions)
 
     def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
         """Whether damage was met, and for the first time."""
@@ -224,11 +224,11 @@ class Reading:
         self._doubted.add(folder)
         return True
 
-    def _take(self, ground: Ground, survey: Survey, found: PartitionPlan, listed: Partition) -> None:
+    def _take(self, context: Context, survey: Survey, found: PartitionPlan, listed: Partition) -> None:
         partition = survey.partition
         if mtimes_look_copied(survey.segments, partition.topic):
             self.copied_mtimes.append(partition.folder)
-        if cleaner_stands_still(ground.view, survey):
+        if cleaner_stands_still(context.view, survey):
             self.dead_cleaner.append(partition.folder)
         self.surveys[partition.folder] = survey
         self.done[partition.folder] = replace(found, notes=(*found.notes, *_notes(listed)))

@@ -58,12 +58,12 @@ def make_sequence(log_dir: str, options: Options, progress: Progress | None = No
         KrepairError: see ``krepair.ops.plan.make_plan``.
     """
     with looked_at(log_dir, options, progress) as seen:
-        names = {folder: _name(seen.ground.surveys[folder].partition) for folder in seen.proposals}
+        names = {folder: _name(seen.context.surveys[folder].partition) for folder in seen.proposals}
 
         def make(keep: str, folders: Sequence[str]) -> Plan:
-            seen.ground.options = _options_of_step(options, keep, [names[folder] for folder in folders])
+            seen.context.options = _options_of_step(options, keep, [names[folder] for folder in folders])
             chosen = {folder: seen.proposals[folder] for folder in seen.proposals if folder in set(folders)}
-            return plan_of(seen.ground, seen.fixes, chosen)
+            return plan_of(seen.context, seen.fixes, chosen)
 
         return _sequence_of(make, list(names), options)
 

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, UnreadableError
+from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import half_done
 from krepair.fixes.swaps import log_swaps
 from krepair.formats.facts_file import FactsReader
@@ -26,12 +27,11 @@ from krepair.logdir.reading import why
 from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir, read_partition
-from krepair.ops.asked import check_named
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.pending_swaps import FinishedLog, finished_logs
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
 from krepair.pipeline.replicas.headers import EPOCH_COLUMNS, joined_headers
@@ -326,11 +326,10 @@ def _folder(side: OpenSide, state: ReplicaState) -> Partition:
 def _item_of(side: OpenSide, state: ReplicaState, partition: Partition, log: FinishedLog) -> ReplicaItem:
     """The item that reads one replica in its directory."""
     view = side.views[state.log_dir]
-    place = Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+    place = place_of(view, partition)
     return ReplicaItem(
         place=place,
-        segments=log.segments
-        or tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        segments=log.segments or partition.log_sizes,
         swaps=log.swaps,
         secret=side.secret,
     )

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
-from krepair.fixes.ground import Ground, next_version, place_of, watermark_of
+from krepair.fixes.context import Context, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import log_name
@@ -25,14 +25,12 @@ from krepair.formats.words import count_text
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.asked import views_of_each
 from krepair.ops.coordinator_topic import (
     PassedOver,
     log_bytes,
     partitions_of,
     passed_over,
     read_partitions,
-    segments_of,
 )
 from krepair.ops.findings.abort_command import (
     CoordinatorLog,
@@ -51,6 +49,7 @@ from krepair.ops.findings.open_transactions import (
     open_in,
     waiting_bytes,
 )
+from krepair.ops.log_dirs_given import views_of_each
 from krepair.ops.next_start.refusal import Version
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
@@ -319,9 +318,9 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
 
 def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _Seen:
     coordinators = partitions_of(view, TOPIC, lambda *_: True)
-    ground = Ground(view, settings, options, engine)
-    surveys = ground.survey_all(_partitions_of(view, options))
-    read_logs(ground, surveys)
+    context = Context(view, settings, options, engine)
+    surveys = context.survey_all(_partitions_of(view, options))
+    read_logs(context, surveys)
     results = _read_states(view, coordinators, options, engine)
     return _Seen(view, surveys, coordinators, results, engine.why)
 
@@ -332,7 +331,7 @@ def _read_states(
     items = [
         TransactionsItem(
             place=place_of(view, partition),
-            segments=segments_of(partition),
+            segments=partition.log_sizes,
             log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
             high_watermark=watermark_of(view, partition),
             now_ms=options.now_ms,

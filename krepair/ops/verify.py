@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from krepair.durable.scratch import Scratch
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.carry_out import verify_all
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import check_owners
@@ -17,7 +17,7 @@ from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.asked import check_named, views_of_each
+from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.moved import settle
 from krepair.ops.reports import Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of

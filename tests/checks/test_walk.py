@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.checks.walk import find_batches, headers_at, proven_headers, walk
-from krepair.kernels.places import claimed_places
+from krepair.kernels.batch_starts import claimed_places
 from tests import builders
 from tests.builders import reading
 from tests.strategies import History, histories

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import StalePlanError
-from krepair.journal.actions.action import Ground
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.aside import SetSegmentsAside
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import AsideIntent
@@ -51,7 +51,7 @@ class Site:
             reason="",
             undo=KeepOriginal(),
         )
-        return ASIDE.begin(Ground(self.folder(), self.partition, "P1"), change)
+        return ASIDE.begin(Target(self.folder(), self.partition, "P1"), change)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions import mend
-from krepair.journal.actions.action import Ground, KeptFile
+from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.actions.mend import CUT, MendLogs
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, LogIntent
@@ -89,7 +89,7 @@ class Torn:
         )
 
     def begin(self) -> LogIntent:
-        return MENDS.begin(Ground(self.folder(), self.partition, "P1"), self.change())
+        return MENDS.begin(Target(self.folder(), self.partition, "P1"), self.change())
 
     def status(self) -> ChangeState:
         partition = replace(self.partition, changes=(self.change(),))

@@ -15,7 +15,7 @@ from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.formats.filenames import root_private_folder
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.plan_copy import Place, PlanKeeper, find_copies, private_folders, the_copy
+from krepair.journal.plan_copy import CopySearch, PlanKeeper, find_copies, private_folders, the_copy
 from krepair.journal.record import COPY_NAME
 from krepair.plan.model import Plan, RootPlan
 from krepair.plan.planfile import dumps, seal
@@ -51,8 +51,10 @@ def copies(plan: Plan) -> list[Path]:
     return [Path(folder.private) / COPY_NAME for folder in folders(plan)]
 
 
-def place(plan: Plan) -> Place:
-    return Place(plan.log_dir, plan.log_dir_inode, plan.plan_id, [str(path.parent) for path in copies(plan)])
+def place(plan: Plan) -> CopySearch:
+    return CopySearch(
+        plan.log_dir, plan.log_dir_inode, plan.plan_id, [str(path.parent) for path in copies(plan)]
+    )
 
 
 def found(plan: Plan, **limits: int) -> Plan:

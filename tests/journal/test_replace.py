@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.actions.action import Ground, KeptFile
+from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
@@ -55,7 +55,7 @@ class Site:
             reason="",
             undo=KeepOriginal(),
         )
-        return FILES.begin(Ground(self.folder(), self.partition, "P1"), change)
+        return FILES.begin(Target(self.folder(), self.partition, "P1"), change)
 
 
 @pytest.fixture

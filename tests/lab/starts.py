@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
@@ -206,8 +206,8 @@ def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int,
     )
     known = load_settings(None, None, dict(options.settings))
     view = read_log_dir(str(root))
-    ground = Ground(view, known, options, InlineEngine("test"))
-    surveys, facts = look_at_everything(ground)
+    context = Context(view, known, options, InlineEngine("test"))
+    surveys, facts = look_at_everything(context)
     return {
         survey.partition.folder: {
             version: next(iter(forecast(view, [survey], {}, facts, version))) for version in VERSIONS

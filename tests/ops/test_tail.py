@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from krepair.cli.main import app
 from krepair.errors import ExitCode, KrepairError, UsageError
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply

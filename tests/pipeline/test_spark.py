@@ -38,7 +38,7 @@ def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scan_items(one: Scene, folder: str) -> list[ScanItem]:
     """One item per segment of a partition, as a plan makes them."""
-    from krepair.fixes.ground import place_of
+    from krepair.fixes.context import place_of
 
     view = read_log_dir(str(one.path))
     partition = next(each for each in view.partitions if each.folder == folder)

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from krepair.errors import ExitCode, KrepairError
 from krepair.plan import planfile
 from tools.torture.disk_model import State
-from tools.torture.ground import Tree, public_tree, read_state
 from tools.torture.power_loss import Outcome, Site, by_partition, placed
+from tools.torture.real_tree import Tree, public_tree, read_state
 from tools.torture.recording import Event, Moved, Wrote
 from tools.torture.scenes import SCENES, build
 from tools.torture.state import State as Done
@@ -134,7 +134,7 @@ def _at_moment(site: Site, moment: str) -> State:
 
 
 def _journal_answer(site: Site, state: State, path: str, verb: str, expected: Tree) -> str:
-    site.ground.put(state)
+    site.real_tree.put(state)
     outcome = site.run(verb)
     folder = path.partition("/")[0]
     found = by_partition(public_tree(read_state(site.watch))).get(folder)
@@ -299,7 +299,7 @@ def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
     node = state.files[path]
     bit = int(share * len(state.data[node]) * 8)
     bad = flipped(state.data[node], bit)
-    site.ground.put(state._replace(data=state.data | {node: bad}))
+    site.real_tree.put(state._replace(data=state.data | {node: bad}))
     outcome = site.run("undo")
     if outcome.code == 0:
         return "undo ends with 0"
@@ -315,7 +315,7 @@ def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
     if now.data.get(now.files.get(path, -1)) != bad:
         return f"undo ends with {outcome.code}; the kept copy is gone"
     healed = now._replace(data=now.data | {now.files[path]: state.data[node]})
-    site.ground.put(healed)
+    site.real_tree.put(healed)
     again = site.run("undo")
     found = public_tree(read_state(site.watch))
     if again.code != 0 or found != site.before:

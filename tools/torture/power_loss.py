@@ -43,7 +43,7 @@ from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps
 from tools.torture.disk_model import State, Volume
-from tools.torture.ground import Ground, Tree, differences, has_private, public_tree, read_state
+from tools.torture.real_tree import RealTree, Tree, differences, has_private, public_tree, read_state
 from tools.torture.recording import PRIVATE, Attrs, Ended, Event, KilledError, Synced, Watch
 from tools.torture.scenes import COPIES, MEMORY, ONE_BARRIER, SCENES, Scene, build, every_keep
 from tools.torture.state import State as Done
@@ -168,7 +168,7 @@ class Site:
         os.mkdir(pool)
         self.watch = Watch(self.root if self.copies is None else os.fspath(whole), pool)
         self.watch.believes_syncfs = scene.one_barrier
-        self.ground = Ground(self.watch)
+        self.real_tree = RealTree(self.watch)
         with self.watch:
             self.original = read_state(self.watch)
             self.before = self.public_tree(self.original)
@@ -176,7 +176,7 @@ class Site:
             if outcome.code != 0:
                 raise AssertionError(f"{scene.name}: apply ends with {outcome}")
             self.after = self.public_tree(read_state(self.watch))
-            self.ground.put(self.original)
+            self.real_tree.put(self.original)
 
     def public_tree(self, state: State) -> Tree:
         """What a broker sees of it."""
@@ -229,7 +229,7 @@ class Site:
     def reset(self) -> None:
         """Make the original tree again, and forget the files of earlier recordings."""
         self.watch.forget(set(self.original.files.values()), {self.node, *self.original.folders.values()})
-        self.ground.put(self.original)
+        self.real_tree.put(self.original)
 
     def _calls_of_killed(self, verbs: Sequence[str]) -> int:
         """How many calls the killed verb makes when nobody kills it."""
@@ -328,7 +328,7 @@ class Checker:
             if wrong:
                 return Failure(trial.point, trial.choice, f"loss in {self.verb}", wrong, shown(event))
         for name, check in self._checks(trial.choice, ended=ended):
-            self.site.ground.put(trial.state)
+            self.site.real_tree.put(trial.state)
             why = check()
             if why:
                 return Failure(

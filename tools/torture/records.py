@@ -26,8 +26,8 @@ from krepair.ops.rebuild import rebuild
 from krepair.ops.verify import verify_plan
 from krepair.plan.keep import INPLACE
 from tools.torture.disk_model import State
-from tools.torture.ground import public_tree, read_state
 from tools.torture.power_loss import Outcome, Site, by_partition, placed
+from tools.torture.real_tree import public_tree, read_state
 from tools.torture.scenes import FREEING, SCENES, build
 from tools.torture.state import State as Done
 
@@ -169,7 +169,7 @@ class Moment:
     def wrong(self, journal: int, damage: Damage, verb: str) -> str:
         """What is wrong after a verb on a damaged journal, or empty."""
         site, state = self.site, self.with_damage(journal, damage)
-        site.ground.put(state)
+        site.real_tree.put(state)
         outcome = run_any(site, verb)
         after = read_state(site.watch)
         found, was = public_tree(after), public_tree(state)

@@ -30,7 +30,7 @@ class StagedGroup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ground:
+class Target:
     """The partition in which a change is carried out.
 
     Attributes:
@@ -106,7 +106,7 @@ class Found(NamedTuple):
     here: Mapping[str, FileState | None]
 
 
-class Action(Protocol[ChangeT_contra, IntentT]):
+class JournalAction(Protocol[ChangeT_contra, IntentT]):
     """One kind of change, carried out and taken back. Every call may be repeated after a crash at any instant.
 
     A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
@@ -130,7 +130,7 @@ class Action(Protocol[ChangeT_contra, IntentT]):
         """Of a fenced change the offset from which a broker that is started meanwhile must recover; else None."""
         return None
 
-    def check_before(self, ground: Ground, changes: Sequence[ChangeT_contra]) -> None:
+    def check_before(self, target: Target, changes: Sequence[ChangeT_contra]) -> None:
         """Checks, before anything is staged for changes that are carried out together, that they are not stale.
 
         Nothing is checked where ``begin`` looks at every file anyway.
@@ -141,7 +141,7 @@ class Action(Protocol[ChangeT_contra, IntentT]):
         return
 
     @abstractmethod
-    def begin(self, ground: Ground, change: ChangeT_contra) -> IntentT:
+    def begin(self, target: Target, change: ChangeT_contra) -> IntentT:
         """The intent of a change, once every file is found as it was planned.
 
         Raises:
@@ -153,11 +153,11 @@ class Action(Protocol[ChangeT_contra, IntentT]):
     # -- without a journal
 
     @abstractmethod
-    def from_disk(self, ground: Ground, change: ChangeT_contra, known: IntentT | None) -> IntentT | None:
+    def from_disk(self, target: Target, change: ChangeT_contra, known: IntentT | None) -> IntentT | None:
         """The intent of a change whose record is lost, as plan and files tell it.
 
         Args:
-            ground: the partition.
+            target: the partition.
             change: of the plan.
             known: the intent that a damaged journal still holds, or None; digests are taken from it.
 

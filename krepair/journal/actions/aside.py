@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from krepair.errors import StalePlanError
-from krepair.journal.actions.action import Ground
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
+from krepair.journal.lost_record import digests_of, original_of
 from krepair.journal.record import AsideIntent, Journal
 from krepair.journal.steps import Becomes
-from krepair.journal.traces import digests_of, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import NewFile, SetAside
 
@@ -32,26 +32,26 @@ def has_segments_out(journal: Journal) -> bool:
 
 
 class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
-    """Implements ``Action`` for segments that are taken out."""
+    """Implements ``JournalAction`` for segments that are taken out."""
 
-    def begin(self, ground: Ground, change: SetAside) -> AsideIntent:
+    def begin(self, target: Target, change: SetAside) -> AsideIntent:
         """The intent, once every file is found as it was planned.
 
         Raises:
             StalePlanError: one changed, or is gone.
         """
-        folder, states = ground.folder, []
+        folder, states = target.folder, []
         for name in change.names:
-            state = unchanged(folder, ground.planned, name)
+            state = unchanged(folder, target.planned, name)
             if state is None:
                 raise StalePlanError(f"{folder.at(name)}: is not there")
             states.append(state)
         digests = {name: digest_content(folder.at(name)) for name in change.names}
         return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
 
-    def from_disk(self, ground: Ground, change: SetAside, known: AsideIntent | None) -> AsideIntent | None:
-        """See ``Action``."""
-        folder, planned = ground.folder, ground.planned
+    def from_disk(self, target: Target, change: SetAside, known: AsideIntent | None) -> AsideIntent | None:
+        """See ``JournalAction``."""
+        folder, planned = target.folder, target.planned
         files = tuple(original_of(folder, planned[name]) for name in change.names)
         if all(folder.state(state.name) == state for state in files):
             return None

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from krepair.errors import KrepairError
-from krepair.journal.actions.action import Action, Came, ChangeT_contra, Found, IntentT, KeptFile
+from krepair.journal.actions.action import Came, ChangeT_contra, Found, IntentT, JournalAction, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.known_files import KnownFile, file_check, known_originals
 from krepair.journal.record import Order
@@ -25,7 +25,7 @@ from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import FileFingerprint, NewFile
 
 
-class OfFiles(Action[ChangeT_contra, IntentT]):
+class OfFiles(JournalAction[ChangeT_contra, IntentT]):
     """What is the same of every change that makes other files of some: what it has, and what it makes."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class OfFiles(Action[ChangeT_contra, IntentT]):
 
 
 class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
-    """Implements ``Action`` for changes of whole files. A kind says which ones, and how it begins."""
+    """Implements ``JournalAction`` for changes of whole files. A kind says which ones, and how it begins."""
 
     def check_back(self, folder: PartitionFolder, intent: IntentT) -> None:
         """Checks, before the first step back, what the steps do not look at.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.actions.action import Found, Ground
+from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.lost_record import nobody
 from krepair.journal.record import ReplaceIntent
-from krepair.journal.traces import nobody
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
 from krepair.plan.actions.lines import as_line
@@ -48,15 +48,15 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 
 
 class ChangeCheckpointLines(ReplaceFiles):
-    """Implements ``Action`` for ``ChangeLines``; its intent is that of a replaced file."""
+    """Implements ``JournalAction`` for ``ChangeLines``; its intent is that of a replaced file."""
 
     after_fences = True
 
-    def check_before(self, ground: Ground, changes: object) -> None:
+    def check_before(self, target: Target, changes: object) -> None:
         """No swap is ever pending in the root."""
         return
 
-    def begin(self, ground: Ground, change: ChangeLines) -> ReplaceIntent:  # type: ignore[override]
+    def begin(self, target: Target, change: ChangeLines) -> ReplaceIntent:  # type: ignore[override]
         """The intent, once the lines are on the disk as planned and the staged file differs from it by them alone.
 
         Raises:
@@ -64,7 +64,7 @@ class ChangeCheckpointLines(ReplaceFiles):
             RefusedError: the staged file is missing.
             VerifyFailedError: the staged file has other bytes than the lines give.
         """
-        folder, path = ground.folder, ground.folder.at(change.name)
+        folder, path = target.folder, target.folder.at(change.name)
         original, staged = folder.state(change.name), folder.state(folder.names.stage(change.name))
         if original is None and change.size_before >= 0:
             raise StalePlanError(f"{path}: is gone since the plan was made")
@@ -88,16 +88,16 @@ class ChangeCheckpointLines(ReplaceFiles):
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
     def from_disk(  # type: ignore[override]
-        self, ground: Ground, change: ChangeLines, known: ReplaceIntent | None
+        self, target: Target, change: ChangeLines, known: ReplaceIntent | None
     ) -> ReplaceIntent | None:
-        """See ``Action``; what replaced the kept file differs from it by the plan's lines, and by nothing else."""
-        folder, name = ground.folder, change.name
+        """What replaced the kept file differs from it by the plan's lines, and by nothing else."""
+        folder, name = target.folder, change.name
         kept, here = folder.state(folder.names.keep(name)), folder.state(name)
         if here == kept:
             return None
         if kept is None:
             # Without a kept original only a file that was not there before can be taken back.
-            made = self.is_made(folder, change, Found(ground.planned, {name: here}))
+            made = self.is_made(folder, change, Found(target.planned, {name: here}))
             original = None if change.size_before < 0 else nobody(name)
             return (
                 ReplaceIntent(change_id=change.change_id, original=original, replacement=here)

@@ -21,11 +21,12 @@ import numpy as np
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
-from krepair.journal.actions.action import DamagedLog, Found, Ground, KeptFile
+from krepair.journal.actions.action import DamagedLog, Found, KeptFile, Target
 from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.known_files import InPlace
+from krepair.journal.lost_record import digests_of, holds, made_of, nobody, original_of
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -40,7 +41,6 @@ from krepair.journal.steps import (
     keep_files,
     swap_files,
 )
-from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
 from krepair.plan.model import MendLog, NewFile
 
@@ -52,9 +52,9 @@ CUT = ".cut"
 
 
 class MendLogs(OfFiles[MendLog, LogIntent]):
-    """Implements ``Action`` for damaged logs."""
+    """Implements ``JournalAction`` for damaged logs."""
 
-    def begin(self, ground: Ground, change: MendLog) -> LogIntent:
+    def begin(self, target: Target, change: MendLog) -> LogIntent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
 
         Raises:
@@ -62,7 +62,7 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             RefusedError: a staged file is missing or is not the plan's; or the log has another name, which would be
                 cut with it.
         """
-        folder, planned = ground.folder, ground.planned
+        folder, planned = target.folder, target.planned
         check_no_pending_swap(folder)
         original = unchanged(folder, planned, change.name)
         if original is None:
@@ -96,9 +96,9 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             digests={name: digest_content(folder.at(name)) for name in whole},
         )
 
-    def from_disk(self, ground: Ground, change: MendLog, known: LogIntent | None) -> LogIntent | None:
-        """See ``Action``; a log with other bytes behind the cut than the kept ones was written since."""
-        folder, planned, name = ground.folder, ground.planned, change.name
+    def from_disk(self, target: Target, change: MendLog, known: LogIntent | None) -> LogIntent | None:
+        """A log with other bytes behind the cut than the kept ones was written since."""
+        folder, planned, name = target.folder, target.planned, change.name
         indexes = [planned[new.name] for new in change.companions if new.name in planned]
         originals = {one.name: original_of(folder, one) for one in (planned[name], *indexes)}
         companions = tuple(

@@ -13,30 +13,30 @@ from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import log_name, parse_file_name
-from krepair.journal.actions.action import Ground
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
+from krepair.journal.lost_record import digests_of, holds, made_of, nobody, original_of
 from krepair.journal.record import FileState, ReplaceIntent
 from krepair.journal.steps import Becomes
-from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import NewFile, ReplaceFile
 
 
 class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
-    """Implements ``Action`` for files that are replaced or removed."""
+    """Implements ``JournalAction`` for files that are replaced or removed."""
 
     together = True
 
-    def check_before(self, ground: Ground, changes: Sequence[ReplaceFile]) -> None:
+    def check_before(self, target: Target, changes: Sequence[ReplaceFile]) -> None:
         """Where a file is replaced, no swap may be pending in the folder."""
         # A removal never touches a file that a pending swap needs, and may take away what makes the swap void.
         if any(change.method != "remove" for change in changes):
-            check_no_pending_swap(ground.folder)
+            check_no_pending_swap(target.folder)
 
-    def begin(self, ground: Ground, change: ReplaceFile) -> ReplaceIntent:
+    def begin(self, target: Target, change: ReplaceFile) -> ReplaceIntent:
         """The intent, once the file is found as it was planned, and the new one staged as it was planned.
 
         Raises:
@@ -44,15 +44,15 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
             RefusedError: the staged file is missing.
             VerifyFailedError: the staged file is not the plan's.
         """
-        original, staged = check_fresh_file(ground.folder, ground.planned, change)
-        digest = "" if original is None else digest_content(ground.folder.at(change.name))
+        original, staged = check_fresh_file(target.folder, target.planned, change)
+        digest = "" if original is None else digest_content(target.folder.at(change.name))
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
     def from_disk(
-        self, ground: Ground, change: ReplaceFile, known: ReplaceIntent | None
+        self, target: Target, change: ReplaceFile, known: ReplaceIntent | None
     ) -> ReplaceIntent | None:
-        """See ``Action``; without a kept original what is in its place is the broker's."""
-        folder, name, plan = ground.folder, change.name, ground.planned.get(change.name)
+        """Without a kept original what is in its place is the broker's."""
+        folder, name, plan = target.folder, change.name, target.planned.get(change.name)
         original = None if plan is None else original_of(folder, plan)
         here = folder.state(name)
         if here == original:
@@ -63,13 +63,13 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
             made = made_of(folder, name, holds(folder, change.size_after, change.digest_after), others)
         if not _is_kept(folder, name):
             # What nobody kept was freed by apply, or is the broker's own doing; a new file tells of itself.
-            begun = known is not None or is_freed_by_apply(change) or _others_are_kept(ground)
+            begun = known is not None or is_freed_by_apply(change) or _others_are_kept(target)
             gone = here is None and change.method == "remove" and begun
             if not gone and (here is None or here != made):
                 return None
         digest = "" if known is None or original is None else known.digest
         if original is not None and not digest:
-            digest = digests_of(folder, [original], ground.planned, {}).get(name, "")
+            digest = digests_of(folder, [original], target.planned, {}).get(name, "")
         replacement = (made or nobody(name)) if change.method != "remove" else None
         return ReplaceIntent(
             change_id=change.change_id, original=original, replacement=replacement, digest=digest
@@ -138,10 +138,10 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         return replace(intent, original=originals[0]) if originals else intent
 
 
-def _others_are_kept(ground: Ground) -> bool:
+def _others_are_kept(target: Target) -> bool:
     """Files that go together are all kept before the first of them goes."""
-    others = (change for change in ground.partition.changes if isinstance(change, ReplaceFile))
-    return any(_is_kept(ground.folder, change.name) for change in others)
+    others = (change for change in target.partition.changes if isinstance(change, ReplaceFile))
+    return any(_is_kept(target.folder, change.name) for change in others)
 
 
 def _is_kept(folder: PartitionFolder, name: str) -> bool:

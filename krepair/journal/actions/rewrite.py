@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import offset_name, segment_name
-from krepair.journal.actions.action import Action, Found, Ground, IntentT, KeptFile, StagedGroup
+from krepair.journal.actions.action import Found, IntentT, JournalAction, KeptFile, StagedGroup, Target
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.known_files import KnownFile, known_made_of_group, known_originals
+from krepair.journal.lost_record import digests_of, made_of, nobody, original_of
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -27,14 +28,13 @@ from krepair.journal.steps import (
     roll_back_steps,
     undo_steps,
 )
-from krepair.journal.traces import digests_of, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint, RewriteSegments
 
 GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
 
 
-class OfGroup(Action[GroupChangeT_contra, IntentT]):
+class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
     """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
@@ -75,18 +75,18 @@ class OfGroup(Action[GroupChangeT_contra, IntentT]):
 
 
 class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
-    """Implements ``Action`` for rewritten groups."""
+    """Implements ``JournalAction`` for rewritten groups."""
 
     def group(self, intent: ApplyIntent) -> ApplyIntent:
         """The intent is one."""
         return intent
 
-    def check_before(self, ground: Ground, changes: Sequence[RewriteSegments]) -> None:
+    def check_before(self, target: Target, changes: Sequence[RewriteSegments]) -> None:
         """A stale partition is refused before anything is staged for it."""
         for change in changes:
-            check_fresh(ground.folder, ground.partition, change)
+            check_fresh(target.folder, target.partition, change)
 
-    def begin(self, ground: Ground, change: RewriteSegments) -> ApplyIntent:
+    def begin(self, target: Target, change: RewriteSegments) -> ApplyIntent:
         """The intent, once every file is found as it was planned, and the new ones are staged.
 
         Raises:
@@ -94,13 +94,13 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             RefusedError: a staged file is missing, or the plan would remove the newest producer snapshot.
             VerifyFailedError: a staged index is not the one that was made.
         """
-        folder, staged = ground.folder, ground.staged.get(change.change_id, StagedGroup())
-        originals = check_fresh(folder, ground.partition, change)
+        folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
+        originals = check_fresh(folder, target.partition, change)
         sources = tuple(source.base_offset for source in change.sources)
-        bad = {offset_name(base) for base in ground.damaged & set(sources)}
+        bad = {offset_name(base) for base in target.damaged & set(sources)}
         copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
         # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
-        of_batches = {name for name, file in ground.planned.items() if name.endswith(".log") and file.digest}
+        of_batches = {name for name, file in target.planned.items() if name.endswith(".log") and file.digest}
         digests = {
             state.name: digest_content(folder.at(state.name))
             for state in originals
@@ -110,7 +110,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             change_id=change.change_id,
             base_offset=change.base_offset,
             sources=sources,
-            order=ground.order,
+            order=target.order,
             originals=originals,
             snapshots=change.removes_snapshots,
             copied=copied,
@@ -121,10 +121,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         )
 
     def from_disk(
-        self, ground: Ground, change: RewriteSegments, known: ApplyIntent | None
+        self, target: Target, change: RewriteSegments, known: ApplyIntent | None
     ) -> ApplyIntent | None:
-        """See ``Action``; what a broker or its cleaner has made of the new segment since counts as written since."""
-        folder, planned = ground.folder, ground.planned
+        """What a broker or its cleaner has made of the new segment since counts as written since."""
+        folder, planned = target.folder, target.planned
         names = [segment_name(source.base_offset, e) for source in change.sources for e in EXTENSIONS]
         originals = tuple(
             original_of(folder, planned[name])
@@ -143,7 +143,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             change_id=change.change_id,
             base_offset=change.base_offset,
             sources=tuple(source.base_offset for source in change.sources),
-            order=ground.order,
+            order=target.order,
             originals=originals,
             snapshots=tuple(name for name in change.removes_snapshots if name in planned),
             copied=(),

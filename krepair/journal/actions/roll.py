@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from krepair.errors import RefusedError, StalePlanError
-from krepair.journal.actions.action import Ground
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.lost_record import made_of, nobody
 from krepair.journal.record import RollIntent
 from krepair.journal.steps import Becomes
-from krepair.journal.traces import made_of, nobody
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import NewFile, RollSegment
 
@@ -22,16 +22,16 @@ _OF_NOTHING: Final = digest_bytes(b"")
 
 
 class RollSegments(ChangeFiles[RollSegment, RollIntent]):
-    """Implements ``Action`` for empty segments."""
+    """Implements ``JournalAction`` for empty segments."""
 
-    def begin(self, ground: Ground, change: RollSegment) -> RollIntent:
+    def begin(self, target: Target, change: RollSegment) -> RollIntent:
         """The intent, once the names are free and the staged files are there, and empty.
 
         Raises:
             StalePlanError: a file has one of the names.
             RefusedError: a staged file is missing, or has bytes.
         """
-        folder, states = ground.folder, []
+        folder, states = target.folder, []
         for name in change.names:
             if folder.state(name) is not None:
                 raise StalePlanError(f"{folder.at(name)}: was not there when the plan was made")
@@ -41,9 +41,9 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
             states.append(staged)
         return RollIntent(change_id=change.change_id, files=tuple(states))
 
-    def from_disk(self, ground: Ground, change: RollSegment, known: RollIntent | None) -> RollIntent | None:
-        """See ``Action``; a file that has bytes was written since."""
-        folder = ground.folder
+    def from_disk(self, target: Target, change: RollSegment, known: RollIntent | None) -> RollIntent | None:
+        """A file that has bytes was written since."""
+        folder = target.folder
         if not any(folder.state(path) for name in change.names for path in (name, folder.names.out(name))):
             return None
         files = [

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, NameState, offset_name, parse_file_name, segment_name
-from krepair.journal.actions.action import Found, Ground
+from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
+from krepair.journal.lost_record import digests_of, holds, made_of, original_of
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -37,19 +38,18 @@ from krepair.journal.steps import (
     staged_extensions,
     take_out_originals,
 )
-from krepair.journal.traces import digests_of, holds, made_of, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
 class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
-    """Implements ``Action`` for swaps that a broker began."""
+    """Implements ``JournalAction`` for swaps that a broker began."""
 
     def group(self, intent: SwapIntent) -> ApplyIntent:
         """That of its intent: it replaces the swap's own old indexes, too."""
         return intent.group
 
-    def begin(self, ground: Ground, change: CompleteSwap) -> SwapIntent:
+    def begin(self, target: Target, change: CompleteSwap) -> SwapIntent:
         """What a completion begins with, every file looked at once more.
 
         Raises:
@@ -57,7 +57,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             RefusedError: a staged index is missing.
             VerifyFailedError: a staged index is not the plan's.
         """
-        folder, planned = ground.folder, ground.planned
+        folder, planned = target.folder, target.planned
         log = segment_name(change.base_offset, ".log")
         pending = unchanged(folder, planned, log + SWAP)
         if pending is None:
@@ -70,7 +70,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             change_id=change.change_id,
             base_offset=change.base_offset,
             sources=tuple(sorted({change.base_offset, *change.replaces})),
-            order=ground.order,
+            order=target.order,
             originals=tuple(originals),
             snapshots=(),
             copied=tuple(
@@ -84,9 +84,9 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         )
         return SwapIntent(change_id=change.change_id, group=group)
 
-    def from_disk(self, ground: Ground, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
-        """See ``Action``."""
-        folder, planned = ground.folder, ground.planned
+    def from_disk(self, target: Target, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
+        """See ``JournalAction``."""
+        folder, planned = target.folder, target.planned
         name = segment_name(change.base_offset, ".log")
         originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
         bad = {offset_name(base) for base in change.copied}
@@ -97,7 +97,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             change_id=change.change_id,
             base_offset=change.base_offset,
             sources=tuple(sorted({change.base_offset, *change.replaces})),
-            order=ground.order,
+            order=target.order,
             originals=originals,
             snapshots=(),
             copied=tuple(

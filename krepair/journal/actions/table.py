@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from krepair.journal.actions.action import Action
+from krepair.journal.actions.action import JournalAction
 from krepair.journal.actions.aside import SetSegmentsAside
 from krepair.journal.actions.lines import ChangeCheckpointLines
 from krepair.journal.actions.mend import MendLogs
@@ -32,7 +32,7 @@ from krepair.plan.model import (
     SetAside,
 )
 
-BY_CHANGE: Final[dict[type[Change], Action[Any, Any]]] = {
+BY_CHANGE: Final[dict[type[Change], JournalAction[Any, Any]]] = {
     RewriteSegments: RewriteGroups(),
     ReplaceFile: ReplaceFiles(),
     MendLog: MendLogs(),
@@ -41,7 +41,7 @@ BY_CHANGE: Final[dict[type[Change], Action[Any, Any]]] = {
     ChangeLines: ChangeCheckpointLines(),
     RollSegment: RollSegments(),
 }
-BY_INTENT: Final[dict[type[Intent], Action[Any, Any]]] = {
+BY_INTENT: Final[dict[type[Intent], JournalAction[Any, Any]]] = {
     ApplyIntent: BY_CHANGE[RewriteSegments],
     ReplaceIntent: BY_CHANGE[ReplaceFile],
     LogIntent: BY_CHANGE[MendLog],
@@ -51,11 +51,11 @@ BY_INTENT: Final[dict[type[Intent], Action[Any, Any]]] = {
 }
 
 
-def action_for(change: Change) -> Action[Any, Any]:
+def action_for(change: Change) -> JournalAction[Any, Any]:
     """What carries out a change."""
     return BY_CHANGE[type(change)]
 
 
-def action_of(intent: Intent) -> Action[Any, Any]:
+def action_of(intent: Intent) -> JournalAction[Any, Any]:
     """What carries out, or takes back, a change that has begun."""
     return BY_INTENT[type(intent)]

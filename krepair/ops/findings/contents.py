@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Survey
 from krepair.formats.codec import Codec
 from krepair.formats.filenames import log_name
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from krepair.pipeline.contents import ContentItem, ContentProblem
 
 
-def content_findings(ground: Ground, surveys: Sequence[Survey]) -> Iterator[Finding]:
+def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
-    if not ground.options.deep:
+    if not context.options.deep:
         return
     from krepair.pipeline.contents import ContentItem
 
     items = [
         ContentItem(
-            place=place_of(ground.view, survey.partition),
+            place=place_of(context.view, survey.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
         )
@@ -32,7 +32,7 @@ def content_findings(ground: Ground, surveys: Sequence[Survey]) -> Iterator[Find
         for segment in survey.partition.segments
     ]
     found: dict[int, list[Finding]] = {}
-    for index, result in ground.engine.run(READ_CONTENTS, items):
+    for index, result in context.engine.run(READ_CONTENTS, items):
         item = items[index]
         found[index] = [_finding(item, problem) for problem in result.problems]
     for index in sorted(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.formats.transaction_state import TransactionValue
 from krepair.logdir.config import TRANSACTIONS_TOPIC
 from krepair.logdir.values import LogDir
@@ -37,7 +37,7 @@ def coordinator_states(
     items = [
         StatesItem(
             place=place_of(view, partition),
-            segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+            segments=partition.log_sizes,
             producer_ids=wanted,
         )
         for view in views

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.side_by_side import SideBySide
-from krepair.fixes.ground import place_of
+from krepair.fixes.context import place_of
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
@@ -74,7 +74,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
 def _log(view: LogDir, partition: Partition) -> LogAt:
     from krepair.pipeline.same_batches import LogAt
 
-    segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
+    segments = partition.log_sizes
     return LogAt(place=place_of(view, partition), segments=segments)
 
 

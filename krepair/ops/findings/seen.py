@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.retention import Deletions
-from krepair.fixes.ground import Ground
+from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     """One log directory, looked at.
 
     Attributes:
-        ground: where, with settings and options.
+        context: where, with settings and options.
         others: the other log directories that were given.
         surveys: its partitions.
         root: what was seen in the root.
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
         kept: what applied plans keep.
     """
 
-    ground: Ground
+    context: Context
     others: Sequence[LogDir]
     surveys: Sequence[Survey]
     root: RootFacts
@@ -40,4 +40,4 @@ class Seen(NamedTuple):
     @property
     def view(self) -> LogDir:
         """As listed."""
-        return self.ground.view
+        return self.context.view

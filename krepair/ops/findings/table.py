@@ -56,12 +56,12 @@ def _every_finding(seen: Seen) -> Iterator[Finding]:
 
 def _root_fixes(seen: Seen) -> Iterator[Finding]:
     for fix in ROOT_FIXES:
-        yield from fix.root_findings(seen.ground)
+        yield from fix.root_findings(seen.context)
 
 
 def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
     for fix in FIXES:
-        yield from fix.findings(seen.ground, survey)
+        yield from fix.findings(seen.context, survey)
 
 
 def _freed(seen: Seen) -> Iterator[Finding]:
@@ -74,31 +74,31 @@ def _freed(seen: Seen) -> Iterator[Finding]:
 
 
 def _transactions(seen: Seen) -> Iterator[Finding]:
-    ground = seen.ground
+    context = seen.context
     return transaction_findings(
         (seen.view, *seen.others),
         seen.surveys,
-        ground.options.now_ms,
-        ground.settings.transaction_max_timeout_ms,
-        ground.engine,
+        context.options.now_ms,
+        context.settings.transaction_max_timeout_ms,
+        context.engine,
     )
 
 
 def _emptied(seen: Seen) -> Iterator[Finding]:
     # A directory tells only that its broker is not older than a version.
-    told = seen.ground.version if seen.ground.options.broker_version else None
+    told = seen.context.version if seen.context.options.broker_version else None
     return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
 
 
 OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
     lambda seen: meta_findings(
-        seen.view, seen.others, seen.root.metadata, configured_id(seen.ground.options.config)
+        seen.view, seen.others, seen.root.metadata, configured_id(seen.context.options.config)
     ),
     _root_fixes,
     lambda seen: metadata_findings(seen.view, seen.root.metadata),
-    lambda seen: marked_findings(seen.view, seen.ground.version),
-    lambda seen: duplicate_findings(seen.view, seen.others, seen.ground.engine),
+    lambda seen: marked_findings(seen.view, seen.context.version),
+    lambda seen: duplicate_findings(seen.view, seen.others, seen.context.engine),
     lambda seen: ownership_findings(seen.view, nodes_of(seen.view)),
     _freed,
 )
@@ -107,18 +107,20 @@ OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
     lambda seen, survey: partition_findings(seen.view, survey),
     lambda seen, survey: missing_findings(seen.view, survey),
     _fixes,
-    lambda seen, survey: cleaner_findings(seen.view, survey, seen.ground.version),
-    lambda seen, survey: deletion_findings(survey, seen.going[survey.partition.folder], seen.ground.options),
-    lambda seen, survey: retention_findings(survey, seen.going[survey.partition.folder], seen.ground.options),
+    lambda seen, survey: cleaner_findings(seen.view, survey, seen.context.version),
+    lambda seen, survey: deletion_findings(survey, seen.going[survey.partition.folder], seen.context.options),
+    lambda seen, survey: retention_findings(
+        survey, seen.going[survey.partition.folder], seen.context.options
+    ),
 )
 
 OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     lambda seen: fetch_findings(seen.surveys),
     lambda seen: recovery_findings(seen.forecast),
-    lambda seen: refusal_findings(seen.view, seen.surveys, seen.root, seen.ground.version),
+    lambda seen: refusal_findings(seen.view, seen.surveys, seen.root, seen.context.version),
     lambda seen: space_findings(seen.space),
     _emptied,
     lambda seen: kept_findings(seen.view, seen.kept),
-    lambda seen: content_findings(seen.ground, seen.surveys),
+    lambda seen: content_findings(seen.context, seen.surveys),
 )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.damage import damaged_logs
-from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN
 from krepair.fixes.snapshots import SNAPSHOTS_SEEN
@@ -36,12 +36,12 @@ def rehearsed_of(survey: Survey) -> Mapping[VersionNumber, Rehearsed]:
     return survey.seen(REHEARSED) or {}
 
 
-def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
+def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     """Play the start through where something is wrong; see ``rehearsed_of``.
 
     Of an unknown version each of ``JUDGED_VERSIONS`` is played.
     """
-    view, version = ground.view, ground.version
+    view, version = context.view, context.version
     versions = (version,) if version is not None else JUDGED_VERSIONS
     stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
     chosen = [
@@ -54,7 +54,7 @@ def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
         return
     from krepair.pipeline.rehearse import RehearsedVersion
 
-    settings = ground.settings
+    settings = context.settings
     brokers = tuple(
         RehearsedVersion(
             version=one,
@@ -64,8 +64,8 @@ def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
         )
         for one in versions
     )
-    items = [_item(view, survey, ground.options.now_ms, brokers) for survey in chosen]
-    for index, result in ground.engine.run(REHEARSE, items):
+    items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
+    for index, result in context.engine.run(REHEARSE, items):
         chosen[index].put(REHEARSED, {one.version: one for one in result.outcomes})
 
 

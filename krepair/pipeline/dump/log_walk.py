@@ -18,7 +18,7 @@ from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
 from krepair.kernels import dump_rows as r
-from krepair.kernels.huge import checksum_huge
+from krepair.kernels.large_batches import checksum_huge
 from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1
 from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto

@@ -29,8 +29,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.formats.filenames import log_name, offset_name
+from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.header_walk import HeaderWalk
-from krepair.kernels.places import claimed_places
 from krepair.kernels.recover import IndexEntries
 from krepair.kernels.scan import Bytes, Int32s
 from krepair.logdir.fingerprint import digest_bytes

@@ -16,7 +16,7 @@ from krepair.formats import batch_v2
 from krepair.formats.control import decode_end_txn, decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.record import batch_records
-from krepair.kernels.places import claimed_places
+from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, why

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from krepair.checks.walk import walk
 from krepair.formats import batch_v2
-from krepair.kernels.places import claimed_places
+from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from

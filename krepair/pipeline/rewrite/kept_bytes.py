@@ -10,9 +10,9 @@ from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
 from krepair.formats.castagnoli import crc32c
+from krepair.kernels.batch_starts import gather_kept
 from krepair.kernels.classes import CLASS_COUNT
-from krepair.kernels.huge import Bytes
-from krepair.kernels.places import gather_kept
+from krepair.kernels.large_batches import Bytes
 from krepair.kernels.scan import WINDOW_BYTES
 from krepair.pipeline.items import StageItem
 from krepair.plan.model import SourceSegment

@@ -16,7 +16,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
-from krepair.kernels.places import claimed_places
+from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.index_files import index_bytes_needed, read_index

@@ -106,7 +106,7 @@ class Trimmed(NamedTuple):
     cut: int
 
 
-class Action(Protocol[ChangeT_contra]):
+class PlannedAction(Protocol[ChangeT_contra]):
     """The costs, the review and the display of one kind of change. Pure: it reads only the plan.
 
     A new kind must implement all abstract methods. The other methods have results that are right for most kinds.

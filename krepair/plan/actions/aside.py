@@ -11,9 +11,9 @@ from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     FETCHED_ANEW,
     REMOVAL_BYTES,
-    Action,
     BytesRead,
     LogEffect,
+    PlannedAction,
     Space,
     Touched,
 )
@@ -29,8 +29,8 @@ _REFETCH: Final = "refetch"
 _OF_A_SEGMENT: Final = (*SOURCE_SUFFIXES, ".snapshot")
 
 
-class Aside(Action[SetAside]):
-    """Implements ``Action`` for ``SetAside``."""
+class Aside(PlannedAction[SetAside]):
+    """Implements ``PlannedAction`` for ``SetAside``."""
 
     listing = DATA_THAT_GOES
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.words import count_text
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
+from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import LINES
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import ChangedLine, ChangeLines, FileFingerprint
@@ -22,8 +22,8 @@ def as_line(line: ChangedLine) -> Line:
     return Line(line.topic, line.partition, line.old, line.new)
 
 
-class Lines(Action[ChangeLines]):
-    """Implements ``Action`` for ``ChangeLines``."""
+class Lines(PlannedAction[ChangeLines]):
+    """Implements ``PlannedAction`` for ``ChangeLines``."""
 
     listing = LINES
 

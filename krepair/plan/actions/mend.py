@@ -13,9 +13,9 @@ from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     ROUNDING_BYTES,
-    Action,
     BytesRead,
     LogEffect,
+    PlannedAction,
     Space,
     Touched,
 )
@@ -34,8 +34,8 @@ _INDEX_ENTRY_BYTES: Final = 8
 _MOST_RUNS: Final = 100
 
 
-class Mend(Action[MendLog]):
-    """Implements ``Action`` for ``MendLog``."""
+class Mend(PlannedAction[MendLog]):
+    """Implements ``PlannedAction`` for ``MendLog``."""
 
     listing = DATA_THAT_GOES
 

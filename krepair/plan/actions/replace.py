@@ -12,8 +12,8 @@ from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     REMOVAL_BYTES,
     ROUNDING_BYTES,
-    Action,
     BytesRead,
+    PlannedAction,
     Space,
     Touched,
     Trimmed,
@@ -33,8 +33,8 @@ _LOG: Final = ".log"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
-class Replace(Action[ReplaceFile]):
-    """Implements ``Action`` for ``ReplaceFile``."""
+class Replace(PlannedAction[ReplaceFile]):
+    """Implements ``PlannedAction`` for ``ReplaceFile``."""
 
     listing = FILES
 

@@ -18,8 +18,8 @@ from krepair.plan.actions.action import (
     LAGGING_REPLICA,
     LATE_READERS,
     ROUNDING_BYTES,
-    Action,
     BytesRead,
+    PlannedAction,
     Space,
     Touched,
 )
@@ -62,8 +62,8 @@ _STAYS: Final = (
 """Reasons whose batches keep their size."""
 
 
-class Rewrite(Action[RewriteSegments]):
-    """Implements ``Action`` for ``RewriteSegments``. The active segment is not rewritten, so the log end stays."""
+class Rewrite(PlannedAction[RewriteSegments]):
+    """Of ``RewriteSegments``. The active segment is not rewritten, so the log end stays."""
 
     in_order = True
 

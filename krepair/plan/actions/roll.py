@@ -8,7 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import RULES
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
+from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import RollSegment
@@ -17,8 +17,8 @@ from krepair.plan.objection import Objection
 _LARGEST_OFFSET: Final = 2**63 - 1
 
 
-class Roll(Action[RollSegment]):
-    """Implements ``Action`` for ``RollSegment``."""
+class Roll(PlannedAction[RollSegment]):
+    """Implements ``PlannedAction`` for ``RollSegment``."""
 
     listing = ROLLS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.formats.filenames import segment_name
 from krepair.formats.words import count_text
-from krepair.plan.actions.action import ROUNDING_BYTES, Action, BytesRead, Space, Touched
+from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import SWAPS
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts
@@ -18,8 +18,8 @@ _LEFTOVERS_FIX = "leftovers"
 _RULE = "KR601"
 
 
-class Swap(Action[CompleteSwap]):
-    """Implements ``Action`` for ``CompleteSwap``."""
+class Swap(PlannedAction[CompleteSwap]):
+    """Implements ``PlannedAction`` for ``CompleteSwap``."""
 
     listing = SWAPS
     in_order = True

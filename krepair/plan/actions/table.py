@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from krepair.plan.actions.action import Action
+from krepair.plan.actions.action import PlannedAction
 from krepair.plan.actions.aside import Aside
 from krepair.plan.actions.lines import Lines
 from krepair.plan.actions.mend import Mend
@@ -24,7 +24,7 @@ from krepair.plan.model import (
     SetAside,
 )
 
-ACTIONS: Final[dict[type[Change], Action[Any]]] = {
+ACTIONS: Final[dict[type[Change], PlannedAction[Any]]] = {
     RewriteSegments: Rewrite(),
     CompleteSwap: Swap(),
     MendLog: Mend(),
@@ -36,12 +36,12 @@ ACTIONS: Final[dict[type[Change], Action[Any]]] = {
 """In the order in which they are shown to a reader."""
 
 
-def action_of(change: Change) -> Action[Any]:
+def action_of(change: Change) -> PlannedAction[Any]:
     """The action for a change."""
     return ACTIONS[type(change)]
 
 
-def by_kind(changes: Iterable[Change]) -> Iterator[tuple[Action[Any], list[Change]]]:
+def by_kind(changes: Iterable[Change]) -> Iterator[tuple[PlannedAction[Any], list[Change]]]:
     """Each action with the changes of its kind, in the order of the table; kinds without a change are left out."""
     of_kind: dict[type[Change], list[Change]] = {kind: [] for kind in ACTIONS}
     for change in changes:

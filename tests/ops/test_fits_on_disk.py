@@ -13,7 +13,7 @@ from krepair.cli.main import app
 from krepair.errors import ExitCode, RefusedError
 from krepair.logdir.space import Space
 from krepair.ops import apply as apply_module
-from krepair.ops import fit
+from krepair.ops import fits_on_disk
 from krepair.ops import way_out as way_out_module
 from krepair.ops.apply import apply
 from krepair.ops.need import Need, need_of_all, need_of_part
@@ -51,7 +51,7 @@ def test_the_need_is_the_peak_that_the_plan_says(bloat: Scene) -> None:
 
 
 def test_a_plan_that_fits_says_so_last(bloat: Scene) -> None:
-    page = fit.planned_view(bloat.plan(), "P")
+    page = fits_on_disk.planned_view(bloat.plan(), "P")
     fits = page.sections[-1]
     assert fits.title == "It fits on the disk"
     for line in fits.lines:
@@ -71,8 +71,8 @@ def test_a_plan_that_fits_only_where_groups_make_room_for_the_next_ones_says_the
     whole, freeing = needs(plan)[0], freeing_needs(bloat)[0]
     tight = space(freeing.bytes)
     assert tight.free_bytes < whole.bytes
-    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
-    first = fit.planned_view(plan, "P").sections[0]
+    monkeypatch.setattr(fits_on_disk, "read_space", lambda *_, **__: tight)
+    first = fits_on_disk.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "with --keep until-verified it fits" in first.lines[-1].lower()
     sequence, command = first.commands
@@ -90,8 +90,8 @@ def test_a_plan_of_which_parts_fit_names_the_command_for_one(
     assert len(parts) > 1
     tight = space(min(part.bytes for part in parts))
     assert tight.free_bytes < whole.bytes
-    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
-    first = fit.planned_view(plan, "P").sections[0]
+    monkeypatch.setattr(fits_on_disk, "read_space", lambda *_, **__: tight)
+    first = fits_on_disk.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "one at a time" in first.lines[-1]
     assert " --free " in first.commands[0]
@@ -173,15 +173,15 @@ def test_the_command_that_is_advised_gives_the_plan_of_the_same_options_and_cloc
     plan, freeing = bloat.plan(**named), bloat.plan(**named, keep="until-verified")
     whole, parts = needs(freeing)
     tight = space(min(part.bytes for part in parts) if one_partition else whole.bytes)
-    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
+    monkeypatch.setattr(fits_on_disk, "read_space", lambda *_, **__: tight)
     monkeypatch.setattr(apply_module, "read_space", lambda *_, **__: tight)
     if said_by == "plan":
-        sequence, command = fit.planned_view(plan, "P").sections[0].commands
+        sequence, command = fits_on_disk.planned_view(plan, "P").sections[0].commands
     else:
         with pytest.raises(RefusedError) as refused:
             apply(plan, INLINE)
         sequence = refused.value.next_command
-        _, command = fit.planned_view(plan, "P").sections[0].commands
+        _, command = fits_on_disk.planned_view(plan, "P").sections[0].commands
     monkeypatch.chdir("/")
     words = shlex.split(sequence.replace("--out PLAN", f"--out {shlex.quote(str(files / 'sequence'))}"))
     assert CliRunner().invoke(app, words[1:]).exit_code == ExitCode.FOUND
@@ -206,9 +206,9 @@ def test_where_the_work_is_done_goes_with_the_command_that_is_advised(
 ) -> None:
     plan = bloat.plan()
     tight = space(freeing_needs(bloat)[0].bytes)
-    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
+    monkeypatch.setattr(fits_on_disk, "read_space", lambda *_, **__: tight)
     at = bloat.options(scratch="/some where", use_reserved=True)
-    for command in fit.planned_view(plan, "P", at).sections[0].commands:
+    for command in fits_on_disk.planned_view(plan, "P", at).sections[0].commands:
         assert " --scratch '/some where' --engine inline --use-reserved --out PLAN" in command
 
 
@@ -216,8 +216,8 @@ def test_the_advice_on_a_preview_is_to_make_another_preview(
     bloat: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preview = make_preview(str(bloat.path), bloat.options())
-    monkeypatch.setattr(fit, "read_space", lambda *_, **__: space(freeing_needs(bloat)[0].bytes))
-    page = fit.planned_view(preview, "P")
+    monkeypatch.setattr(fits_on_disk, "read_space", lambda *_, **__: space(freeing_needs(bloat)[0].bytes))
+    page = fits_on_disk.planned_view(preview, "P")
     fitting = next(section for section in page.sections if "does NOT fit" in section.title)
     assert all(" --preview " in command for command in fitting.commands)
 

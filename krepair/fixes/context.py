@@ -16,6 +16,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
+from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import Int64s
 from krepair.rules.refetch import RefetchProof
@@ -50,7 +51,7 @@ class HeldBack:
 
 
 @dataclass(eq=False)
-class Ground:
+class Context:
     """One log directory while it is looked at.
 
     Attributes:
@@ -114,6 +115,11 @@ class Ground:
 def place_of(view: LogDir, partition: Partition) -> Place:
     """Where a partition's files are, as work items name it."""
     return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+
+
+def planned_place(plan: Plan, folder: str) -> Place:
+    """The same of a plan's directory."""
+    return Place(host=plan.host, log_dir=plan.log_dir, log_dir_inode=plan.log_dir_inode, folder=folder)
 
 
 def watermark_of(view: LogDir, partition: Partition) -> int:

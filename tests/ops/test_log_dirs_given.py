@@ -8,8 +8,8 @@ import pytest
 
 from krepair.errors import ExitCode, NotALogDirError, UsageError
 from krepair.logdir.log_dirs import configured_log_dirs
-from krepair.ops.asked import log_dirs_asked_for
 from krepair.ops.check import check
+from krepair.ops.log_dirs_given import log_dirs_asked_for
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Engine, Options
 

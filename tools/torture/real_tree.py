@@ -69,7 +69,7 @@ def differences(found: Tree, expected: Tree) -> list[str]:
     return out
 
 
-class Ground:
+class RealTree:
     """The log directory, made to look like one state after the other.
 
     Args:
