@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from mmap import mmap
 from typing import Final, Protocol, overload
 
+import cramjam
 import lz4.frame
 import snappy
 import zstandard
@@ -44,6 +45,10 @@ LZ4_DICTIONARY_FLAG = 0x01
 LZ4_UNUSUAL_FLAGS = LZ4_CONTENT_SIZE_FLAG | LZ4_DICTIONARY_FLAG
 LZ4_AT_ONCE_BYTES = 1 << 15
 LZ4_LEAST_BYTES = 11
+# Version 1, independent blocks of at most 64 KiB, no sums, no size: as Kafka's clients write.
+LZ4_USUAL_FRONT = LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_BLOCK_BYTES = 1 << 16
+LZ4_UNPACKED_BLOCK = 1 << 31
 
 # the broker's zstd-jni refuses larger windows too
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
@@ -53,6 +58,8 @@ ZSTD_GATHERED_BYTES = 1 << 18
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_FRONT_BYTES = 14
 _ZSTD_MAGIC_NUMBER = int.from_bytes(ZSTD_MAGIC, "little")
+_UINT32 = struct.Struct("<I")
+_LZ4_FRONT = struct.Struct("<7sI")
 _ZSTD_FRONT = struct.Struct("<IBBHB")
 ZSTD_BLOCK_BYTES = 1 << 17
 ZSTD_CHECKSUM_FLAG = 0b100
@@ -158,6 +165,47 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
     except (_BrokenStreamError, zlib.error, snappy.UncompressError, RuntimeError, EOFError):
         return None
     return None
+
+
+def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
+    """Decompress one lz4 frame of Kafka's clients into a buffer, block by block and by a library of its own.
+
+    Neither ``lz4`` nor the kernel has a part in it: what is proven is not unpacked by what wrote it.
+
+    Args:
+        stored: the frame, whole, and nothing behind it.
+        out: the buffer.
+        to: place in it.
+
+    Returns:
+        The place after its content; -1 if it is of another kind, broken, or has no room. Then ``at_once`` may do it.
+    """
+    size = len(stored)
+    if size < _LZ4_FRONT.size:
+        return -1
+    front, head = _LZ4_FRONT.unpack_from(stored)
+    if front != LZ4_USUAL_FRONT:
+        return -1
+    start = _LZ4_FRONT.size
+    try:
+        while True:
+            if head == 0:
+                return to if start == size else -1
+            at = start + (head & ~LZ4_UNPACKED_BLOCK)
+            room = out[to : to + LZ4_BLOCK_BYTES]
+            if at + _UINT32.size > size:
+                return -1
+            if head & LZ4_UNPACKED_BLOCK:
+                if at - start > len(room):
+                    return -1
+                room[: at - start] = stored[start:at]
+                to += at - start
+            else:
+                to += cramjam.lz4.decompress_block_into(stored[start:at], room, output_len=len(room))
+            (head,) = _UINT32.unpack_from(stored, at)
+            start = at + _UINT32.size
+    except cramjam.DecompressionError:
+        return -1
 
 
 def zstd_frame(stored: memoryview, most: int) -> bytes | None:

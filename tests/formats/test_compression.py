@@ -154,6 +154,55 @@ def test_bytes_behind_a_zstd_frame_are_damage(checksum: bool, behind: int) -> No
     assert isinstance(compression.decompress(Codec.ZSTD, packed + b"?" * behind), Damage)
 
 
+LZ4_CONTENTS = st.one_of(
+    st.binary(max_size=300),
+    st.builds(lambda piece, times: piece * times, st.binary(max_size=30), st.integers(0, 9000)),
+)
+
+
+def lz4_into(frame: bytes, room: int, to: int) -> bytes | None:
+    """What was put at a place of a buffer; nothing else of it is touched."""
+    out = bytearray(b"\xab" * (room + 64))
+    end = compression.lz4_into(memoryview(frame), memoryview(out)[:room], to)
+    assert out[:to] == b"\xab" * to
+    assert out[room:] == b"\xab" * 64
+    return None if end < 0 else bytes(out[to:end])
+
+
+@given(data=LZ4_CONTENTS, to=st.integers(0, 50), less=st.integers(0, 400_000))
+def test_lz4_frame_is_put_into_a_buffer_where_it_has_room(data: bytes, to: int, less: int) -> None:
+    packed = compression.compress(Codec.LZ4, data)
+    assert lz4_into(packed, to + len(data), to) == data
+    if data:
+        assert lz4_into(packed, to + len(data) - 1 - less % len(data), to) is None
+
+
+@given(
+    data=LZ4_CONTENTS, place=st.integers(0, 10**6), bit=st.integers(0, 7),
+    how=st.sampled_from(("flip", "cut", "longer")),
+)  # fmt: skip
+def test_broken_lz4_frame_is_put_into_a_buffer_only_as_the_other_library_has_it(
+    data: bytes, place: int, bit: int, how: str
+) -> None:
+    packed = compression.compress(Codec.LZ4, data)
+    place %= len(packed)
+    broken = packed[:place] if how == "cut" else packed + packed[:place] + b"\0"
+    if how == "flip":
+        broken = packed[:place] + bytes([packed[place] ^ 1 << bit]) + packed[place + 1 :]
+    found = lz4_into(broken, 400_000, 3)
+    if found is not None:
+        assert found == compression.decompress(Codec.LZ4, broken)
+
+
+@pytest.mark.parametrize(
+    "how", [{"store_size": True}, {"block_linked": True}, {"content_checksum": True}], ids=str
+)
+def test_lz4_frame_of_another_kind_is_not_put_into_a_buffer(how: dict[str, bool]) -> None:
+    usual = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False, "store_size": False}
+    packed = bytes(lz4.frame.compress(b"some data" * 9000, **(usual | how)))
+    assert lz4_into(packed, 400_000, 0) is None
+
+
 def test_bare_snappy_block_without_frame_is_read() -> None:
     assert compression.decompress(Codec.SNAPPY, snappy.compress(b"bare" * 50)) == b"bare" * 50
 

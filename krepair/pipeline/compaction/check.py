@@ -37,6 +37,7 @@ from krepair.pipeline.compaction.check_items import (
     CheckJoinResult,
     CheckResult,
 )
+from krepair.pipeline.compaction.checked_contents import CheckedContents
 from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Place
@@ -62,7 +63,6 @@ _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 _LARGEST_MESSAGES_BYTES: Final = 32 << 20
 """What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12
-_UNPACKED_BYTES: Final = 1 << 20
 PARTS: Final = 256
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 _OFFSETS_INLINE: Final = 1 << 12
@@ -204,31 +204,6 @@ class _Content:
         return True
 
 
-class _Unpacked:
-    """Records of compressed batches, one batch behind the other."""
-
-    def __init__(self) -> None:
-        self._larger(_UNPACKED_BYTES)
-        self.ends = [0]
-
-    def _larger(self, size: int) -> None:
-        self.buffer: Bytes = np.zeros(size + _SLACK, np.uint8)[:size]
-        self._view = self.buffer.data
-
-    def fits(self, content: bytes) -> bool:
-        """Whether there is room for it behind the others."""
-        return self.ends[-1] + len(content) <= len(self.buffer)
-
-    def take(self, content: bytes) -> None:
-        """Put it behind the others; where there are none it may be of any size."""
-        start = self.ends[-1]
-        end = start + len(content)
-        if end > len(self.buffer):
-            self._larger(end)
-        self._view[start:end] = content
-        self.ends.append(end)
-
-
 @dataclass
 class _Group:
     """Holds one group against its sources."""
@@ -246,7 +221,7 @@ class _Group:
             [self.item.now_ms, 0, -1, self.item.ranges_known, self.item.elsewhere], np.int64
         )
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
-        self.unpacked, self.unpacked_kept = _Unpacked(), _Unpacked()
+        self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
         self.rows: list[CheckedRows] = []
         self.content, self.kept = _Content(), _Content()
 
@@ -308,34 +283,37 @@ class _Group:
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
         one, two = side.window.data, result.window.data
-        unpacked, unpacked_kept = self.unpacked, self.unpacked_kept
         for row, (place, size, at, new_size, codec) in enumerate(self.packed[:count, : v.P_MODE].tolist()):
-            content = compression.at_once(codec, one[place + batch_v2.HEADER_SIZE : place + size])
-            kept: bytes | None = b""
-            if new_size:
-                kept = compression.at_once(codec, two[at + batch_v2.HEADER_SIZE : at + new_size])
-            if content is None or kept is None:
+            content = one[place + batch_v2.HEADER_SIZE : place + size]
+            kept = two[at + batch_v2.HEADER_SIZE : at + new_size] if new_size else None
+            if self._add(codec, content, kept):
+                continue
+            self._check_unpacked(side, result, first, row, source)
+            first = row
+            if not self._add(codec, content, kept):
                 # large, or broken: piece by piece, and that says what is wrong
-                self._check_unpacked(side, result, first, row, source)
                 state[v.C_SOURCE], state[v.C_RESULT] = place, at
                 self._slow(side, result, source)
                 first = row + 1
-                continue
-            if not unpacked.fits(content) or not unpacked_kept.fits(kept):
-                self._check_unpacked(side, result, first, row, source)
-                first = row
-            unpacked.take(content)
-            unpacked_kept.take(kept)
         self._check_unpacked(side, result, first, count, source)
         state[v.C_SOURCE], state[v.C_RESULT] = there
+
+    def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
+        """Unpack a batch, and what stays of it, behind the others; None: nothing stays."""
+        if not self.unpacked.add(codec, content):
+            return False
+        if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
+            return True
+        self.unpacked.forget_last()
+        return False
 
     def _check_unpacked(
         self, side: _Side, result: _Side, first: int, after: int, source: CheckedSource
     ) -> None:
         for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
-            self.packed[first:after, start] = content.ends[:-1]
-            self.packed[first:after, start + 1] = content.ends[1:]
-            content.ends = [0]
+            ends = content.taken()
+            self.packed[first:after, start] = ends[:-1]
+            self.packed[first:after, start + 1] = ends[1:]
         while first < after:
             status, first = v.check_packed(
                 side.window, result.window, self.packed, first, after, self.unpacked.buffer,

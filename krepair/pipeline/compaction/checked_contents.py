@@ -1,0 +1,78 @@
+"""The records of compressed batches, unpacked for the proof.
+
+It shares no code with the unpacking where keys are found and where what stays is written: lz4 goes through another
+library than those two, and the walk over zstd frames is the one in Python. zstd itself has one library for all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from krepair.formats import compression
+from krepair.formats.codec import Codec
+from krepair.kernels.scan import Bytes
+
+_SLACK: Final = 16
+_BYTES: Final = 1 << 20
+
+
+class CheckedContents:
+    """Contents of batches, one behind the other.
+
+    Attributes:
+        buffer: uint8[V], with 16 bytes behind it.
+        ends: place after each content, with 0 in front.
+    """
+
+    def __init__(self) -> None:
+        self._make(_BYTES)
+        self.ends = [0]
+
+    def _make(self, size: int) -> None:
+        self.buffer: Bytes = np.zeros(size + _SLACK, np.uint8)[:size]
+        self._view = self.buffer.data
+
+    def add(self, codec: int, stored: memoryview) -> bool:
+        """Unpack one more behind the others.
+
+        Args:
+            codec: of the batch.
+            stored: its records as they are stored.
+
+        Returns:
+            Whether it is there. If not, there is no room, or it has to be read in pieces: it is large, or broken. Where
+            there are no others, there is always room.
+        """
+        start = self.ends[-1]
+        if codec == Codec.LZ4 and (end := compression.lz4_into(stored, self._view, start)) >= 0:
+            self.ends.append(end)
+            return True
+        content = compression.at_once(codec, stored)
+        return content is not None and self._take(content)
+
+    def _take(self, content: bytes) -> bool:
+        start = self.ends[-1]
+        end = start + len(content)
+        if end > len(self.buffer):
+            if start:
+                return False
+            self._make(end)
+        self._view[start:end] = content
+        self.ends.append(end)
+        return True
+
+    def add_nothing(self) -> bool:
+        """A batch without records."""
+        self.ends.append(self.ends[-1])
+        return True
+
+    def forget_last(self) -> None:
+        """Take back the last that was added."""
+        self.ends.pop()
+
+    def taken(self) -> list[int]:
+        """Where the contents begin, with the end of the last; from now on there are none."""
+        ends, self.ends = self.ends, [0]
+        return ends
