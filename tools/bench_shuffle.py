@@ -1,6 +1,6 @@
 """The join of keys on Spark in two ways: through files in a scratch folder, and as a shuffle of a DataFrame.
 
-    python -m tools.bench_shuffle FOLDER [--keys 6000000] [--again 2000000] [--master URL]
+    python -m tools.bench_shuffle FOLDER [--keys 6000000] [--again 2000000] [--master URL] [--hosts N] [--rounds N]
 
 FOLDER is made and removed. Both ways walk the same log with the same kernel and end with the offsets that stay, sorted
 for each segment, where a task can read them; the second way throws them away there. See ADR 0015.
@@ -34,6 +34,7 @@ from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached
 from tests.compaction.compacting import place_of, scanned
+from tests.pipeline.cluster import Cluster
 from tests.rules.facts import POLICY
 from tools import many_keys
 
@@ -155,9 +156,24 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=6 * 10**6)
     parser.add_argument("--again", type=int, default=2 * 10**6)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--hosts", type=int, help="a cluster of so many workers with host names of their own")
+    parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     folder = asked.folder / "t-0"
     folder.mkdir(parents=True)
+    try:
+        if asked.hosts:
+            names = {f"host-{number}": "" for number in range(1, asked.hosts + 1)}
+            with Cluster(asked.folder, hosts=names) as cluster:
+                both_ways(folder, asked, cluster.url)
+        else:
+            both_ways(folder, asked, asked.master)
+    finally:
+        shutil.rmtree(asked.folder)
+
+
+def both_ways(folder: Path, asked: argparse.Namespace, master: str) -> None:
+    """Write a log, and join its keys inline, and on Spark in both ways in turn."""
     many_keys.SEGMENT_BYTES = 1 << 27
     engine = None
     try:
@@ -167,8 +183,8 @@ def main() -> None:
         inputs = [CompactionInput(place_of(folder), scanned(folder, policy, inline), policy, bytes(16))]
         scratch = make_scratch(str(asked.folder), [], asked=True)
         measured("inline, scratch files", lambda: prepare(inline, inputs, scratch)[0].keys)
-        engine = SparkEngine(asked.master, "bench")
-        for number in range(2):
+        engine = SparkEngine(master, "bench")
+        for number in range(asked.rounds):
             print(f"round {number + 1}")
             measured("Spark, scratch files", lambda: prepare(engine, inputs, scratch)[0].keys)
             items = [
@@ -185,7 +201,6 @@ def main() -> None:
     finally:
         if engine is not None:
             engine.close()
-        shutil.rmtree(asked.folder)
 
 
 if __name__ == "__main__":

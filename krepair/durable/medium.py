@@ -68,9 +68,14 @@ def is_of_one_host(tree: Tree, path: str) -> bool:
     """
     folder = tree.open_folder(path)
     try:
-        return _type_of(folder) in _OF_ONE_HOST
+        return is_open_on_one_host(folder)
     finally:
         os.close(folder)
+
+
+def is_open_on_one_host(descriptor: int) -> bool:
+    """As ``is_of_one_host``, for an open file or folder."""
+    return _type_of(descriptor) in _OF_ONE_HOST
 
 
 def _type_of(folder: int) -> int:

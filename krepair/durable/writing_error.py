@@ -28,10 +28,12 @@ class FileSystem(NamedTuple):
     Attributes:
         mounted_at: its mount point; if that is not known, the folder of the path.
         kind: kind of file system, such as ``ext4``; may be empty.
+        options: of the file system itself, divided by commas; may be empty.
     """
 
     mounted_at: str
     kind: str = ""
+    options: str = ""
 
     def __str__(self) -> str:
         return f"{self.mounted_at} ({self.kind})" if self.kind else self.mounted_at
@@ -68,7 +70,8 @@ def _mount(line: str) -> FileSystem | None:
     if "-" not in words or len(words) < 8:
         return None
     place = words[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-    return FileSystem(place.encode("latin-1").decode("utf-8", "surrogateescape"), words[words.index("-") + 1])
+    mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
+    return FileSystem(mounted_at, words[words.index("-") + 1], words[-1].strip())
 
 
 def _holds(mounted_at: str, path: str) -> bool:

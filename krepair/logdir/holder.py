@@ -14,12 +14,19 @@ class Holder(NamedTuple):
     Attributes:
         pid: process id; -1 if it is not known, because an open file description lock belongs to no process.
         command: name of the command, may be empty.
+        many_hosts: whether other hosts may have the file system mounted, too.
     """
 
     pid: int
     command: str
+    many_hosts: bool = False
 
     def __str__(self) -> str:
+        if self.pid == UNKNOWN_PID and self.many_hosts:
+            return (
+                "a process that this host does not know (most likely a broker or a krepair on another host that mounts "
+                "this directory)"
+            )
         if self.pid == UNKNOWN_PID:
             return (
                 "a process that the kernel does not name (most likely another krepair, run by another user)"

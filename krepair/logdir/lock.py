@@ -19,9 +19,11 @@ import stat
 import struct
 from collections.abc import Iterator
 
+from krepair.durable import medium
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree, without_links
+from krepair.durable.writing_error import file_system_of
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
 from krepair.logdir.holder import UNKNOWN_PID, Holder, command_of, identity, pid_of_lock
@@ -34,6 +36,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 _TRIES = 16
 _NOBODY = 0
 _PERMISSION_BITS_FOR_FILES = 0o666
+_LOCAL_LOCKS = frozenset({"local_lock=all", "local_lock=posix", "nolock", "localflock"})
 
 
 class Lock:
@@ -95,12 +98,29 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
     Raises:
         LockedError: another process holds the lock; the message names it.
         RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, full disk, mounted read-only),
-            or was replaced again and again while krepair tried to lock it.
+            or was replaced again and again while krepair tried to lock it; or the directory is on network storage
+            whose locks do not leave this host.
         UnreadableError: an I/O error.
     """
+    _refuse_if_locks_stay_here(log_dir)
     # krepair's own lock comes first: a krepair that has to stop here must not lock out a broker for a moment.
     with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
         yield lock
+
+
+def _refuse_if_locks_stay_here(log_dir: str) -> None:
+    """A broker on another host would neither see our lock nor be seen.
+
+    Source: ``nfs(5)``, ``local_lock`` (``nolock`` of version 3 is shown as ``local_lock=all``); ``mount.lustre(8)``.
+    """
+    system = file_system_of(log_dir)
+    found = sorted(_LOCAL_LOCKS.intersection(system.options.split(",")))
+    if system.kind.startswith(("nfs", "lustre")) and found:
+        raise RefusedError(
+            f"{shown_path(log_dir)}: the file system {system} is mounted with {found[0]}, so a lock does not reach "
+            "other hosts, and a broker there would not be kept away; mount it without nolock, local_lock and "
+            "localflock; nothing was changed"
+        )
 
 
 @contextlib.contextmanager
@@ -285,9 +305,10 @@ def _holder_of(descriptor: int) -> Holder | None:
     kind, _, _, _, pid = _FLOCK.unpack(answer)
     if kind == fcntl.F_UNLCK:
         return None
-    if pid == UNKNOWN_PID:
+    many_hosts = not medium.is_open_on_one_host(descriptor)
+    if pid < 0 or many_hosts:  # a process id that came over a network is one of another kernel
         pid = pid_of_lock(identity(os.fstat(descriptor)))
-    return Holder(pid, command_of(pid))
+    return Holder(pid, command_of(pid), many_hosts)
 
 
 def _whole_file(kind: int) -> bytes:

@@ -19,6 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from krepair.durable.medium import is_of_one_host
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, UnwritableError
@@ -34,6 +35,8 @@ LOCKS_DIFFER: Final = "a broker would not be kept away"
 WAITS_S: Final = 90.0
 """How long a worker waits: attributes of a network file system are cached for up to a minute."""
 _LOOK_EVERY_S: Final = 0.1
+_STIR_EVERY_S: Final = 1.0
+STIRRED: Final = "stir~"
 _AT_MOST: Final = 4096
 
 _answers: dict[str, str] = {}
@@ -54,6 +57,37 @@ class Greeting(Struct, frozen=True, kw_only=True):
     log_dir: str
     folder: str
     nonce: str
+
+
+class _Stirring:
+    """Makes a client of a network file system look at a folder anew, which it would else do every 30 to 60 s.
+
+    What a server answers to the making of a file says whether the folder has changed, so what is cached of it goes.
+    Tried with NFS 3 and 4.2: the two sides see each other after a second instead of 30.
+
+    Args:
+        tree: that holds the folder.
+        disk: makes and removes a file there.
+        folder: absolute path of krepair's own sub-folder of one partition.
+        name: of the file, with the nonce in it.
+    """
+
+    def __init__(self, tree: Tree, disk: RealDisk, folder: str, name: str) -> None:
+        self._disk = disk
+        self._path = f"{folder}/{STIRRED}{name}"
+        self._needed = not is_of_one_host(tree, folder)
+        self._next = time.monotonic()
+
+    def stir(self) -> None:
+        """Do it, where it is needed and was not done a moment ago.
+
+        Raises:
+            OSError: the file can be neither made nor removed.
+        """
+        if self._needed and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _STIR_EVERY_S
+            self._disk.create(self._path, b"", synced=False)
+            self._disk.unlink(self._path)
 
 
 class Greeter:
@@ -97,9 +131,12 @@ class Greeter:
     def _answer(self) -> None:
         greeting, answered = self.greeting, set[str]()
         prefix = f"{ANSWER}{greeting.nonce}~"
+        stirring = None
         while not self._ended.wait(_LOOK_EVERY_S):
             # An error of one look is seen again by the next; a worker that is never answered says so itself.
             with contextlib.suppress(OSError, KrepairError):
+                stirring = stirring or _Stirring(self._tree, self._disk, greeting.folder, greeting.nonce)
+                stirring.stir()
                 for name in self._tree.names(greeting.folder):
                     token = name.removeprefix(prefix)
                     if token != name and token not in answered:
@@ -155,16 +192,18 @@ def _greet(greeting: Greeting, tree: Tree, waits_s: float) -> str:
     try:
         with locked_file(path, tree):
             disk.append(path, _answer_of(greeting, token))
-            return _said(greeting, tree, token, waits_s)
+            stirring = _Stirring(tree, disk, greeting.folder, f"{greeting.nonce}~{token}")
+            return _said(greeting, tree, token, stirring, waits_s)
     finally:
         with contextlib.suppress(OSError):
             disk.unlink(path)
 
 
-def _said(greeting: Greeting, tree: Tree, token: str, waits_s: float) -> str:
+def _said(greeting: Greeting, tree: Tree, token: str, stirring: _Stirring, waits_s: float) -> str:
     path = f"{greeting.folder}/{REPLY}{greeting.nonce}~{token}"
     until = time.monotonic() + waits_s
     while time.monotonic() < until:
+        stirring.stir()
         reply = tree.read(path, _AT_MOST)
         if reply:
             return "" if reply == YES else os.fsdecode(reply)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable import writing_error
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import FileSystem, WritingError, file_system_of, said_of_writing
 
@@ -77,6 +78,17 @@ def test_an_error_that_is_none_of_writing_stays_as_it_is() -> None:
 
 
 def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
-    assert file_system_of(str(small / "x")) == FileSystem(str(small), "tmpfs")
+    assert file_system_of(str(small / "x"))[:2] == (str(small), "tmpfs")
     assert file_system_of(f"{small}x").mounted_at != str(small)
-    assert file_system_of("/proc/self/status") == FileSystem("/proc", "proc")
+    assert file_system_of("/proc/self/status")[:2] == ("/proc", "proc")
+
+
+def test_options_of_a_file_system_over_a_network_are_those_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "81 30 0:48 / /mnt/a\\040b rw,relatime shared:7 - nfs4 10.0.0.1:/x rw,vers=4.2,local_lock=none\n"
+    (tmp_path / "mountinfo").write_text(line)
+    monkeypatch.setattr(writing_error, "_MOUNTS", str(tmp_path / "mountinfo"))
+    found = file_system_of("/mnt/a b/c")
+    assert found == FileSystem("/mnt/a b", "nfs4", "rw,vers=4.2,local_lock=none")
+    assert str(found) == "/mnt/a b (nfs4)"

@@ -15,8 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable import medium
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import FileSystem
 from krepair.errors import LockedError, RefusedError, UnreadableError
+from krepair.logdir import lock as locks
+from krepair.logdir.holder import UNKNOWN_PID, Holder
 from krepair.logdir.lock import hold_lock, is_locked
 from tests.durable.disks import FailingDisk, RecordingDisk
 
@@ -137,7 +141,7 @@ class TestHeldByAnother:
                 hold_lock(str(log_dir), RealDisk(str(log_dir))),
             ):
                 pytest.fail("two held it")
-            assert is_locked(str(log_dir)) == (pid, command)
+            assert is_locked(str(log_dir)) == Holder(pid, command)
         assert is_locked(str(log_dir)) is None
         assert (log_dir / ".lock").exists()
 
@@ -290,3 +294,41 @@ def test_a_lock_file_of_the_directory_s_owner_stays(tmp_path: Path) -> None:
     with hold_lock(str(tmp_path), RealDisk(str(tmp_path))):
         pass
     assert (tmp_path / ".lock").exists()
+
+
+class TestNetworkStorage:
+    @pytest.mark.parametrize("option", ["local_lock=all", "local_lock=posix", "localflock"])
+    def test_where_the_mount_keeps_locks_on_this_host_nothing_may_be_changed(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, option: str
+    ) -> None:
+        mounted = FileSystem("/data", "lustre" if option == "localflock" else "nfs4", f"rw,{option},addr=x")
+        monkeypatch.setattr(locks, "file_system_of", lambda path: mounted)
+        with (
+            pytest.raises(RefusedError, match=rf"/data \({mounted.kind}\) is mounted with {option}"),
+            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+        ):
+            pytest.fail("it was held")
+        assert not (log_dir / ".lock").exists()
+
+    @pytest.mark.parametrize(
+        ("kind", "options"),
+        [("nfs4", "rw,local_lock=none"), ("nfs", "rw,local_lock=flock"), ("ext4", "rw,nolock")],
+    )
+    def test_other_mounts_are_locked_as_ever(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
+    ) -> None:
+        monkeypatch.setattr(locks, "file_system_of", lambda path: FileSystem("/data", kind, options))
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            lock.check()
+
+    def test_a_process_that_this_host_does_not_know_may_be_on_another_one(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: False)
+        monkeypatch.setattr(locks, "pid_of_lock", lambda wanted: UNKNOWN_PID)
+        (log_dir / ".lock").touch()
+        with python_holder(POSIX_HOLDER, log_dir):
+            holder = is_locked(str(log_dir))
+        assert holder == Holder(UNKNOWN_PID, "", many_hosts=True)
+        assert "a broker or a krepair on another host" in str(holder)
+        assert "another host" not in str(Holder(UNKNOWN_PID, ""))

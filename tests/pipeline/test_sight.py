@@ -172,6 +172,22 @@ def test_worker_is_greeted_where_both_see_files_and_locks_and_nothing_is_left(
     assert list(private.iterdir()) == []
 
 
+def test_on_network_storage_both_sides_make_their_clients_look_anew_and_nothing_is_left(
+    log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greetings, "is_of_one_host", lambda tree, path: False)
+    made: list[str] = []
+    unlink = RealDisk.unlink
+    monkeypatch.setattr(RealDisk, "unlink", lambda disk, path: (made.append(path), unlink(disk, path))[1])
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert why_not_greeted(greeter.greeting) == ""
+    stirred = {os.path.basename(path) for path in made if f"/{greetings.STIRRED}" in path}
+    nonce = greeter.greeting.nonce
+    assert f"{greetings.STIRRED}{nonce}" in stirred
+    assert any(name.startswith(f"{greetings.STIRRED}{nonce}~") for name in stirred)
+    assert list(private.iterdir()) == []
+
+
 def test_worker_that_does_not_see_the_nonce_writes_nothing(log_dir: Path, private: Path) -> None:
     with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
         (private / f"hosts~{greeter.greeting.nonce}").unlink()
