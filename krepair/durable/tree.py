@@ -112,7 +112,7 @@ class Tree:
             OSError: see ``open``. An error of the body gets the whole path as its file name.
         """
         parent, name = _file_name(path)
-        with _named(path):
+        with named(path):
             folder = self.open_folder(parent)
             try:
                 yield folder, name
@@ -126,7 +126,7 @@ class Tree:
             OSError: see ``open``. A path that cannot be looked up does not count as missing.
         """
         if (path.rstrip("/") or "/") == self.path:
-            with _named(path):
+            with named(path):
                 return os.fstat(self._root())
         try:
             # As ``place``, without a context manager: this is called more often than anything else here.
@@ -168,7 +168,7 @@ class Tree:
         found = []
         folder = self.open_folder(path)
         try:
-            with _named(path), os.scandir(folder) as entries:
+            with named(path), os.scandir(folder) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
                         found.append((entry.name, entry.stat(follow_symlinks=False)))
@@ -184,7 +184,7 @@ class Tree:
         """
         folder = self.open_folder(path)
         try:
-            with _named(path):
+            with named(path):
                 return sorted(os.listdir(folder))
         finally:
             os.close(folder)
@@ -198,7 +198,7 @@ class Tree:
         """
         descriptor = self.open(path, flags, mode)
         try:
-            with _named(path):
+            with named(path):
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise OSError(errno.EINVAL, "is not a regular file")
                 yield descriptor
@@ -226,7 +226,7 @@ class Tree:
             whole = self.path == "/"
             descriptor = os.open("/", _FOLDER_FLAGS) if whole else without_links().open_folder(self.path)
             try:
-                with _named(self.path):
+                with named(self.path):
                     other = self._inode is not None and os.fstat(descriptor).st_ino != self._inode
                 if other:
                     raise OSError(errno.ESTALE, "is another directory than it was", self.path)
@@ -288,7 +288,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def named(path: str) -> Iterator[None]:
     """Give errors of the body the whole path as their file name."""
     try:
         yield
@@ -352,16 +352,21 @@ def without_links() -> Tree:
     return Tree("/")
 
 
-def read_descriptor(descriptor: int, at_most: int) -> bytes:
+def read_descriptor(descriptor: int, at_most: int, size: int = -1) -> bytes:
     """The first bytes of an open file.
 
     Memory for what is asked for is taken before anything is read, so not more is asked for than the file seems to have.
+
+    Args:
+        descriptor: of the file.
+        at_most: largest number of bytes to read.
+        size: of the file as it was seen; negative: it is asked for.
 
     Raises:
         OSError: a read error.
     """
     pieces = []
-    position, size = 0, os.fstat(descriptor).st_size
+    position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
     while position < at_most:
         wanted = min(at_most - position, max(size - position, _PIECE_BYTES))
         piece = os.pread(descriptor, wanted, position)

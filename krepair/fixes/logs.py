@@ -190,6 +190,8 @@ def scan_item(
         high_watermark=INT64_MAX if assumed else survey.high_watermark,
         check_crc=check_crc,
         without=without,
+        # what is there under that name and is no file is for the scan to refuse
+        has_txn_index=segment.txn_index is not None or bool(survey.partition.specials),
     )
 
 

@@ -18,7 +18,7 @@ from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, NameState, log_name, parse_file_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.kernels.scan import INT64_MAX, Int64s
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
@@ -273,8 +273,8 @@ def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
     Raises:
         OSError: it cannot be read.
     """
-    with opened_for_reading(snapshot.file.path) as descriptor:
-        size = os.fstat(descriptor).st_size
+    with opened_with_status(snapshot.file.path) as (descriptor, status):
+        size = status.st_size
         damage = producer_snapshot.damage_in(
             size, lambda start, end: os.pread(descriptor, end - start, start)
         )

@@ -9,7 +9,7 @@ import os
 from krepair.durable.tree import Tree
 from krepair.formats.damage import Bytes
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, opened_with_status
 
 DIGEST_BYTES = 16
 _CHUNK_BYTES = 1 << 20
@@ -53,8 +53,8 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
-    with opened_for_reading(path, tree) as descriptor:
-        size = os.fstat(descriptor).st_size
+    with opened_with_status(path, tree) as (descriptor, status):
+        size = status.st_size
         digest = hashlib.blake2b(size.to_bytes(8), digest_size=DIGEST_BYTES)
         position = 0
         while position < size:
@@ -93,10 +93,8 @@ def scan_batches(
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
-    with opened_for_reading(path, tree) as descriptor:
-        inputs = ScanInputs(
-            base_offset=base_offset, file_size=os.fstat(descriptor).st_size, now_ms=0, check_crc=check_crc
-        )
+    with opened_with_status(path, tree) as (descriptor, status):
+        inputs = ScanInputs(base_offset=base_offset, file_size=status.st_size, now_ms=0, check_crc=check_crc)
         return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at))
 
 

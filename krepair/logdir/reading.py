@@ -43,13 +43,20 @@ def opened_for_reading(name: str, within: Tree | int | None = None) -> Iterator[
     Raises:
         OSError: it cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not a regular file.
     """
+    with opened_with_status(name, within) as (descriptor, _):
+        yield descriptor
+
+
+@contextlib.contextmanager
+def opened_with_status(name: str, within: Tree | int | None = None) -> Iterator[tuple[int, os.stat_result]]:
+    """As ``opened_for_reading``; yields the descriptor and what was seen of the file when it was opened."""
     # With this flag the call does not wait for the other end of a FIFO. For a regular file it changes nothing.
     descriptor = _open_quietly(name, os.O_NONBLOCK, within)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, f"expected a regular file, found a {kind_of(mode)}", name)
-        yield descriptor
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"expected a regular file, found a {kind_of(status.st_mode)}", name)
+        yield descriptor, status
     except OSError as error:
         # For a call on a descriptor the system does not give the file name.
         error.filename = error.filename or name
@@ -87,8 +94,8 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
     Raises:
         OSError: see ``opened_for_reading``; or a read error.
     """
-    with opened_for_reading(name, within) as descriptor:
-        return read_open(descriptor, at_most)
+    with opened_with_status(name, within) as (descriptor, status):
+        return read_descriptor(descriptor, at_most, status.st_size)
 
 
 def read_open(descriptor: int, at_most: int) -> bytes:

@@ -126,6 +126,20 @@ class PrivateFolder(NamedTuple):
     path: str
 
 
+class FolderStatus(NamedTuple):
+    """Who may use a folder.
+
+    Attributes:
+        uid: owner.
+        gid: group.
+        mode: permission bits.
+    """
+
+    uid: int
+    gid: int
+    mode: int
+
+
 class Partition(NamedTuple):
     """One partition folder.
 
@@ -147,6 +161,7 @@ class Partition(NamedTuple):
         unreadable: why the folder could not be read, or that it is a symbolic link. Then nothing else is known. Empty
             if it was read.
         is_link: whether a symbolic link has the folder's name.
+        folder_status: owner, group and permission bits of the folder; None if it was not read.
     """
 
     topic: str
@@ -165,6 +180,7 @@ class Partition(NamedTuple):
     specials: tuple[Special, ...] = ()
     unreadable: str = ""
     is_link: bool = False
+    folder_status: FolderStatus | None = None
 
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
         """Each segment with the base offset of the next one; the last one with the largest possible offset."""

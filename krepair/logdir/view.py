@@ -38,6 +38,7 @@ from krepair.formats.meta_properties import MetaProperties, decode
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
     FileRef,
+    FolderStatus,
     Leftover,
     LogDir,
     OffsetCheckpoint,
@@ -252,14 +253,14 @@ def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
 def _read_partition(name: FolderName, path: str, root: int) -> Partition:
     try:
         with opened_folder(name.name, root) as folder:
-            inode = os.fstat(folder).st_ino
+            status = os.fstat(folder)
             listed = _listed(folder)
     except OSError as error:
         return _left_alone(name, path, f"could not be read: {why(error)}")
     contents = _Contents(path)
-    for entry_name, status in listed:
-        contents.add(entry_name, status)
-    return contents.partition(name, _role(name), inode)
+    for entry_name, entry in listed:
+        contents.add(entry_name, entry)
+    return contents.partition(name, _role(name), status)
 
 
 def _role(name: FolderName) -> str:
@@ -311,14 +312,14 @@ class _Contents:
         else:
             self._live[name.kind][name.base_offset] = file
 
-    def partition(self, name: FolderName, role: str, inode: int) -> Partition:
+    def partition(self, name: FolderName, role: str, status: os.stat_result) -> Partition:
         snapshots = self._live[FileKind.SNAPSHOT]
         return Partition(
             topic=name.topic,
             number=name.partition,
             folder=name.name,
             path=self._path,
-            inode=inode,
+            inode=status.st_ino,
             role=role,
             segments=self._segments(),
             snapshots=tuple(Snapshot(offset, snapshots[offset]) for offset in sorted(snapshots)),
@@ -328,6 +329,7 @@ class _Contents:
             leftovers=tuple(self._leftovers),
             private=tuple(self._private),
             specials=tuple(self._specials),
+            folder_status=FolderStatus(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)),
         )
 
     def _segments(self) -> tuple[Segment, ...]:

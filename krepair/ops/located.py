@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Final, NamedTuple
 
-from krepair.durable.tree import Tree
+from krepair.durable.tree import Tree, named
 from krepair.errors import StalePlanError
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES
@@ -48,7 +48,8 @@ def here_of(log_dir: str, plan_digest: str) -> Here:
     with Tree(log_dir) as tree:
         folder = tree.open_folder(log_dir)
         try:
-            file_system, inode = os.fstatvfs(folder).f_fsid, os.fstat(folder).st_ino
+            with named(log_dir):
+                file_system, inode = os.fstatvfs(folder).f_fsid, os.fstat(folder).st_ino
         finally:
             os.close(folder)
         data = None

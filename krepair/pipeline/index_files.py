@@ -25,7 +25,7 @@ from krepair.formats import batch_v2
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.legacy import SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, status_of
+from krepair.logdir.reading import opened_for_reading, opened_with_status, status_of
 
 READ_AT_MOST_BYTES: Final = 128 << 20
 TAIL_AT_MOST_BYTES: Final = 8 << 20
@@ -74,15 +74,14 @@ def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None)
         OSError: it cannot be read, or is no regular file.
     """
     try:
-        with opened_for_reading(path, tree) as descriptor:
-            return _read_open(descriptor, suffix, log_bytes)
+        with opened_with_status(path, tree) as (descriptor, status):
+            return _read_open(descriptor, status.st_size, suffix, log_bytes)
     except FileNotFoundError:
         return MISSING
 
 
-def _read_open(descriptor: int, suffix: str, log_bytes: int) -> IndexFile:
+def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> IndexFile:
     entry = ENTRY_SIZES[suffix]
-    size = os.fstat(descriptor).st_size
     whole = size // entry * entry
     torn = size - whole
     if size > LARGEST_INDEX_BYTES:

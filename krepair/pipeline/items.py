@@ -72,6 +72,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
         check_crc: whether every CRC is checked.
         from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
         without: ranges of bytes that are passed over as if they were not there, ascending.
+        has_txn_index: whether it may have a ``.txnindex``; false where the listing of its folder has none.
     """
 
     place: Place
@@ -84,6 +85,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     check_crc: bool = True
     from_offset: int = -1
     without: tuple[tuple[int, int], ...] = ()
+    has_txn_index: bool = True
 
     @property
     def bytes_to_read(self) -> int:

@@ -17,6 +17,7 @@ class _Open:
 
     def __init__(self) -> None:
         self.tree: Tree | None = None
+        self.identity = (0, 0)
         self.wanted = 0
 
 
@@ -42,17 +43,18 @@ def reached(place: Place) -> tuple[Tree, str]:
     meanwhile is not touched, and is noticed by the next item.
     """
     last = _LAST.tree
-    if last is not None and last.path == place.log_dir and _is_still(last, place):
+    if last is not None and last.path == place.log_dir and _is_still(place):
         return last, ""
     tree = Tree(place.log_dir, place.log_dir_inode)
     try:
-        tree.status(place.log_dir)
+        opened = tree.status(place.log_dir)
     except OSError as error:
         if error.errno == errno.ESTALE:
             return tree, f"{place.log_dir} is not the same directory on this worker"
         return tree, f"{place.log_dir}: {why(error)}"
-    if _LAST.wanted:
-        _LAST.tree = tree
+    if _LAST.wanted and opened is not None:
+        # what is open stays what it is, so it is looked at once
+        _LAST.tree, _LAST.identity = tree, (opened.st_dev, opened.st_ino)
     return tree, ""
 
 
@@ -68,11 +70,10 @@ def what_failed(place: Place, error: OSError, name: str) -> str:
     return f"{place.folder}/{file}: {why(error)}"
 
 
-def _is_still(tree: Tree, place: Place) -> bool:
-    """Whether an open directory is the one that the place names, now."""
+def _is_still(place: Place) -> bool:
+    """Whether the open directory is the one that the place names, now."""
     try:
-        found, opened = os.stat(place.log_dir), tree.status(place.log_dir)
+        found = os.stat(place.log_dir)
     except OSError:
         return False
-    same = opened is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
-    return same and found.st_ino == place.log_dir_inode
+    return (found.st_dev, found.st_ino) == _LAST.identity and found.st_ino == place.log_dir_inode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels.header_walk import HeaderWalk
@@ -45,9 +46,16 @@ def scan_once(
     tree, wrong = reached(item.place)
     if wrong:
         return ScanResult(failure="elsewhere", why=wrong), None
+    return scan_below(tree, item, on_window, window_bytes=window_bytes)
+
+
+def scan_below(
+    tree: Tree, item: ScanItem, on_window: OnWindow | None = None, *, window_bytes: int = WINDOW_BYTES
+) -> tuple[ScanResult, SegmentSummary | None]:
+    """As ``scan_once``; ``tree`` is the log directory of the item's place, which was reached."""
     name = log_name(item.base_offset)
     try:
-        entries = read_entries(item.place, item.base_offset, tree)
+        entries = read_entries(item.place, item.base_offset, tree) if item.has_txn_index else b""
         damage = txn_index.damage(entries, item.base_offset)
         if damage:
             entries = b""

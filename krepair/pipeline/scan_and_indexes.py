@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from krepair.durable.tree import Tree
 from krepair.pipeline.indexes.segment import FedInspection, InspectItem, InspectResult, inspect
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.scan import scan, scan_once
+from krepair.pipeline.place import reached
+from krepair.pipeline.scan import scan, scan_below
 
 
 class LookItem(Struct, frozen=True, kw_only=True):
@@ -38,18 +40,19 @@ def look(item: LookItem) -> LookResult:
 
     A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.
     """
-    fed = _fed(item)
+    tree, wrong = reached(item.scan.place)
+    fed = None if wrong else _fed(item, tree)
     if fed is None:
         return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-    scanned, summary = scan_once(item.scan, fed.take)
+    scanned, summary = scan_below(tree, item.scan, fed.take)
     whole = summary is not None and summary.is_whole
     return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
 
 
-def _fed(item: LookItem) -> FedInspection | None:
+def _fed(item: LookItem, tree: Tree) -> FedInspection | None:
     """What takes the windows of the scan, None where the indexes are to be looked at by themselves."""
     scanned, inspected = item.scan, item.inspect
     same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
     if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
         return None
-    return FedInspection.begin(inspected)
+    return FedInspection.begin(inspected, tree)

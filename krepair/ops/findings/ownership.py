@@ -14,7 +14,7 @@ from krepair.checks.catalogue import Finding
 from krepair.durable.tree import without_links
 from krepair.formats.words import count_text
 from krepair.logdir.reading import status_of
-from krepair.logdir.values import LogDir
+from krepair.logdir.values import FolderStatus, LogDir
 
 _ROOT_UID = 0
 
@@ -46,15 +46,20 @@ def nodes_of(view: LogDir) -> Iterator[Node]:
     for partition in (*view.partitions, *view.marked):
         if partition.is_link:
             continue
-        try:
-            found = status_of(partition.path)
-        except OSError:
+        found = partition.folder_status or _status_of(partition.path)
+        if found is None:
             continue
-        yield Node(
-            partition.folder, "", found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode), is_folder=True
-        )
+        yield Node(partition.folder, "", *found, is_folder=True)
         for file in partition.files():
             yield Node(partition.folder, file.name, file.uid, file.gid, file.mode)
+
+
+def _status_of(path: str) -> FolderStatus | None:
+    try:
+        found = status_of(path)
+    except OSError:
+        return None
+    return FolderStatus(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
 
 
 def _listed(path: str) -> Iterator[Node]:

@@ -300,11 +300,10 @@ class FedInspection:
         self._entries = IndexEntries(item.interval_bytes)
 
     @classmethod
-    def begin(cls, item: InspectItem) -> FedInspection | None:
-        """Read the files; None where that fails, or there is no such place: ``inspect`` says why."""
-        tree, wrong = reached(item.place)
+    def begin(cls, item: InspectItem, tree: Tree) -> FedInspection | None:
+        """Read the files; None where that fails: ``inspect`` says why. ``tree`` is the log directory of its place."""
         try:
-            return None if wrong else cls(item, _Segment(item, tree))
+            return cls(item, _Segment(item, tree))
         except OSError:
             return None
 

@@ -19,7 +19,7 @@ from krepair.formats.record import batch_records
 from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
 from krepair.plan.model import ReplaceFile
@@ -189,8 +189,8 @@ def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterato
             pieces = []
             for path in (log.path, log.cut):
                 if path:
-                    descriptor = opened.enter_context(opened_for_reading(path, tree))
-                    pieces.append((descriptor, os.fstat(descriptor).st_size))
+                    descriptor, status = opened.enter_context(opened_with_status(path, tree))
+                    pieces.append((descriptor, status.st_size))
             read_into, size = _one_after_the_other(pieces), sum(size for _, size in pieces)
             for walked in walk(read_into, size, claim=claimed_places, check_crc=check_crc):
                 yield Part(log.base_offset, read_into, walked)
