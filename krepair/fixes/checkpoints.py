@@ -69,7 +69,6 @@ class Checkpoints(RootFix):
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes."""
-        del surveys, purpose
         ends = log_ends(context.view, context.engine, context.surveys)
         context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends))
 
@@ -79,7 +78,6 @@ class Checkpoints(RootFix):
         return checkpoint_findings(context.view, seen)
 
     def propose_root(self, context: Context) -> Proposal:
-        """The files to replace."""
         seen = context.root.seen(CHECKPOINTS_SEEN) or ()
         mends = sorted(
             (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
@@ -90,7 +88,6 @@ class Checkpoints(RootFix):
         )
 
     def owns(self, change: Change) -> bool:
-        """One of the four files."""
         if not isinstance(change, ReplaceFile | ChangeLines) or change.name not in KIND_OF:
             return False
         return KIND_OF[change.name].rule == change.rule

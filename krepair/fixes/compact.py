@@ -62,7 +62,6 @@ class Compact(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Every record is decided on."""
-        del way
         return bool(partition.segments)
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -104,7 +103,6 @@ class Compact(Fix):
             )
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
-        """Each group of segments that changes."""
         seen = survey.seen(COMPACT_SEEN)
         if seen is None:
             return Proposal()

@@ -33,7 +33,6 @@ def no_proof(view: LogDir, options: Options, partitions: Sequence[Partition]) ->
     Raises:
         UsageError: always.
     """
-    del view, options, partitions
     raise UsageError("--fix refetch needs a stopped broker: make the plan without --preview")
 
 

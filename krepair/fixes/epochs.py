@@ -42,12 +42,10 @@ class Epochs(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Every batch has its epoch in its header."""
-        del way
         return bool(partition.segments)
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
-        del purpose
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
         read_logs(context, touched)
         for survey in touched:
@@ -66,23 +64,18 @@ class Epochs(Fix):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR401 and KR402."""
-        del context
         return epoch_findings(survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
-        """The checkpoint to replace, if it has to be."""
-        del context
         changes, notes = epoch_changes(survey)
         return Proposal(changes=changes, notes=notes)
 
     def owns(self, change: Change) -> bool:
-        """The leader epoch checkpoint."""
         if not isinstance(change, ReplaceFile) or change.name != LEADER_EPOCH_CHECKPOINT:
             return False
         return change.method != "remove" and change.rule != RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The entries are worked out anew from the log."""
         for staging in stagings:
             with staging.taking_problems():
                 for change in staging.changes:
@@ -100,7 +93,6 @@ class Epochs(Fix):
                     stage_again(work, staging, change, seen.merged.data, "the entries", left=seen.left)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """The entries are held against the logs."""
         return (epochs_of(applied, change) for change in applied.changes if isinstance(change, ReplaceFile))
 
 

@@ -90,7 +90,6 @@ class Fix(ABC):
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """What ``check`` advises to type for it; empty where it has nothing to do after all."""
-        del surveys
         return self.name
 
     def check_options(self, options: Options) -> None:
@@ -103,12 +102,10 @@ class Fix(ABC):
 
     def wants(self, context: Context, partition: Partition) -> bool:
         """Whether ``plan`` has it look at a partition that the command line lets in."""
-        del context, partition
         return True
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Whether ``plan`` has to read the logs of a partition for it: more of that calls for a larger engine."""
-        del partition, way
         return False
 
     @abstractmethod
@@ -117,7 +114,6 @@ class Fix(ABC):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """What is wrong with one partition, of what was seen."""
-        del context, survey
         return iter(())
 
     @abstractmethod
@@ -126,7 +122,6 @@ class Fix(ABC):
 
     def propose_root(self, context: Context) -> Proposal:
         """What to change in the root of the log directory, once for all partitions."""
-        del context
         return Proposal()
 
     @abstractmethod
@@ -151,8 +146,6 @@ class RootFix(Fix, ABC):
     level = "root"
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
-        """Nothing, in a partition."""
-        del context, survey
         return Proposal()
 
     @abstractmethod

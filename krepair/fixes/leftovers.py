@@ -73,7 +73,6 @@ class Leftovers(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Where a swap is pending."""
-        del way
         return bool(log_swaps(partition))
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -81,7 +80,6 @@ class Leftovers(Fix):
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
         """
-        del purpose
         touched = [one for one in surveys if holds_leftovers(one.partition) and not _never(one)]
         with_swaps = [one for one in touched if log_swaps(one.partition)]
         read_logs(context, with_swaps)
@@ -99,12 +97,10 @@ class Leftovers(Fix):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR601."""
-        del context
         return leftover_findings(survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """Swaps to finish, and files to remove."""
-        del context
         seen = survey.seen(LEFTOVERS_SEEN)
         changes, notes = leftover_changes(survey)
         left = (

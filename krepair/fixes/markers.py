@@ -91,12 +91,10 @@ class Markers(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Every batch is decided on."""
-        del way
         return bool(partition.segments)
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""
-        del purpose
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
         gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
         read_logs(context, [one for one in left_to_us if gates[one.partition.folder] is None])
@@ -109,11 +107,9 @@ class Markers(Fix):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR101."""
-        del context
         return bloat_findings(survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
-        """Each group of segments that changes."""
         seen = survey.seen(MARKERS_SEEN)
         if seen is None:
             return Proposal()

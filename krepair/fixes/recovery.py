@@ -137,7 +137,6 @@ class Recovery(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """What is above the recovery point, which is not known here."""
-        del way
         return bool(partition.segments)
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -164,7 +163,6 @@ class Recovery(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The files of the range as a recovery would leave them, and the new segment."""
-        del context
         seen = survey.seen(RECOVERY_SEEN) or Recovered()
         note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
         return Proposal(
@@ -205,7 +203,6 @@ class Recovery(Fix):
         return isinstance(change, ReplaceFile | RollSegment | ChangeLines) and change.rule == RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """See ``krepair.fixes.recovery_staging``."""
         from krepair.fixes import recovery_staging
 
         recovery_staging.stage(work, stagings)

@@ -88,7 +88,6 @@ class Refetch(Fix):
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """Nothing that ``check`` could advise: it sees one replica."""
-        del surveys
         return ""
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -117,7 +116,6 @@ class Refetch(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """All files but ``partition.metadata`` go, the newest segment first."""
-        del context
         proof = survey.seen(PROVEN)
         if proof is None:
             return Proposal()
@@ -128,7 +126,6 @@ class Refetch(Fix):
         )
 
     def propose_root(self, context: Context) -> Proposal:
-        """The lines that speak of the logs that go."""
         emptied = frozenset(
             (survey.partition.topic, survey.partition.number)
             for survey in context.surveys.values()
@@ -138,7 +135,6 @@ class Refetch(Fix):
         return Proposal(root_changes=tuple(change for change in changes if change is not None))
 
     def owns(self, change: Change) -> bool:
-        """What it proposed."""
         if not isinstance(change, SetAside | ReplaceFile | ChangeLines) or change.rule != REFETCHED:
             return False
         return not isinstance(change, ReplaceFile) or change.method == "remove"

@@ -58,7 +58,6 @@ class Snapshots(Fix):
 
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
         """
-        del purpose
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
         settings = context.settings
         rules = state_rules(
@@ -83,12 +82,10 @@ class Snapshots(Fix):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR501 to KR504."""
-        del context
         return snapshot_findings(survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The snapshot to make, and those that go."""
-        del context
         seen = survey.seen(SNAPSHOTS_SEEN)
         changes, notes = snapshot_changes(survey, names_removed(survey.changes))
         return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)

@@ -78,7 +78,6 @@ class Tail(Fix):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Damage may be anywhere."""
-        del way
         return bool(partition.segments)
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -105,8 +104,6 @@ class Tail(Fix):
         return damage_findings(context.view, survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
-        """What was decided."""
-        del context
         seen = survey.seen(TAIL_SEEN) or TailDecision()
         return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left)
 

@@ -50,7 +50,6 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
 
     def from_disk(self, target: Target, change: SetAside, known: AsideIntent | None) -> AsideIntent | None:
-        """See ``JournalAction``."""
         folder, planned = target.folder, target.planned
         files = tuple(original_of(folder, planned[name]) for name in change.names)
         if all(folder.state(state.name) == state for state in files):
@@ -64,11 +63,9 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         return (Becomes(log.name, log, None), *(Becomes(one.name, one, None, None, "goes") for one in others))
 
     def becomes(self, change: SetAside) -> tuple[NewFile, ...]:
-        """All of them go."""
         return tuple(NewFile(name=name, size=-1, digest="") for name in change.names)
 
     def digests(self, intent: AsideIntent) -> Mapping[str, str]:
-        """Those of its intent."""
         return intent.digests
 
     def check_back(self, folder: PartitionFolder, intent: AsideIntent) -> None:

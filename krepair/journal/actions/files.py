@@ -57,7 +57,6 @@ class OfFiles(JournalAction[ChangeT_contra, IntentT]):
         ]
 
     def touches(self, intent: IntentT) -> tuple[str, ...]:
-        """Its files."""
         return tuple(file.name for file in self.files(intent))
 
     def known_files(
@@ -77,7 +76,6 @@ class OfFiles(JournalAction[ChangeT_contra, IntentT]):
         ]
 
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
-        """Its files."""
         return tuple(new.name for new in self.becomes(change))
 
     def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
@@ -150,11 +148,9 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
         """Nothing to check: ``undo`` looks at every file before it changes one."""
 
     def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
-        """As ``forget_all``, of one."""
         self.forget_all(folder, [intent])
 
     def forget_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> None:
-        """As ``undo_all``."""
         _raise(self.undo_all(folder, intents, "P1"))
 
     def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:

@@ -179,7 +179,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         )
 
     def digests(self, intent: LogIntent) -> Mapping[str, str]:
-        """Those of its intent."""
         return intent.digests
 
     def can_go_on(self, folder: PartitionFolder, intent: LogIntent) -> bool:
@@ -238,7 +237,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             check_mended(folder, intent)
 
     def undo(self, folder: PartitionFolder, intent: LogIntent, order: Order) -> None:
-        """See ``put_log_back``."""
         put_log_back(folder, intent)
 
     def kept(self, folder: PartitionFolder, intent: LogIntent) -> list[KeptFile]:
@@ -251,11 +249,9 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         return files
 
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
-        """The log and its indexes."""
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
 
     def damaged(self, change: MendLog) -> DamagedLog:
-        """The log."""
         return DamagedLog(change.name, change.method == "cut")
 
     def in_place(self, folder: PartitionFolder, intent: LogIntent) -> InPlace | None:
@@ -276,7 +272,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         return InPlace(intent.original, here, problem)
 
     def told_by(self, change: MendLog) -> tuple[str, ...]:
-        """The log."""
         return (change.name,)
 
     def is_made(self, folder: PartitionFolder, change: MendLog, found: Found) -> bool:

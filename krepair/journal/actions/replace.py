@@ -76,15 +76,12 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         )
 
     def files(self, intent: ReplaceIntent) -> tuple[Becomes, ...]:
-        """The one file."""
         return (Becomes(intent.name, intent.original, intent.replacement, intent.over),)
 
     def becomes(self, change: ReplaceFile) -> tuple[NewFile, ...]:
-        """The one file."""
         return (NewFile(name=change.name, size=change.size_after, digest=change.digest_after),)
 
     def digests(self, intent: ReplaceIntent) -> dict[str, str]:
-        """That of its intent."""
         return {intent.name: intent.digest}
 
     def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
@@ -130,11 +127,9 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
             raise StalePlanError(f"{folder.at(intent.name)}: was written since the plan was applied")
 
     def originals(self, intent: ReplaceIntent) -> tuple[FileState, ...]:
-        """The one file, if there was one."""
         return () if intent.original is None else (intent.original,)
 
     def with_originals(self, intent: ReplaceIntent, originals: Sequence[FileState]) -> ReplaceIntent:
-        """With this as its original."""
         return replace(intent, original=originals[0]) if originals else intent
 
 

@@ -45,7 +45,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         """The files that are swapped."""
 
     def recovers_from(self, change: GroupChangeT_contra) -> int | None:
-        """Its base offset."""
         return change.base_offset
 
     def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
@@ -61,7 +60,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         return self.group(intent).originals
 
     def order_of(self, intent: IntentT) -> Order | None:
-        """That of its intent."""
         return self.group(intent).order
 
     def touches(self, intent: IntentT) -> tuple[str, ...]:
@@ -78,7 +76,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     """Implements ``JournalAction`` for rewritten groups."""
 
     def group(self, intent: ApplyIntent) -> ApplyIntent:
-        """The intent is one."""
         return intent
 
     def check_before(self, target: Target, changes: Sequence[RewriteSegments]) -> None:
@@ -237,7 +234,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         run(folder, forget_steps(intent, folder.names), intent)
 
     def with_originals(self, intent: ApplyIntent, originals: Sequence[FileState]) -> ApplyIntent:
-        """With these as its originals."""
         return replace(intent, originals=tuple(originals))
 
     def staged(self, intent: ApplyIntent) -> StagedGroup:

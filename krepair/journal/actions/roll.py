@@ -57,7 +57,6 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
         return tuple(Becomes(one.name, None, one, None, "stays") for one in reversed(intent.files))
 
     def becomes(self, change: RollSegment) -> tuple[NewFile, ...]:
-        """They are empty."""
         return tuple(NewFile(name=name, size=0, digest=_OF_NOTHING) for name in change.names)
 
     def is_back(self, folder: PartitionFolder, intent: RollIntent) -> bool:

@@ -85,7 +85,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         return SwapIntent(change_id=change.change_id, group=group)
 
     def from_disk(self, target: Target, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
-        """See ``JournalAction``."""
         folder, planned = target.folder, target.planned
         name = segment_name(change.base_offset, ".log")
         originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
@@ -186,7 +185,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         run(folder, forget_steps(intent.group, folder.names), intent.group)
 
     def with_originals(self, intent: SwapIntent, originals: Sequence[FileState]) -> SwapIntent:
-        """With these as its originals."""
         return replace(intent, group=replace(intent.group, originals=tuple(originals)))
 
     def known_files(

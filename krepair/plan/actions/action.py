@@ -123,12 +123,10 @@ class PlannedAction(Protocol[ChangeT_contra]):
 
     def by_itself(self, change: ChangeT_contra) -> bool:
         """Whether it can be staged, verified and freed before the next changes of its partition begin."""
-        del change
         return False
 
     def has_originals(self, change: ChangeT_contra) -> bool:
         """Whether it moves bytes out of the folder. If not, keeping costs nothing, and it can always be undone."""
-        del change
         return True
 
     @abstractmethod

@@ -47,7 +47,6 @@ class Aside(PlannedAction[SetAside]):
         return change.rule == REFETCHED
 
     def log_effect(self, change: SetAside) -> LogEffect:
-        """The whole segment."""
         return LogEffect(segments=(change.base_offset,))
 
     def space(self, change: SetAside, sizes: Mapping[str, int]) -> Space:
@@ -60,7 +59,6 @@ class Aside(PlannedAction[SetAside]):
         )
 
     def work(self, change: SetAside) -> BytesRead:
-        """Nothing is read."""
         return BytesRead(stage=0, verify=0, apply=0)
 
     def risks(self, change: SetAside) -> tuple[str, ...]:
@@ -101,7 +99,6 @@ class Aside(PlannedAction[SetAside]):
             yield Objection("RV30", folder, "segments behind a cut are set aside after it")
 
     def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
-        """How many segments."""
         yield f"{count_text(len(changes), 'whole segment is', 'whole segments are')} set aside, and kept until purge."
 
     def fate(self, change: SetAside, sizes: Mapping[str, int]) -> Fate:
@@ -110,7 +107,6 @@ class Aside(PlannedAction[SetAside]):
         return removed(change.base_offset, size, Content.ASIDE)
 
     def rows(self, change: SetAside) -> Iterator[tuple[str, ...]]:
-        """One row: the whole segment."""
         yield (
             change.change_id,
             change.rule,

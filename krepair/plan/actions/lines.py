@@ -28,7 +28,6 @@ class Lines(PlannedAction[ChangeLines]):
     listing = LINES
 
     def touches(self, change: ChangeLines) -> Touched:
-        """The one file."""
         return Touched((), (change.name,), ())
 
     def trusts(self, change: ChangeLines) -> frozenset[tuple[str, int]]:
@@ -81,7 +80,6 @@ class Lines(PlannedAction[ChangeLines]):
                 yield Objection("RV28", where, text)
 
     def summary(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
-        """How many lines, in how many files."""
         lines = sum(len(change.lines) for change in changes)
         if all(change.rule == REFETCHED for change in changes):
             yield (

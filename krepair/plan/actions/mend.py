@@ -50,7 +50,6 @@ class Mend(PlannedAction[MendLog]):
         return at_the_end and change.base_offset >= max(bases, default=-1)
 
     def log_effect(self, change: MendLog) -> LogEffect:
-        """The damaged ranges."""
         ranges = tuple((one.start, one.end) for one in change.removed)
         return LogEffect(ranges={change.base_offset: (change.size_before, ranges)})
 
@@ -97,7 +96,6 @@ class Mend(PlannedAction[MendLog]):
             )
 
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
-        """How many logs."""
         yield f"{count_text(len(changes), 'log loses', 'logs lose')} damaged bytes, which are kept; the indexes follow."
 
     def fate(self, change: MendLog, sizes: Mapping[str, int]) -> Fate:

@@ -39,7 +39,6 @@ class Replace(PlannedAction[ReplaceFile]):
     listing = FILES
 
     def touches(self, change: ReplaceFile) -> Touched:
-        """The one file."""
         removed = change.method == "remove"
         return Touched((), () if removed else (change.name,), (change.name,) if removed else ())
 
@@ -106,7 +105,6 @@ class Replace(PlannedAction[ReplaceFile]):
         return Trimmed(change.name, change.size_after, change.size_before - change.size_after)
 
     def rows(self, change: ReplaceFile) -> Iterator[tuple[str, ...]]:
-        """One row."""
         yield (
             change.change_id,
             change.rule,

@@ -105,7 +105,6 @@ class Rewrite(PlannedAction[RewriteSegments]):
         return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
 
     def sources(self, change: RewriteSegments) -> tuple[SourceSegment, ...]:
-        """The segments of the group."""
         return change.sources
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
@@ -114,7 +113,6 @@ class Rewrite(PlannedAction[RewriteSegments]):
         return (EVERY_REPLICA, LAGGING_REPLICA, *late)
 
     def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
-        """All objections to one group."""
         where = change.change_id
         if not change.sources:
             yield Objection("RV17", where, "a group has no sources")

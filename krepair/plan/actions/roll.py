@@ -24,7 +24,6 @@ class Roll(PlannedAction[RollSegment]):
 
     def has_originals(self, change: RollSegment) -> bool:
         """No: no file had its names before."""
-        del change
         return False
 
     def touches(self, change: RollSegment) -> Touched:
@@ -36,7 +35,6 @@ class Roll(PlannedAction[RollSegment]):
         return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
 
     def work(self, change: RollSegment) -> BytesRead:
-        """Nothing is read."""
         return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
@@ -60,9 +58,7 @@ class Roll(PlannedAction[RollSegment]):
             yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
 
     def summary(self, changes: Sequence[RollSegment]) -> Iterator[str]:
-        """How many."""
         yield f"{count_text(len(changes), 'partition')}: an empty segment is added at the log end."
 
     def rows(self, change: RollSegment) -> Iterator[tuple[str, ...]]:
-        """One row."""
         yield (change.change_id, change.rule, f"{change.base_offset:,}", change.reason)

@@ -96,7 +96,6 @@ class Swap(PlannedAction[CompleteSwap]):
         return Fate(before, {change.base_offset: new})
 
     def rows(self, change: CompleteSwap) -> Iterator[tuple[str, ...]]:
-        """One row."""
         yield (
             change.change_id,
             f"{change.log_bytes:,}",
