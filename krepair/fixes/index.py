@@ -28,6 +28,7 @@ from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.rules.aborts import may_have_aborts
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import (
@@ -310,7 +311,7 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     """Hold transaction indexes against a replay of their logs, where that may tell something.
 
     Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
-    contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
+    contradiction, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
     ``regenerate`` everywhere.
     """
     from krepair.pipeline.indexes.transactions import TxnItem
@@ -338,7 +339,7 @@ def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
         return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
     if depth == "regenerate":
         return True
-    return entries or any(len(facts.summary.rows) for facts in survey.segments)
+    return entries or any(may_have_aborts(facts.summary) for facts in survey.segments)
 
 
 def index_findings(survey: Survey) -> Iterator[Finding]:

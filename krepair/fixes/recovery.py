@@ -58,6 +58,7 @@ from krepair.plan.model import (
     RollSegment,
 )
 from krepair.rules import epochs
+from krepair.rules.aborts import may_have_aborts
 from krepair.rules.damage import unmapped
 from krepair.rules.epochs import epochs_of_log
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -627,6 +628,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _has_transactions(one: Range) -> bool:
+    """Whether a replay may find a transaction index of the range that is not true."""
     segments = one.part.partition.segments
     entries = any(segment.txn_index and segment.txn_index.size for segment in segments)
-    return entries or any(len(facts.summary.rows) for facts in one.part.segments)
+    return entries or any(may_have_aborts(facts.summary) for facts in one.part.segments)
