@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from mmap import mmap
 from typing import Final, Protocol, overload
 
@@ -209,19 +209,30 @@ def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
 
 
 def zstd_frame(stored: memoryview, most: int) -> bytes | None:
-    """Decompress one zstd frame whose blocks were looked at, see ``kernels.zstd_frames``.
-
-    Args:
-        stored: the frame, whole, and nothing behind it.
-        most: bytes that it can give.
-
-    Returns:
-        Its content, None if it cannot be decompressed, or ``most`` is not above 0. Then ``chunks`` must be used.
-    """
+    """Decompress one zstd frame whose blocks were looked at; see ``zstd_frames``."""
     try:
         return _CONTEXTS.zstd().decompress(stored, max_output_size=most) if most > 0 else None
     except zstandard.ZstdError:
         return None
+
+
+def zstd_frames(stored: memoryview, frames: Iterable[tuple[int, int, int]]) -> Iterator[bytes | None]:
+    """Decompress zstd frames whose blocks were looked at, see ``kernels.zstd_frames``.
+
+    Args:
+        stored: holds the frames.
+        frames: of each the place, the place after it, and the bytes that it can give.
+
+    Yields:
+        The content of each; None if it cannot be decompressed, or can give no bytes. Then ``chunks`` must be used.
+    """
+    unpack = _CONTEXTS.zstd().decompress
+    for start, end, most in frames:
+        try:
+            content = unpack(stored[start:end], max_output_size=most) if most > 0 else None
+        except zstandard.ZstdError:
+            content = None
+        yield content
 
 
 def decompress(

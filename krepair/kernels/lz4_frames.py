@@ -16,8 +16,9 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels.compact_keys import P_END, P_PLACE, P_SIZE, P_START
-from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.words import byte_at, le64, store64
+from krepair.kernels.copying import copied, repeated
+from krepair.kernels.jit import kernel
+from krepair.kernels.words import byte_at, le64
 
 _HEADER: Final = batch_v2.HEADER_SIZE
 # magic, version 1 with independent blocks and no sums, blocks of at most 64 KiB, and the sum of these two
@@ -28,39 +29,6 @@ _BLOCK_BYTES: Final = 1 << 16
 _UNPACKED_BLOCK: Final = 1 << 31
 _LITERALS_AT_END: Final = 5
 _NO_MATCH_AT_END: Final = 12
-
-
-@inlined
-def _copied(buf: Any, start: Any, size: Any, out: Any, to: Any) -> None:
-    """Copy bytes, two words at a time: up to sixteen more are read and written, so most copies take one step."""
-    at, end = np.uint64(start), np.uint64(to)
-    stop = end + np.uint64(size)
-    while True:
-        store64(out, end, le64(buf, at))
-        store64(out, end + np.uint64(8), le64(buf, at + np.uint64(8)))
-        at += np.uint64(16)
-        end += np.uint64(16)
-        if end >= stop:
-            break
-
-
-@inlined
-def _repeated(out: Any, to: Any, distance: Any, size: Any) -> None:
-    """Copy what lies a distance before a place to it, also where both overlap; up to sixteen bytes more are written."""
-    if distance < 8:
-        for step in range(8):
-            out[np.uint64(to + step)] = byte_at(out, to - distance + step)
-        to += 8
-        size -= 8
-        distance *= (7 + distance) // distance
-    # What was copied repeats itself at twice the distance, too: so no load has to wait for the store right before it.
-    while distance < 64 and size > distance:
-        _copied(out, to - distance, distance, out, to)
-        to += distance
-        size -= distance
-        distance *= 2
-    if size > 0:
-        _copied(out, to - distance, size, out, to)
 
 
 @kernel
@@ -92,7 +60,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
                 break
         if size > end - at or size > stop - to:
             break
-        _copied(buf, at, size, out, to)
+        copied(buf, at, size, out, to)
         at += size
         to += size
         if at == end:
@@ -114,7 +82,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
             or to + size > limit - _LITERALS_AT_END
         ):
             break
-        _repeated(out, to, distance, size)
+        repeated(out, to, distance, size)
         to += size
     return np.int64(-1)
 
@@ -139,7 +107,7 @@ def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
         if plain:
             if size > room - to:
                 break
-            _copied(buf, at, size, out, to)
+            copied(buf, at, size, out, to)
             to += size
         else:
             to = _block(buf, at, at + size, out, to, room)

@@ -5,16 +5,19 @@ Not for the proof of a compaction: that unpacks by other code, see ``compaction.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
 
 from krepair.formats import batch_v2, compression
 from krepair.formats.codec import Codec
-from krepair.kernels.compact_keys import P_CODEC, P_END, P_START
+from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import Bytes, Int64s
+from krepair.kernels.snappy_frames import unpack_snappy
 from krepair.kernels.zstd_frames import most_of_zstd
 
 _BYTES: Final = 1 << 20
@@ -56,33 +59,45 @@ class UnpackedBatches:
         stop = min(count, first + _ROWS_AT_ONCE)
         others = np.flatnonzero(packed[first:stop, P_CODEC] != codec)
         stop = first + int(others[0]) if len(others) else stop
-        if codec == Codec.LZ4:
-            after = int(unpack_lz4(window, packed, first, stop, self.bytes))
+        if codec in (Codec.LZ4, Codec.SNAPPY):
+            kernel = unpack_lz4 if codec == Codec.LZ4 else unpack_snappy
+            after = int(kernel(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
             # It is of another kind, as all of one client are: the library takes it and those behind it.
+        rows = packed[first:stop]
         if codec == Codec.ZSTD:
             most_of_zstd(window, packed, first, stop, self._most)
+            contents = compression.zstd_frames(window.data, _frames(rows, self._most[first:stop].tolist()))
         else:
-            self._most[first:stop] = 0
-        return self._by_library(window, packed, first, stop)
+            contents = (
+                compression.at_once(codec, window.data[start:end])
+                for start, end, _ in _frames(rows, itertools.repeat(0))
+            )
+        return first + self._take(contents, rows)
 
-    def _by_library(self, window: Bytes, packed: Int64s, first: int, stop: int) -> int:
-        stored, ends, end = window.data, [0], 0
-        for (place, size, codec), most in zip(
-            packed[first:stop, :P_START].tolist(), self._most[first:stop].tolist(), strict=True
-        ):
-            frame = stored[place + batch_v2.HEADER_SIZE : place + size]
-            content = compression.zstd_frame(frame, most) if most else compression.at_once(codec, frame)
+    def _take(self, contents: Iterator[bytes | None], rows: Int64s) -> int:
+        """Put contents one behind the other while they have room; gives how many."""
+        ends, end, view = [0], 0, self._view
+        for content in contents:
             if content is None:
                 break
             start, end = end, end + len(content)
-            if end > len(self._view):
+            if end > len(view):
                 if start:
                     break
                 self._make(end)
-            self._view[start:end] = content
+                view = self._view
+            view[start:end] = content
             ends.append(end)
-        after = first + len(ends) - 1
-        packed[first:after, P_START], packed[first:after, P_END] = ends[:-1], ends[1:]
-        return after
+        count = len(ends) - 1
+        rows[:count, P_START], rows[:count, P_END] = ends[:-1], ends[1:]
+        return count
+
+
+def _frames(rows: Int64s, most: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    """Of each batch the place of its records, the place after them, and the bytes that they can be."""
+    places = rows[:, P_PLACE]
+    return zip(
+        (places + batch_v2.HEADER_SIZE).tolist(), (places + rows[:, P_SIZE]).tolist(), most, strict=False
+    )
