@@ -7,42 +7,38 @@ from importlib.util import find_spec
 from typing import Any
 
 import msgspec
-import pytest
 
 from krepair.pipeline import jobs
 from krepair.pipeline.jobs import TASKS, Task
 
-NAMES = [name for name, value in vars(jobs).items() if isinstance(value, Task)]
+TABLE: dict[str, Task[Any, Any]] = {
+    name: value for name, value in vars(jobs).items() if isinstance(value, Task)
+}
 
 
 def test_every_task_of_the_table_can_be_sent_to_a_worker() -> None:
-    assert NAMES
-    assert [TASKS[getattr(jobs, name).name] for name in NAMES] == [getattr(jobs, name) for name in NAMES]
+    assert TABLE
+    assert [TASKS[task.name] for task in TABLE.values()] == list(TABLE.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_task_is_a_function_of_the_module_that_is_named_and_of_the_types_that_are_written(
-    name: str,
-) -> None:
-    task: Task[Any, Any] = getattr(jobs, name)
-    module, _, function = task.where.partition(":")
-    # Below the pipeline by construction; not something that the module itself has from elsewhere.
-    assert find_spec(f"krepair.pipeline.{module}") is not None
-    assert (task.run.__module__, task.run.__name__) == (f"krepair.pipeline.{module}", function)
-    assert len(inspect.signature(task.run).parameters) == 1
-    assert jobs.__annotations__[name] == f"Task[{task.item.__name__}, {task.result.__name__}]"
+def test_tasks_are_functions_of_the_modules_that_are_named_and_of_the_types_that_are_written() -> None:
+    for name, task in TABLE.items():
+        module, _, function = task.where.partition(":")
+        # Below the pipeline by construction; not something that the module itself has from elsewhere.
+        assert find_spec(f"krepair.pipeline.{module}") is not None, name
+        assert (task.run.__module__, task.run.__name__) == (f"krepair.pipeline.{module}", function)
+        assert len(inspect.signature(task.run).parameters) == 1, name
+        assert jobs.__annotations__[name] == f"Task[{task.item.__name__}, {task.result.__name__}]"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_travels_for_a_task_can_be_read_back(name: str) -> None:
-    task: Task[Any, Any] = getattr(jobs, name)
-    for kind in (task.item, task.result):
-        assert issubclass(kind, msgspec.Struct)
-        msgspec.msgpack.Decoder(kind)
+def test_what_travels_for_a_task_can_be_read_back() -> None:
+    for name, task in TABLE.items():
+        for kind in (task.item, task.result):
+            assert issubclass(kind, msgspec.Struct), name
+            msgspec.msgpack.Decoder(kind)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_item_says_how_much_its_task_reads_and_a_person_is_told_in_a_word_or_two(name: str) -> None:
-    task: Task[Any, Any] = getattr(jobs, name)
-    assert isinstance(getattr(task.item, "bytes_to_read", None), property)
-    assert 0 < len(task.shown.split()) <= 2
+def test_an_item_says_how_much_its_task_reads_and_a_person_is_told_in_a_word_or_two() -> None:
+    for name, task in TABLE.items():
+        assert isinstance(getattr(task.item, "bytes_to_read", None), property), name
+        assert 0 < len(task.shown.split()) <= 2, name

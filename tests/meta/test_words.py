@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2] / "krepair"
 THINGS = (
     "partitions|segments|files|batches|records|changes|findings|problems|groups|plans|folders|topics|markers|"
@@ -71,13 +69,10 @@ def is_of_many(text: str) -> bool:
     return any(text.startswith(known) for known in ALWAYS_MANY)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_no_message_puts_a_number_before_a_plural_without_looking_at_the_number(path: Path) -> None:
-    assert templates(path) == []
+def test_no_message_puts_a_number_before_a_plural_without_looking_at_the_number() -> None:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    assert len(paths) > 100
+    assert {path: found for path in paths if (found := templates(path))} == {}
 
 
 FAILED_ALOUD = (
