@@ -1,4 +1,7 @@
-"""``plan --keep DIR``: originals are copied to another file system, freed, and put back from there."""
+"""``plan --keep DIR``: originals are copied to another file system, freed, and put back from there.
+
+Stopped at every call: ``KREPAIR_EVERY_CALL=1 make test ARGS=tests/ops/test_keep_copies.py``.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.stops import EVERY_CALL, telling_stops
 from tests.ops.test_resume import stops
 from tools.torture.scenes import Tree, build, differences, look, private, visible
 
@@ -103,7 +107,9 @@ def test_stopped_at_any_call_each_verb_goes_on_and_undo_gives_everything_back(
         assert site.run(verb, recording) == ExitCode.DONE
     calls = sum(call.kind in FILE_CHANGING for call in recording.calls)
     # Of several partitions a sample: each of them does the same.
-    for stop in stops(calls, calls if name == "markers" else 40):
+    for stop in (
+        stops(calls, 40) if name == "partitions" and not EVERY_CALL else telling_stops(recording.calls)
+    ):
         shutil.rmtree(memory_dir / "try", ignore_errors=True)
         for left in elsewhere.iterdir():
             shutil.rmtree(left)

@@ -22,6 +22,7 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from tests.lab.waiting import LIMIT_S
 from tests.ops import test_two_drivers
 from tests.ops.test_two_drivers import FIRST_DRIVER, Scene, without_lock
 
@@ -89,7 +90,7 @@ def test_whatever_plan_and_verb_the_second_is_refused_and_told_host_process_and_
                 LockedError, match=rf"as process {first.pid} of host .*, since 20.*--take-over"
             ):
                 verb(plan, scene.given)
-        said, _ = first.communicate("\n", timeout=60)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
         assert said == "0\n"
     assert leases(scene.log_dir) == []
     assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
@@ -111,7 +112,7 @@ def test_a_process_of_this_kernel_that_is_gone_keeps_nobody_out(scene: Scene, at
 
 def killed(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(60)
+    process.wait(LIMIT_S)
 
 
 def test_what_another_host_left_waits_for_a_person_who_names_host_and_process(scene: Scene) -> None:
@@ -134,7 +135,7 @@ def test_who_was_wrongly_taken_for_gone_changes_nothing_more(scene: Scene) -> No
         name = as_of_another_host(scene)
         assert apply(scene.plan, replace(scene.given, take_over=name)).exit_code is ExitCode.DONE
         made = without_lock(scene.log_dir)
-        said, _ = first.communicate("\n", timeout=60)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
         assert said != "0\n"
     assert without_lock(scene.log_dir) == made
     assert undo(scene.plan, scene.given).exit_code is ExitCode.DONE

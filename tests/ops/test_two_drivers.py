@@ -20,6 +20,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
+from tests.lab.waiting import LIMIT_S
 from tests.ops.scene import tree
 from tests.ops.test_replicas_read import broker, verbs, whole
 
@@ -101,7 +102,7 @@ def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scen
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:
         scene.second_is_refused()
-        said, _ = first.communicate("\n", timeout=60)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
         assert said == "0\n"
     assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
     assert undo(scene.plan, scene.given).exit_code is ExitCode.DONE
@@ -113,7 +114,7 @@ def test_where_the_first_was_killed_the_second_goes_on_at_once(scene: Scene, at:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:
         first.kill()
-        first.wait(60)
+        first.wait(LIMIT_S)
         assert apply(scene.plan, scene.given).exit_code is ExitCode.DONE
     assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
     assert undo(scene.plan, scene.given).exit_code is ExitCode.DONE
@@ -125,6 +126,6 @@ def test_an_undo_keeps_the_second_out_as_an_apply_does(scene: Scene) -> None:
     assert apply(scene.plan, scene.given).exit_code is ExitCode.DONE
     with scene.first_driver("undo", 3) as first:
         scene.second_is_refused()
-        said, _ = first.communicate("\n", timeout=60)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
         assert said == "0\n"
     assert without_lock(scene.log_dir) == before

@@ -1,6 +1,7 @@
 """``plan --keep until-verified``: each group is verified and freed before the next one is begun, whatever stops it.
 
-All scenes stopped at every call: ``KREPAIR_EVERY_CALL=1 make test ARGS=tests/ops/test_until_verified.py``.
+Stopped at calls that tell something new. All scenes, at every call: ``KREPAIR_EVERY_CALL=1 make test
+ARGS=tests/ops/test_until_verified.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import FreeWhenVerified, KeepOriginal, RewriteSegments
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, Call, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.stops import telling_stops
 from tools.torture.scenes import (
     FREEING,
     Placed,
@@ -84,10 +86,14 @@ def place(memory_dir: Path) -> Place:
     return Place(memory_dir)
 
 
-def calls_of(scene: Scene, placed: Placed) -> int:
+def recorded(scene: Scene, placed: Placed) -> list[Call]:
     recording = RecordingDisk(RealDisk())
     assert run("apply", scene, placed, recording).exit_code == ExitCode.DONE
-    return sum(call.kind in FILE_CHANGING for call in recording.calls)
+    return recording.calls
+
+
+def calls_of(scene: Scene, placed: Placed) -> int:
+    return sum(call.kind in FILE_CHANGING for call in recorded(scene, placed))
 
 
 def check_prefix(scene: Scene, placed: Placed, before: Tree, after: Tree, where: object) -> None:
@@ -145,8 +151,7 @@ def test_stopped_at_any_call_it_goes_on_to_the_same_tree(place: Place, memory_di
     scene = build(name)
     (memory_dir / "other").mkdir()
     expected = applied(scene, memory_dir / "other")
-    calls = calls_of(scene, place.fresh(scene))
-    for stop in range(1, calls + 1):
+    for stop in telling_stops(recorded(scene, place.fresh(scene))):
         placed = place.fresh(scene)
         disk = StoppingDisk(RealDisk(), stop)
         with pytest.raises(SimulatedCrash):
@@ -165,9 +170,8 @@ def test_stopped_at_any_call_undo_goes_back_as_far_as_the_first_freed_change(
     scene = build(name)
     (memory_dir / "other").mkdir()
     after = applied(scene, memory_dir / "other")
-    calls = calls_of(scene, place.fresh(scene))
     codes = set()
-    for stop in range(1, calls + 1):
+    for stop in telling_stops(recorded(scene, place.fresh(scene))):
         placed = place.fresh(scene)
         before = seen(placed)
         disk = StoppingDisk(RealDisk(), stop)
