@@ -21,7 +21,9 @@ from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
-from tests.lab.broker import Broker, Topic, free_port, wait_for
+from tests.lab.broker import Broker, Topic
+from tests.lab.ports import free_port
+from tests.lab.waiting import LIMIT_S, wait_for
 
 SEGMENT_BYTES = 128 << 10
 INDEX_BYTES = "65536"
@@ -31,7 +33,7 @@ GROUP = "readers"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HEADER_BYTES = 61
 """Of a batch: the most that one call reads of a log that is not recovered. 3.9.2 looks for the largest timestamp so."""
-PROPS = {**PASSIVE, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+PROPS = {**PASSIVE, "broker.session.timeout.ms": 6000, "broker.heartbeat.interval.ms": 500}
 RECOVERING = re.compile(
     r"partition=([A-Za-z_]+-[0-9]+), dir=([^\]]+)\].*Recovering unflushed segment ([0-9]+)"
 )
@@ -61,7 +63,7 @@ def producer(broker: Broker, **more: object) -> Producer:
 def transactional(broker: Broker, name: str) -> Producer:
     """A producer with a transactional id, initialised: an open transaction of that id is aborted."""
     made = producer(broker, **{"transactional.id": name, "transaction.timeout.ms": 600_000})
-    made.init_transactions(60)
+    made.init_transactions(LIMIT_S)
     return made
 
 
@@ -89,7 +91,7 @@ def send(to: Producer, partitions: Iterable[int], count: int, what: str) -> None
                 except BufferError:
                     to.poll(0.2)
         to.poll(0)
-    assert to.flush(120) == 0
+    assert to.flush(LIMIT_S) == 0
     assert failed == []
 
 
@@ -109,7 +111,7 @@ class Load:
             one = transactional(broker, name)
             one.begin_transaction()
             send(one, self.partitions, 20, name)
-            (one.commit_transaction if end else one.abort_transaction)(60)
+            (one.commit_transaction if end else one.abort_transaction)(LIMIT_S)
         send(self.plain, self.of_plain, records, "plain")
         send(self.ready, self.of_ready, records, "ready")
         self.offsets = {("t", number): (number + 1, "") for number in self.partitions}
@@ -147,7 +149,7 @@ class Load:
     def wait_for_counts(self, broker: Broker, wanted: Mapping[int, dict[str, int]]) -> None:
         """Until a consumer sees so many: the markers of a transaction are written after its end was told."""
         with contextlib.suppress(TimeoutError):
-            wait_for(lambda: self.counts(broker) == wanted, 30)
+            wait_for(lambda: self.counts(broker) == wanted)
         assert self.counts(broker) == wanted
 
     def counts(self, broker: Broker) -> dict[int, dict[str, int]]:
@@ -177,7 +179,7 @@ class Seen:
         for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
             asked = {TopicPartition("t", number): OffsetSpec.latest() for number in numbers}
             answers = admin.list_offsets(asked, isolation_level=level)
-            self.ends |= {(one.partition, level.name): answers[one].result(30).offset for one in answers}
+            self.ends |= {(one.partition, level.name): answers[one].result(LIMIT_S).offset for one in answers}
         self.offsets = client.fetch_group_offsets(broker.bootstrap, [GROUP])[GROUP]
 
     def __eq__(self, other: object) -> bool:

@@ -16,9 +16,10 @@ from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests import naive
-from tests.lab.broker import Topic, wait_for
+from tests.lab.broker import Topic
 from tests.lab.jvm import java
 from tests.lab.three import Three
+from tests.lab.waiting import wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 
@@ -103,7 +104,7 @@ def elect(cluster: Three, topic: str) -> None:
         change = ["--alter", "--add-config", "unclean.leader.election.enable=true"]
         argv = java(cluster.version, tool, *where, *change, heap="128m")
     subprocess.run(argv, check=True, capture_output=True)
-    wait_for(lambda: {one.leader for one in cluster.state(topic).values()} <= {2, 3}, 60, 0.2)
+    wait_for(lambda: {one.leader for one in cluster.state(topic).values()} in ({2}, {3}), step_s=0.2)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -17,8 +17,9 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
-from tests.lab.broker import Broker, BrokerError, Topic, wait_for
+from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError
+from tests.lab.waiting import wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -19,8 +19,9 @@ from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
 from tests.lab import beside, client
-from tests.lab.broker import Broker, Topic, wait_for
+from tests.lab.broker import Broker, Topic
 from tests.lab.jvm import java
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -43,7 +44,7 @@ def commits_of(report: GroupsReport) -> dict[str, dict[tuple[str, int], tuple[in
 def described(broker: Broker, names: list[str]) -> dict[str, Any]:
     admin = client.admin(broker.bootstrap)
     futures = admin.describe_consumer_groups(names, request_timeout=20)
-    return {name: future.result(30) for name, future in futures.items()}
+    return {name: future.result(LIMIT_S) for name, future in futures.items()}
 
 
 @pytest.mark.parametrize(("fixture", "version"), [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (TV2, "4.3.1")])
@@ -56,7 +57,7 @@ def test_groups_and_their_commits_are_what_a_broker_answers(
     with Broker(version, copy, PASSIVE, topics_of(copy)) as broker:
         names = sorted(commits_of(report))
         # until the coordinator has loaded its partitions it knows fewer
-        wait_for(lambda: client.group_ids(broker.bootstrap) == names, timeout_s=60)
+        wait_for(lambda: client.group_ids(broker.bootstrap) == names)
         answered = client.fetch_group_offsets(broker.bootstrap)
         states = {name: each.state.name for name, each in described(broker, names).items()}
     assert commits_of(report) == answered
@@ -113,7 +114,7 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
                 for each in found.values()
             )
 
-        wait_for(settled, timeout_s=120)
+        wait_for(settled)
         for number, consumer in enumerate(consumers):
             first = sorted((p.topic, p.partition) for p in consumer.assignment())[0]
             # without metadata: this client writes a zero byte behind it, and takes it away when it reads

@@ -18,7 +18,8 @@ from krepair.ops.undo import undo
 from tests.brokers.serving import OF_THE_LAB
 from tests.journal import txfixture
 from tests.lab import client
-from tests.lab.broker import Broker, BrokerError, Topic, wait_for
+from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.waiting import wait_for
 from tests.ops import pending
 from tests.ops.pending import FOLDER, name, options
 from tests.ops.scene import tree
@@ -116,7 +117,7 @@ def test_every_broker_deletes_what_leftovers_removes_and_does_with_marked_folder
     ] * len(stray)
     with Broker(version, root, PROPERTIES | {"log.segment.delete.delay.ms": "100"}, TOPICS):
         assert not left & {path.name for path in (root / FOLDER).iterdir()}
-        wait_for(lambda: not any(folder.exists() for folder in deleted), timeout_s=60)
+        wait_for(lambda: not any(folder.exists() for folder in deleted))
         assert all(folder.exists() for folder in stray)
 
 

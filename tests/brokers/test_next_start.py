@@ -102,7 +102,7 @@ def test_segments_without_an_index_are_read_after_a_clean_stop_as_forecast(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_meta_properties_that_check_says_keep_a_broker_down_do(tmp_path: Path, version: str) -> None:
     log_dir = gathered(tmp_path)
-    with Broker(version, log_dir, topics=TOPICS, timeout_s=30) as broker:
+    with Broker(version, log_dir, topics=TOPICS) as broker:
         broker.stop()
         path = log_dir / "meta.properties"
         good = path.read_bytes()

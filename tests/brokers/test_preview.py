@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from tests.fixture_dirs import unpack
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S
 from tests.ops.scene import BLOAT
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -105,12 +106,12 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
                     producer.produce(name, key=b"%d" % (sent % 50), value=os.urandom(3000), partition=0)
                 sent += 1
                 producer.poll(0.002)
-            assert producer.flush(30) == 0
+            assert producer.flush(LIMIT_S) == 0
             return sent
 
         load = workers.submit(produce)
         try:
-            deadline = time.monotonic() + 60  # until the cleaner is at work
+            deadline = time.monotonic() + LIMIT_S  # until the cleaner is at work
             while not list((log_dir / "churn-0").glob("*.deleted")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             refused = typed("plan", log_dir, *OPTIONS)
@@ -122,10 +123,10 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
                 ended = typed("plan", log_dir, *OPTIONS, "--preview", "--out", preview, "--json")
                 assert (ended.returncode, ended.stderr) == (2, ""), ended.stderr[-2000:]
                 seen.append(json.loads(ended.stdout)["report"])
-            deleting.result(30)
+            deleting.result(LIMIT_S)
         finally:
             over.set()
-        assert load.result(60) > 100
+        assert load.result(LIMIT_S) > 100
         applied = typed("apply", preview)
         broker.stop()
         assert not [line for line in broker.complaints() if "Exception" in line and str(log_dir) in line]
@@ -181,7 +182,7 @@ def test_a_plan_of_the_stopped_broker_is_applied_after_one_more_run_that_appende
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 2})
         for number in range(50):
             producer.produce("grows", key=b"%d" % number, value=bytes(100), partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(LIMIT_S) == 0
         broker.stop()
         ended = typed("apply", plan)
         assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -29,9 +29,10 @@ from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk
 from tests.fixture_dirs import unpack
 from tests.lab import client
-from tests.lab.broker import CLUSTER_ID, Broker, Topic, wait_for
+from tests.lab.broker import CLUSTER_ID, Broker, Topic
 from tests.lab.jars import release
 from tests.lab.jvm import java
+from tests.lab.waiting import LIMIT_S, wait_for
 from tests.ops.scene import BLOAT, outcomes
 
 pytestmark = pytest.mark.broker
@@ -123,7 +124,7 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
                 producer.produce("stays", key=b"load", value=bytes(1000), partition=0)
                 sent += 1
                 time.sleep(0.001)
-            assert producer.flush(30) == 0
+            assert producer.flush(LIMIT_S) == 0
             return sent
 
         load = workers.submit(produce)
@@ -135,17 +136,17 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
             java(version, str(MOVE), broker.bootstrap, other, *words), stdout=subprocess.PIPE, text=True
         )
         deleting = client.admin(broker.bootstrap)
-        deleting.delete_topics(["deleted"])["deleted"].result(30)
-        report = purging.result(60)
-        assert moving.communicate(timeout=60)[0] == "MOVING\n"
-        wait_for(lambda: all((other / f"moved-{number}").is_dir() for number in range(TOPICS["moved"])), 60)
+        deleting.delete_topics(["deleted"])["deleted"].result(LIMIT_S)
+        report = purging.result(LIMIT_S)
+        assert moving.communicate(timeout=LIMIT_S)[0] == "MOVING\n"
+        wait_for(lambda: all((other / f"moved-{number}").is_dir() for number in range(TOPICS["moved"])))
         # Only the roots are listed: a broker removes the folders below while one looks.
         roots = (log_dir, other)
         wait_for(
             lambda: not [name for root in roots for name in os.listdir(root) if name.endswith("-delete")], 60
         )
         written.set()
-        sent = load.result(60)
+        sent = load.result(LIMIT_S)
         after = {key: client.digest(read(broker, *key, drop=sent)) for key in before}
         assert not [line for line in broker.log().splitlines() if any(word in line for word in BROKEN)]
         broker.stop()

@@ -33,6 +33,7 @@ from tests.brokers.killed import (
     transactional,
 )
 from tests.lab.broker import BrokerError
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -61,7 +62,7 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
         assert plainly.offsets == load.offsets
         send(load.plain, load.of_plain, 50, "goes on")
         transactional(broker, "open")
-        load.later_plain.commit_transaction(60)
+        load.later_plain.commit_transaction(LIMIT_S)
         load.wait_for_counts(broker, load.expected({}, {"later_plain": 5}))
         broker.stop(kill=True)
 
@@ -80,15 +81,15 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
         broker.start()
         assert recovered(broker) == ends
         send(load.ready, load.of_ready, 50, "goes on")
-        load.later_ready.commit_transaction(60)
+        load.later_ready.commit_transaction(LIMIT_S)
         opened = transactional(broker, "open")
         opened.begin_transaction()
         send(opened, load.partitions, 5, "open again")
-        opened.commit_transaction(60)
+        opened.commit_transaction(LIMIT_S)
         ended = transactional(broker, "later_plain")
         ended.begin_transaction()
         send(ended, load.partitions, 5, "given up")
-        ended.abort_transaction(60)
+        ended.abort_transaction(LIMIT_S)
         goes_on = {number: {"goes on": 50} for number in load.of_ready}
         load.wait_for_counts(broker, load.expected(goes_on, {"later_ready": 5, "open again": 5}))
 

@@ -30,8 +30,10 @@ from tests.brokers.killed import (
     transactional,
 )
 from tests.lab import client
-from tests.lab.broker import Broker, free_port, topic_config, wait_for
+from tests.lab.broker import Broker, topic_config
 from tests.lab.cluster import Follower, metadata_records
+from tests.lab.ports import free_port
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [
     pytest.mark.broker,
@@ -110,7 +112,7 @@ def test_replica_that_was_made_ready_is_out_of_isr_and_elr_until_it_has_caught_u
     admin = client.admin(first.bootstrap)
     assigned = [[2, 0, 1], [2, 1, 0], [0, 1, 2], [1, 2, 0]]
     topic = NewTopic("t", PARTITIONS, replica_assignment=assigned, config=topic_config(VERSION, config))
-    admin.create_topics([topic])["t"].result(60)
+    admin.create_topics([topic])["t"].result(LIMIT_S)
     wait_for(lambda: in_sync(first) == [{0, 1, 2}] * PARTITIONS)
     numbers = range(PARTITIONS)
     traced = Traced(third, tmp_path / "strace")
@@ -122,7 +124,7 @@ def test_replica_that_was_made_ready_is_out_of_isr_and_elr_until_it_has_caught_u
         opened.begin_transaction()
         send(opened, numbers, 5, "open")
         third.stop(kill=True)
-        wait_for(lambda: in_sync(first) == [{0, 1}] * PARTITIONS, 30)
+        wait_for(lambda: in_sync(first) == [{0, 1}] * PARTITIONS)
         send(producer(first, **{"enable.idempotence": False, "acks": 1}), numbers, 20, "while it is down")
         logs, ends = logs_of(third.log_dir), {}
         if ready:
@@ -134,8 +136,8 @@ def test_replica_that_was_made_ready_is_out_of_isr_and_elr_until_it_has_caught_u
             assert_headers_alone(read, logs)
         else:
             assert sum(map(len, recovered(third).values())) > 2 * PARTITIONS
-        wait_for(lambda: in_sync(first) == [{0, 1, 2}] * PARTITIONS, 60)
-        opened.abort_transaction(60)
+        wait_for(lambda: in_sync(first) == [{0, 1, 2}] * PARTITIONS)
+        opened.abort_transaction(LIMIT_S)
         told.append(changes(first, known)[1])
     # Stopped: eligible. Registered after an unclean stop: no longer. Caught up: in sync.
     steps = [

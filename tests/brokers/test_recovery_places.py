@@ -36,6 +36,7 @@ from tests.brokers.killed import (
 )
 from tests.lab.broker import BrokerError
 from tests.lab.client import read_partitions
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -105,9 +106,9 @@ def test_each_of_two_log_dirs_is_made_ready_for_itself_whatever_the_other_one_is
         assert Seen(broker, load.partitions) == plainly
         for sender, partitions in ((load.plain, load.of_plain), (load.ready, load.of_ready)):
             send(sender, partitions, 50, "goes on")
-        load.open.commit_transaction(60)
+        load.open.commit_transaction(LIMIT_S)
         for later in (load.later_plain, load.later_ready):
-            later.abort_transaction(60)
+            later.abort_transaction(LIMIT_S)
         goes_on = {number: {"goes on": 50} for number in load.partitions}
         load.wait_for_counts(broker, load.expected(goes_on, {"open": 5}))
 

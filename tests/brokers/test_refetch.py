@@ -21,8 +21,9 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import RefetchProof
 from tests.lab import beside
-from tests.lab.broker import Topic, wait_for
+from tests.lab.broker import Topic
 from tests.lab.three import CONTROLLER, Three
+from tests.lab.waiting import wait_for
 from tests.ops.scene import tree
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -74,7 +75,7 @@ def diverge(cluster: Three) -> None:
         cluster.fill(TOPIC, 8)
         return not any(holds(cluster, node, b"the-key") for node in (1, 2))
 
-    wait_for(cleaned, 90, 0.5)
+    wait_for(cleaned, step_s=0.5)
     cluster.start(3)
     cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
     assert holds(cluster, 3, b"the-value")
@@ -177,7 +178,7 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
         assert "one replica at a time" in refused(cluster.log_dir(2), second)
 
         cluster.start(2, 3)
-        cluster.wait_in_sync(TOPIC, of=(1, 2, 3), timeout_s=90)
+        cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
         right = cluster.serves(TOPIC)
         cluster.lead(3, [TOPIC])
         assert cluster.serves(TOPIC).table == right.table
@@ -186,7 +187,7 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
 
         if cluster.kraft:  # now broker 3 is alone in the ISR
             cluster.stop(3)
-            wait_for(lambda: "has no leader" in refused(root, proofs.options(proofs.take())), 30, 1.0)
+            wait_for(lambda: "has no leader" in refused(root, proofs.options(proofs.take())), step_s=1.0)
             told = refused(root, proofs.options(proofs.take()))
             assert (
                 "is in the ISR (3)" in told or "is in the ELR (3)" in told

@@ -19,6 +19,7 @@ from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
 from tests.lab import beside
 from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
@@ -77,7 +78,7 @@ def started(tmp_path: Path, version: str) -> Run:
     early = version.startswith("2.")
     props = PROPS | ({} if early else {"log.initial.task.delay.ms": 1000})
     with Broker(version, log_dir, props, {PADDED: topic, MENDED: topic}) as broker:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while logs(log_dir, PADDED) == before[PADDED] and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(4)  # some more rounds of retention

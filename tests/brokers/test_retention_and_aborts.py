@@ -12,7 +12,8 @@ from krepair.ops.check import check
 from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE
 from tests.lab import beside, client
-from tests.lab.broker import Broker, Topic, wait_for
+from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -20,14 +21,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 def producer(broker: Broker, name: str) -> Producer:
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0}
     made = Producer(settings | {"transaction.timeout.ms": 600_000} | client.QUIET)
-    made.init_transactions(60)
+    made.init_transactions(LIMIT_S)
     return made
 
 
 def write(sender: Producer, count: int) -> None:
     for number in range(count):
         sender.produce("t", key=b"%d" % number, value=b"x" * 400, partition=0)
-        sender.flush(30)
+        sender.flush(LIMIT_S)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +51,14 @@ def test_an_index_entry_below_a_transaction_that_was_deleted_is_no_finding(
         write(older, 12)
         aborted.begin_transaction()
         write(aborted, 2)
-        aborted.abort_transaction(60)
-        wait_for(lambda: indexed(log_dir) > 0, 30)  # its marker comes a moment later
-        older.commit_transaction(60)
+        aborted.abort_transaction(LIMIT_S)
+        wait_for(lambda: indexed(log_dir) > 0)  # its marker comes a moment later
+        older.commit_transaction(LIMIT_S)
         write(producer_outside(broker), 12)
         admin = client.admin(broker.bootstrap)
         [deleted] = admin.delete_records([TopicPartition("t", 0, 12)]).values()
-        deleted.result(30)
-        wait_for(lambda: first_base(log_dir) > 0, 60)
+        deleted.result(LIMIT_S)
+        wait_for(lambda: first_base(log_dir) > 0)
         broker.stop()
     [entry] = [
         row[1:]

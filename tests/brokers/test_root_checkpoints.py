@@ -23,6 +23,7 @@ from krepair.options import Engine, Options
 from tests.corpus.jbod import broker_on, read_everything
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -126,14 +127,14 @@ def mend(log_dir: Path) -> None:
 
 
 def read(broker: Broker, names: list[str]) -> dict[str, list[int]]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     found = read_everything(broker.bootstrap, topics(names), lambda: time.monotonic() > deadline)
     return {topic: [offset for offset, _, _ in records] for topic, records in found.items()}
 
 
 def wait_until_offline(broker: Broker, wanted: set[Path]) -> None:
     """Some files are read some seconds after the start."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while {Path(path) for path in OFFLINE.findall(broker.log())} != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
     assert {Path(path) for path in OFFLINE.findall(broker.log())} == wanted

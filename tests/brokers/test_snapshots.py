@@ -22,6 +22,7 @@ from krepair.options import Engine, Options
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -55,31 +56,31 @@ def produce(bootstrap: str) -> Producer:
                 partition=0,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-        assert sender.flush(30) == 0
+        assert sender.flush(LIMIT_S) == 0
         assert failed == []
 
     committing = producer(transactional_id="commits")
-    committing.init_transactions(30)
+    committing.init_transactions(LIMIT_S)
     for turn in range(6):
         committing.begin_transaction()
         send(committing, 10 + turn)
         (committing.abort_transaction if turn == 3 else committing.commit_transaction)(30)
     for life in range(3):
         fenced = producer(transactional_id="lives again")
-        fenced.init_transactions(30)
+        fenced.init_transactions(LIMIT_S)
         fenced.begin_transaction()
         send(fenced, 5)
         if life == 0:
-            fenced.commit_transaction(30)
+            fenced.commit_transaction(LIMIT_S)
     # the third life aborts what the second one left, and is aborted itself
-    fenced.abort_transaction(30)
+    fenced.abort_transaction(LIMIT_S)
     idempotent = producer(enable_idempotence=True)
     for _ in range(5):
         send(idempotent, 12)
     plain = producer(enable_idempotence=False, acks=1)
     send(plain, 7)
     opened = producer(transactional_id="never ends")
-    opened.init_transactions(30)
+    opened.init_transactions(LIMIT_S)
     opened.begin_transaction()
     send(opened, OPEN_RECORDS)
     return opened
@@ -252,7 +253,7 @@ def start_on(version: str, log_dir: Path) -> Started:
         plain = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": False})
         for topic in COPIES:
             plain.produce(topic, value=b"one more", partition=0)
-        assert plain.flush(30) == 0
+        assert plain.flush(LIMIT_S) == 0
         broker.stop()
         complaints = [line for line in broker.complaints() if not OF_THE_LAB.search(line)]
     known = {topic: entries(snapshots(log_dir, topic)[-1]) for topic in COPIES}

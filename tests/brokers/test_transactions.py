@@ -16,8 +16,9 @@ from krepair.options import Engine, Options
 from tests import builders, naive
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
-from tests.lab.broker import Broker, Topic, wait_for
+from tests.lab.broker import Broker, Topic
 from tests.lab.jvm import java
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -50,7 +51,7 @@ def typed(command: str, broker: Broker) -> str:
         return ran.returncode == 0
 
     try:
-        wait_for(answered, timeout_s=60, step_s=1)
+        wait_for(answered, step_s=1)
     except TimeoutError:
         pytest.fail("".join(out)[-3000:])
     return out[0]
@@ -78,12 +79,12 @@ def write_transactions(broker: Broker) -> list[Producer]:
                 **client.QUIET,
             }
         )
-        producer.init_transactions(60)
+        producer.init_transactions(LIMIT_S)
         producer.begin_transaction()
         producer.produce("t", key=b"k", value=b"v", partition=number)
-        producer.flush(30)
+        producer.flush(LIMIT_S)
         if name != "open":
-            producer.commit_transaction(30)
+            producer.commit_transaction(LIMIT_S)
         producers.append(producer)
     return producers
 

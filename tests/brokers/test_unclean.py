@@ -11,9 +11,10 @@ import pytest
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.unclean import KEY, unclean_of
 from tests.lab import beside
-from tests.lab.broker import Topic, wait_for
+from tests.lab.broker import Topic
 from tests.lab.jvm import java
 from tests.lab.three import CONTROLLER, Three
+from tests.lab.waiting import wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.every_broker]
 VERSIONS = ("3.9.2", "4.3.1")
@@ -76,7 +77,9 @@ def test_it_is_seen_wherever_a_dynamic_setting_of_all_brokers_shows(version: str
                 f"{KEY}={value}",
             )
             configs(cluster, *change)
-            wait_for(lambda v=value: f"{KEY}={v}" in Path(all_of(cluster, tmp_path, 1)).read_text(), 60, 0.5)
+            wait_for(
+                lambda v=value: f"{KEY}={v}" in Path(all_of(cluster, tmp_path, 1)).read_text(), step_s=0.5
+            )
             view = described(cluster, tmp_path)
             assert unclean_of("t", view, [all_of(cluster, tmp_path, 1)]).unclean == unclean
             # one place that says it is on is enough: the file knows nothing of a dynamic setting

@@ -18,6 +18,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -63,7 +64,7 @@ def send(sender: Producer, topic: str, partition: int, count: int, ago_ms: int =
     stamp = time.time_ns() // 1_000_000 - ago_ms
     for number in range(count):
         sender.produce(topic, b"v" * 100, b"k%d" % number, partition, timestamp=stamp)
-    assert sender.flush(30) == 0
+    assert sender.flush(LIMIT_S) == 0
 
 
 def write(bootstrap: str) -> list[Producer]:
@@ -80,7 +81,7 @@ def write(bootstrap: str) -> list[Producer]:
         send(idempotent, "cut", 0, 10)
     for partition in range(2):
         sender = producer(bootstrap, transactional_id=f"ends-{partition}")
-        sender.init_transactions(30)
+        sender.init_transactions(LIMIT_S)
         for turn in range(16):
             sender.begin_transaction()
             send(sender, "tx", partition, 12)
@@ -89,7 +90,7 @@ def write(bootstrap: str) -> list[Producer]:
     for partition in range(2):
         send(plain, "back-dated", partition, 40, AGO_MS)
         sender = producer(bootstrap, transactional_id=f"open-{partition}")
-        sender.init_transactions(30)
+        sender.init_transactions(LIMIT_S)
         sender.begin_transaction()
         send(sender, "back-dated", partition, 8, AGO_MS)
         opened.append(sender)
@@ -117,7 +118,7 @@ def consume(bootstrap: str) -> None:
 
 def delete_below(bootstrap: str, at: TopicPartition) -> None:
     admin = client.admin(bootstrap)  # its futures need it
-    admin.delete_records([at])[at].result(30)
+    admin.delete_records([at])[at].result(LIMIT_S)
 
 
 @pytest.fixture(scope="module")

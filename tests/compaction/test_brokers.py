@@ -15,6 +15,7 @@ from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.compaction.directories import Verbs, keys_of, options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -35,7 +36,7 @@ def producer(broker: Broker, codec: str = "none", transactional_id: str = "") ->
         settings["transactional.id"] = transactional_id
     made = Producer(settings)
     if transactional_id:
-        made.init_transactions(30)
+        made.init_transactions(LIMIT_S)
     return made
 
 
@@ -48,7 +49,7 @@ def write_values(broker: Broker) -> None:
             of_codec.produce("k", key=key, value=f"{codec}-{value}-" + "x" * 60)
         for key in range(number, KEYS, 7):
             of_codec.produce("k", key=f"key-{key}", value=None)
-        of_codec.flush(30)
+        of_codec.flush(LIMIT_S)
 
 
 def write_transactions(broker: Broker, transactional_id: str, rounds: int) -> None:
@@ -63,12 +64,12 @@ def write_transactions(broker: Broker, transactional_id: str, rounds: int) -> No
         for key in range(3):
             sender.produce("k", key=f"key-{(number + key) % KEYS}", value=f"{transactional_id}-{number}")
         if number % 3 == 2:
-            sender.flush(30)
-            sender.abort_transaction(30)
+            sender.flush(LIMIT_S)
+            sender.abort_transaction(LIMIT_S)
         else:
             offsets = [TopicPartition("many", number % 3, number)]
             sender.send_offsets_to_transaction(offsets, metadata, 30)
-            sender.commit_transaction(30)
+            sender.commit_transaction(LIMIT_S)
     consumer.close()
 
 

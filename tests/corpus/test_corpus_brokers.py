@@ -16,6 +16,7 @@ from tests.corpus.conftest import Mended
 from tests.corpus.harness import made
 from tests.corpus.jbod import broker_on, gather, healthy_name, read_everything, topic_of
 from tests.lab.broker import Broker, Topic
+from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -49,7 +50,7 @@ def test_broker_starts_on_everything_that_was_mended_and_serves_every_record(
     dirs += [directory.log_dir for case, directory in directories if not case.in_partition]
     with broker_on(version, dirs, topics(MENDED), tmp_path) as broker:
         assert OFFLINE.findall(broker.log()) == []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         records = read_everything(broker.bootstrap, topics(MENDED), lambda: time.monotonic() > deadline)
         epochs = {}
         if not broker.kraft:  # a KRaft broker leads at epoch 0 and cuts the history to it

@@ -10,14 +10,12 @@ known topics. Without ``topics`` a KRaft broker starts as a new, empty cluster.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import random
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -29,8 +27,12 @@ from types import TracebackType
 from tests.lab.archive import Recording, recording
 from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import complaints, java
+from tests.lab.ports import free_port
+from tests.lab.waiting import LIMIT_S, wait_for
 
 ZOOKEEPER = Path(__file__).parent / "java" / "Zk.java"
+SESSION_S = 6
+"""So long after a broker died ZooKeeper may still keep its id."""
 CLUSTER_ID = "kRepairLabCluster0000w"
 
 
@@ -50,23 +52,15 @@ class Topic:
     epochs: Mapping[int, int] = field(default_factory=dict)
 
 
+_NOT_ITS_FAULT = re.compile(r"Address already in use|KeeperErrorCode = NodeExists")
+"""A port that somebody else took meanwhile; or ZooKeeper has not yet seen that the killed broker is gone."""
+
 # what a JVM that ends cleanly after SIGTERM returns
 ENDED_BY_SIGTERM = 143
 
 
 class BrokerError(RuntimeError):
     """A broker did not start; the message holds the end of its log."""
-
-
-def free_port() -> int:
-    """A port that was free a moment ago, below those that the system gives to clients, which would soon take it."""
-    chance = random.SystemRandom()
-    for _ in range(1000):
-        port = chance.randrange(15_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise BrokerError("no port between 15000 and 32000 is free")
 
 
 def topic_config(version: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +103,7 @@ class Broker:
         transaction_version: int | None = None,
         keep_partition_metadata: bool = False,
         heap: str = "512m",
-        timeout_s: float = 120,
+        timeout_s: float = LIMIT_S,
         port: int = 0,
         more_dirs: Sequence[Path] = (),
         before: Sequence[str] = (),
@@ -169,8 +163,7 @@ class Broker:
             try:
                 self._start_once()
             except BrokerError:
-                # somebody else took the port between our looking and the broker's binding
-                if "Address already in use" not in self.log() or attempt == 2:
+                if attempt == 2 or not _NOT_ITS_FAULT.search(self.log()):
                     raise
             else:
                 return
@@ -213,7 +206,7 @@ class Broker:
                 os.chown(path, self.user, self.user)
         self._given = True
 
-    def stop(self, *, kill: bool = False, timeout_s: float = 90) -> None:
+    def stop(self, *, kill: bool = False, timeout_s: float = LIMIT_S) -> None:
         """Stop it cleanly, or as a power cut would."""
         if self._process is None:
             return
@@ -295,7 +288,7 @@ class Broker:
                 "listeners": here,
                 "zookeeper.connect": self.zookeeper,
                 "zookeeper.connection.timeout.ms": 20_000,
-                "zookeeper.session.timeout.ms": 3_000,
+                "zookeeper.session.timeout.ms": 1000 * SESSION_S,
             }
         controller = f"127.0.0.1:{self._controller_port}"
         return common | {
@@ -318,7 +311,7 @@ class Broker:
     def _prepare_zookeeper(self) -> None:
         if self._zookeeper is not None:
             if self.killed:
-                time.sleep(4)  # until the session of the killed broker has expired
+                time.sleep(SESSION_S + 1)
             return
         self._zookeeper_port = free_port()
         home = self.work_dir / "zookeeper"
@@ -424,17 +417,3 @@ class Broker:
 def leader_state(epoch: int) -> dict[str, object]:
     """The state znode of a partition that broker 0 leads at that epoch."""
     return {"controller_epoch": 1, "leader": 0, "version": 1, "leader_epoch": epoch, "isr": [0]}
-
-
-def wait_for(condition: object, timeout_s: float = 20, step_s: float = 0.05) -> None:
-    """Wait until a callable gives a true value.
-
-    Raises:
-        TimeoutError: it did not in time.
-    """
-    assert callable(condition)
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not so within {timeout_s} s")
-        time.sleep(step_s)

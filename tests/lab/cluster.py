@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.lab.broker import Broker, free_port
+from tests.lab.broker import Broker
 from tests.lab.jvm import java
+from tests.lab.ports import free_port
 
 
 class Follower(Broker):

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from tests.lab.jars import cache_root, classpath, locked, release
 from tests.lab.jvm import java
+from tests.lab.waiting import LIMIT_S
 
 TEMPLATE = Path(__file__).parent / "java" / "Judge.java.tmpl"
 UNLIMITED = 2**62
@@ -298,7 +299,7 @@ class Judge:
     """
 
     def __init__(
-        self, version: str, *, heap: str = "768m", timeout_s: float = 120, before: Sequence[str] = ()
+        self, version: str, *, heap: str = "768m", timeout_s: float = LIMIT_S, before: Sequence[str] = ()
     ) -> None:
         self.version = version
         self.before = tuple(before)

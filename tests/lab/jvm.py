@@ -17,14 +17,23 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
-# Said by healthy starts; nothing about a log. A controller that is not yet active when it registers itself (a slow
-# machine) says so as an error with a stack trace, and registers itself again.
-HARMLESS = re.compile(
-    r"No meta\.properties|controller activation|already been closed|event queue is now closed|deprecated"
-    r"|SharedServer|QuorumController|RaftManager|AppInfo|advertised\.listeners"
-    r"|ControllerApis .*apiKey=CONTROLLER_REGISTRATION"
-)
 COMPLAINT = re.compile(r"^\S+ \S+ (?:WARN|ERROR|FATAL) ")
+# Loggers of what reads and writes logs. All others (controllers, Raft, the network, clients, ZooKeeper) warn of each
+# other while they start, move and stop, the more the slower the machine is: that is no fault of a log.
+OF_LOGS = re.compile(
+    r"^\S+ \S+ \S+ (?:kafka\.(?:log|cluster|coordinator)\."
+    r"|kafka\.server\.(?:ReplicaManager|LogDirFailureChannel|BrokerMetadataCheckpoint|checkpoints\.|epoch\.)"
+    r"|org\.apache\.kafka\.(?:storage|coordinator|common\.record|common\.utils|server\.common|server\.log)\.)"
+)
+# Whoever says this speaks of a log, or of the end of the broker.
+ANYBODY = re.compile(
+    r"FATAL|[Ff]atal|KafkaStorage|Corrupt|corrupt|InvalidRecord|InvalidOffset|OutOfOrderSequence|NoSuchFile"
+    r"|OutOfMemory|log dir|\d{20}\.|-checkpoint"
+)
+# Said by healthy starts and stops.
+HARMLESS = re.compile(
+    r"No meta\.properties|deprecated|AppInfo|TransactionMarker(?:Channel|Request)|already been closed"
+)
 
 
 def java(
@@ -42,6 +51,7 @@ def java(
 
 
 def complaints(log: str) -> list[str]:
-    """Warnings and errors of a broker's log, without times and what every healthy start says."""
-    lines = (line for line in log.splitlines() if COMPLAINT.match(line) and not HARMLESS.search(line))
+    """Warnings and errors of a broker's log that are about its own logs or end it, without times."""
+    said = (line for line in log.splitlines() if COMPLAINT.match(line))
+    lines = (one for one in said if (OF_LOGS.match(one) or ANYBODY.search(one)) and not HARMLESS.search(one))
     return [re.sub(r"^\S+ \S+ ", "", line)[:400] for line in lines]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.broker import Topic, wait_for
+from tests.lab.broker import Topic
 from tests.lab.three import Three
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -39,10 +40,10 @@ def test_broker_that_was_away_leads_with_what_the_others_wrote(version: str, tmp
         sender.begin_transaction()
         cluster.write("t", [(b"a", b"aborted")], sender)
         cluster.stop(3)
-        sender.abort_transaction(60)
+        sender.abort_transaction(LIMIT_S)
         sender.begin_transaction()
         cluster.write("t", [(b"b", b"2"), (b"gone", None)], sender)
-        sender.commit_transaction(60)
+        sender.commit_transaction(LIMIT_S)
         _, _, end = cluster.offsets("t")
         cluster.fill("t", 16)
         cluster.wait_cleaned("t", end, of=(1, 2))
@@ -76,5 +77,5 @@ def test_broker_that_lives_apart_is_killed_and_comes_back(tmp_path: Path) -> Non
         cluster.write("t", [(b"a", b"2")])
         cluster.wait_out_of_sync("t", 3)
         cluster.start(3)
-        wait_for(lambda: cluster.state("t")[0].isr == {1, 2, 3}, 60)
+        wait_for(lambda: cluster.state("t")[0].isr == {1, 2, 3})
         assert cluster.serves("t").table == {b"a": b"2"}

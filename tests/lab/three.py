@@ -36,13 +36,15 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from tests import naive
 from tests.lab import beside, client
-from tests.lab.broker import CLUSTER_ID, ZOOKEEPER, BrokerError, Topic, free_port, topic_config, wait_for
+from tests.lab.broker import CLUSTER_ID, ZOOKEEPER, BrokerError, Topic, topic_config
 from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import java
+from tests.lab.ports import free_port
+from tests.lab.waiting import LIMIT_S, wait_for
 
 NODES = Path(__file__).parent / "java" / "Nodes.java"
 CONTROLLER = 100
-START_S = 150
+START_S = 300
 _SESSION_S = 10
 """So long after a broker died ZooKeeper may still keep its id."""
 Values = Iterable[tuple[bytes, bytes | None]]
@@ -184,7 +186,7 @@ class Three:
         self._wait(nodes)
         self.running.update(nodes)
         if self.running - {CONTROLLER}:
-            wait_for(self._whole, 60)
+            wait_for(self._whole)
 
     def _whole(self) -> bool:
         """Whether the brokers know each other and a controller; a client that asks before may never find it."""
@@ -238,7 +240,7 @@ class Three:
         """
         self.stop(*(other for other in self.brokers if other != node and other in self.running))
         for topic in topics:
-            wait_for(lambda: {one.leader for one in self.state(topic).values()} == {node}, 60)  # noqa: B023
+            wait_for(lambda: {one.leader for one in self.state(topic).values()} == {node})  # noqa: B023
 
     def _rests(self) -> bool:
         return not self.running and self._zookeeper is None
@@ -477,7 +479,7 @@ class Three:
         ]
         admin = client.admin(self.bootstrap)
         for future in admin.create_topics(new, operation_timeout=60).values():
-            future.result(90)
+            future.result(LIMIT_S)
         for name in topics:
             self.wait_in_sync(name, of=self.running - {CONTROLLER})
 
@@ -492,7 +494,7 @@ class Three:
             for number, one in found.items()
         }
 
-    def wait_in_sync(self, *topics: str, of: Iterable[int], timeout_s: float = 60) -> None:
+    def wait_in_sync(self, *topics: str, of: Iterable[int], timeout_s: float = LIMIT_S) -> None:
         """Wait until these brokers are in the ISR of every partition, and each has a leader.
 
         Raises:
@@ -506,13 +508,18 @@ class Three:
 
         wait_for(there, timeout_s, 0.1)
 
-    def wait_out_of_sync(self, topic: str, node: int, timeout_s: float = 60) -> None:
+    def wait_out_of_sync(self, topic: str, node: int, timeout_s: float = LIMIT_S) -> None:
         """Wait until a broker is out of the ISR of every partition.
 
         Raises:
             TimeoutError: it is not in time.
         """
-        wait_for(lambda: all(node not in one.isr for one in self.state(topic).values()), timeout_s, 0.1)
+
+        def out() -> bool:
+            states = self.state(topic).values()  # none at all where nobody answered
+            return bool(states) and all(node not in one.isr for one in states)
+
+        wait_for(out, timeout_s, 0.1)
 
     def describe(self, *topics: str) -> str:
         """The output of ``kafka-topics.sh --bootstrap-server ... --describe``, for these topics or for all."""
@@ -533,14 +540,14 @@ class Three:
             "acks": "all",
             "linger.ms": 0,
             "batch.num.messages": 4,  # small segments take no large batch
-            "message.timeout.ms": 60_000,
+            "message.timeout.ms": 1000 * LIMIT_S,
             **client.QUIET,
         }
         if transactional_id:
             common |= {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
         made = Producer(common | settings)
         if transactional_id:
-            made.init_transactions(60)
+            made.init_transactions(LIMIT_S)
         return made
 
     def write(self, topic: str, values: Values, producer: Producer | None = None, partition: int = 0) -> None:
@@ -559,7 +566,7 @@ class Three:
                 partition=partition,
                 on_delivery=lambda error, _: errors.append(str(error)) if error else None,
             )
-        left = sender.flush(60)
+        left = sender.flush(LIMIT_S)
         if errors or left:
             raise RuntimeError(f"{topic}-{partition}: {left} records are not written; {errors[:3]}")
 
@@ -573,7 +580,7 @@ class Three:
         wanted = TopicPartition(topic, partition)
 
         def ask(spec: OffsetSpec, level: IsolationLevel) -> int:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + LIMIT_S
             while True:
                 try:
                     answer = admin.list_offsets({wanted: spec}, isolation_level=level, request_timeout=10)
@@ -620,7 +627,7 @@ class Three:
         rows = dict(line.rsplit(" ", 1) for line in lines)
         return int(rows.get(f"{topic} {partition}", 0))
 
-    def wait_cleaned(self, topic: str, offset: int, of: Iterable[int], timeout_s: float = 60) -> None:
+    def wait_cleaned(self, topic: str, offset: int, of: Iterable[int], timeout_s: float = LIMIT_S) -> None:
         """Wait until the cleaners of these brokers have passed an offset; the active segment is never cleaned.
 
         Raises:

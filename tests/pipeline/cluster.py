@@ -14,7 +14,7 @@ from types import TracebackType
 
 import pyspark
 
-from tests.lab.broker import free_port
+from tests.lab.ports import free_port
 
 DEPLOY = "org.apache.spark.deploy"
 

@@ -21,6 +21,7 @@ from krepair.plan.review import review
 from tests.compaction.directories import Verbs, options
 from tests.lab.broker import Topic
 from tests.lab.three import Served, Three
+from tests.lab.waiting import LIMIT_S
 
 TOPICS = ("tomb", "abrt", "comm", "free")
 TRANSACTIONAL = ("abrt", "comm", "free")
@@ -67,8 +68,8 @@ def begin(cluster: Three) -> Beginning:
     cluster.wait_in_sync(*TOPICS, of=(1, 2, 3))
     cluster.stop(3)
     cluster.write("tomb", [(b"k1", None)])
-    senders["abrt"].abort_transaction(60)
-    senders["comm"].commit_transaction(60)
+    senders["abrt"].abort_transaction(LIMIT_S)
+    senders["comm"].commit_transaction(LIMIT_S)
     cluster.write("comm", [(b"k1", b"new-1"), (b"k3", b"new-3")])
     for _ in range(2):  # what is older than the newest segment by the retention may go by time
         for name in TOPICS:
@@ -82,7 +83,7 @@ def begin(cluster: Three) -> Beginning:
 
 
 def _end_free(cluster: Three, sender: object) -> None:
-    sender.commit_transaction(60)  # type: ignore[attr-defined]
+    sender.commit_transaction(LIMIT_S)  # type: ignore[attr-defined]
     cluster.write("free", [(b"k1", b"new-1"), (b"k3", None)])
 
 

@@ -19,9 +19,10 @@ from confluent_kafka.admin import NewTopic
 
 from tests import naive
 from tests.lab import client
-from tests.lab.broker import topic_config, wait_for
+from tests.lab.broker import topic_config
 from tests.lab.jvm import java
 from tests.lab.three import Three
+from tests.lab.waiting import LIMIT_S, wait_for
 
 TOPIC = "h"
 CODECS = ("none", "none", "gzip", "lz4", "snappy")
@@ -102,7 +103,7 @@ class Chances:
         )
         admin = client.admin(self.cluster.bootstrap)
         for future in admin.create_topics([new], operation_timeout=60).values():
-            future.result(90)
+            future.result(LIMIT_S)
         self.truth = {number: {} for number in self.assigned}
         self.wait_in_sync(*self.cluster.brokers)
         self.connect()
@@ -163,7 +164,7 @@ class Chances:
 
         for key, value in records:
             sender.produce(TOPIC, key=key, value=value, partition=partition, on_delivery=delivered)
-        if sender.flush(60) or errors:
+        if sender.flush(LIMIT_S) or errors:
             raise RuntimeError(f"{TOPIC}-{partition}: not written: {errors[:3]}")
 
     def end(self, writer: Writer, *, commit: bool | None = None) -> None:
@@ -171,9 +172,9 @@ class Chances:
         assert writer.open is not None
         commit = self.chance.random() < 0.6 if commit is None else commit
         if commit:
-            writer.producer.commit_transaction(60)
+            writer.producer.commit_transaction(LIMIT_S)
         else:
-            writer.producer.abort_transaction(60)
+            writer.producer.abort_transaction(LIMIT_S)
         writer.open.committed = commit
         writer.open = None
 
@@ -213,7 +214,7 @@ class Chances:
             TimeoutError: it did not come; the message holds the cluster's state.
         """
         try:
-            wait_for(there, 120, 0.2)
+            wait_for(there, step_s=0.2)
         except TimeoutError as error:
             running = sorted(self.cluster.running)
             raise TimeoutError(f"{error}; running {running}: {self.cluster.state(TOPIC)}") from error
@@ -225,7 +226,8 @@ class Chances:
         """
 
         def out() -> bool:
-            return all(broker not in one.isr for one in self.cluster.state(TOPIC).values())
+            states = self.cluster.state(TOPIC).values()  # none at all where nobody answered
+            return bool(states) and all(broker not in one.isr for one in states)
 
         try:
             wait_for(out, 15, 0.2)

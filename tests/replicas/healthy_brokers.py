@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition
 from tests.lab import client
 from tests.lab.broker import Topic
 from tests.lab.three import Three
+from tests.lab.waiting import LIMIT_S
 from tests.replicas.chances import Chances
 from tests.replicas.histories import Figures, compared
 
@@ -95,7 +96,7 @@ def play(version: str, seed: int, root: Path) -> Figures:
 
 def _wait(chances: Chances) -> None:
     chances.wait_in_sync(1, 2, 3)
-    chances.cluster.wait_in_sync(*OTHERS, of=(1, 2, 3), timeout_s=120)
+    chances.cluster.wait_in_sync(*OTHERS, of=(1, 2, 3))
 
 
 def _happens(chances: Chances, what: str, apart: int) -> None:
@@ -154,7 +155,7 @@ def _delete_records(chances: Chances) -> None:
     admin = client.admin(cluster.bootstrap)
     asked = admin.delete_records([TopicPartition("by-size", 0, end - chances.chance.randint(1, 40))])
     for future in asked.values():
-        future.result(30)
+        future.result(LIMIT_S)
 
 
 def main(version: str, first: int, after: int) -> Figures:

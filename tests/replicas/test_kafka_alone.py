@@ -11,6 +11,7 @@ import pytest
 from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.three import Three
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.every_broker]
 
@@ -55,12 +56,12 @@ def test_broker_that_missed_tombstones_and_markers_leads_and_is_wrong(version: s
         cluster.stop(3)
         tombstone = cluster.offsets("tomb")[2]
         cluster.write("tomb", [(b"k3", None)])
-        senders["abrt"].abort_transaction(60)
+        senders["abrt"].abort_transaction(LIMIT_S)
         for name in ("comm", "stuck"):
-            senders[name].commit_transaction(60)
+            senders[name].commit_transaction(LIMIT_S)
             cluster.write(name, [(b"k1", b"new-1"), (b"k3", b"new-3")])
         time.sleep(EXPIRY_MS / 1000)
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + LIMIT_S
         restarted = False
         while waiting := [
             name for name in TOPICS if any(left(cluster, node, name, tombstone) for node in (1, 2))
@@ -81,8 +82,8 @@ def test_broker_that_missed_tombstones_and_markers_leads_and_is_wrong(version: s
         for name, sender in again.items():
             sender.begin_transaction()
             cluster.write(name, [(b"k4", b"t2-4")], sender)
-        again["abrt"].commit_transaction(60)
-        again["comm"].abort_transaction(60)
+        again["abrt"].commit_transaction(LIMIT_S)
+        again["comm"].abort_transaction(LIMIT_S)
         before = {name: cluster.serves(name) for name in TOPICS}
         assert all(one.stable == one.end for one in before.values())
         cluster.start(3)

@@ -20,6 +20,7 @@ from krepair.ops.facts import facts
 from krepair.ops.sides import parse_sides
 from krepair.options import Engine, Options
 from krepair.rules.replicas import model as m
+from tests.lab.waiting import LIMIT_S
 from tests.replicas.real_clusters import compared, sides_of, unpack_cluster
 
 _BROKER = """
@@ -82,7 +83,7 @@ def broker(logs: list[Path]) -> Iterator[Broker]:
             assert process.stdout.readline() == "done\n"
 
         yield do
-        process.communicate("", timeout=60)
+        process.communicate("", timeout=LIMIT_S)
 
 
 def verdict_with(listings: Listings, root: Path, patch: pytest.MonkeyPatch) -> m.PartitionVerdict:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab import beside
-from tests.lab.broker import Topic, wait_for
+from tests.lab.broker import Topic
 from tests.lab.jvm import java
 from tests.lab.three import Three
+from tests.lab.waiting import LIMIT_S, wait_for
 from tests.replicas.absences import CONFIG, of_readers, without_cleaner
 from tests.runbooks.page import Shell, follow
 from tests.runbooks.stories import DISAGREE, STORIES, WHOLE, Story
@@ -74,7 +75,7 @@ def write(cluster: Three) -> None:
         cluster.write(TOPIC, [(b"a", b"%d" % number), (b"gone", b"%d" % number)])
         sender.begin_transaction()
         cluster.write(TOPIC, [(b"b", b"%d" % number)], sender)
-        sender.commit_transaction(60) if number != 1 else sender.abort_transaction(60)
+        sender.commit_transaction(LIMIT_S) if number != 1 else sender.abort_transaction(LIMIT_S)
         cluster.fill(TOPIC, 8)
     cluster.write(TOPIC, [(b"gone", None)])
     for _ in range(2):
@@ -163,7 +164,7 @@ def test_a_replica_that_disagrees_is_fetched_anew(tmp_path: Path) -> None:
             cluster.fill(TOPIC, 8)
             return tombstones(cluster, 1) + tombstones(cluster, 2) == 0
 
-        wait_for(cleaned, 90, 0.5)
+        wait_for(cleaned, step_s=0.5)
         cluster.start(3)
         cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
         before = of_readers(cluster.serves(TOPIC))
