@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from krepair.fixes.compact_staging import (
+from krepair.fixes.compact_originals import (
     Originals,
     compacted_groups,
     originals_of,

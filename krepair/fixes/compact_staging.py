@@ -7,17 +7,27 @@ kept.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-from msgspec import UnsetType
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.answers import why_tombstones_may_not_go, with_answers
+from krepair.fixes.compact_originals import (
+    Originals,
+    compacted_groups,
+    forced_records,
+    key_compaction,
+    originals_of,
+    partition_to_prove,
+    plan_anew,
+    proof_problem,
+    unpurged_groups,
+)
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
@@ -32,12 +42,10 @@ from krepair.fixes.other_logs import OtherReplicas, rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
-from krepair.formats.filenames import FileKind, log_name, parse_file_name
+from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
-from krepair.journal.freshness import check_fresh, grown
-from krepair.pipeline.compaction.check import CheckedSource
-from krepair.pipeline.compaction.headers import header_bytes_of
-from krepair.pipeline.compaction.items import CompactResult, CompactStageItem, KeysItem, KeysResult
+from krepair.journal.freshness import check_fresh
+from krepair.pipeline.compaction.items import CompactResult, KeysItem, KeysResult
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
@@ -46,32 +54,22 @@ from krepair.pipeline.compaction.partitions import (
     rows_inline_of,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import GroupToProve, LogElsewhere, PartitionToProve, prove
+from krepair.pipeline.compaction.proof import (
+    LogElsewhere,
+    PartitionToProve,
+    Verification,
+)
+from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
 from krepair.pipeline.rewrite.stage import not_as_planned
 from krepair.pipeline.wire import decode_summary
-from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
+from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
 
 _NEVER_MS: Final = -(2**63)
-
-
-class Originals(NamedTuple):
-    """Where the logs of a partition are from which everything is worked out.
-
-    Attributes:
-        place: they are in their places, or kept.
-        logs: fingerprints of all of them, ascending by base offset. Of a group whose originals were purged it is the
-            new log: it has the last record of each key, so for the other groups it is as good as its sources were.
-        purged: base offsets of such groups.
-    """
-
-    place: Place
-    logs: dict[int, FileFingerprint]
-    purged: frozenset[int]
 
 
 @dataclass
@@ -84,6 +82,7 @@ class _Partition:
         facts: of the originals, by base offset.
         compacted: facts of the originals without the records that go, by base offset.
         prepared: what the engine knows of its keys.
+        proof: of all its groups, begun before they are written.
         keys: base offset -> keys found when the originals were scanned.
     """
 
@@ -92,6 +91,7 @@ class _Partition:
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     compacted: dict[int, SegmentFacts] = field(default_factory=dict)
     prepared: Prepared | None = None
+    proof: PartitionToProve | None = None
     keys: dict[int, KeysResult] = field(default_factory=dict)
 
     @property
@@ -104,23 +104,15 @@ class _Partition:
         """See ``Originals``."""
         return self.originals.logs
 
+    @cached_property
+    def staged(self) -> frozenset[int]:
+        """Base offsets of the logs that are written anew now."""
+        return frozenset(source.base_offset for group in groups_of(self.staging) for source in group.sources)
+
     @property
     def groups(self) -> list[RewriteSegments]:
         """All of the plan that lose records and are not purged; those that are committed too."""
-        return _unpurged(self.staging.plan, self.originals)
-
-
-def _unpurged(plan: PartitionPlan, originals: Originals) -> list[RewriteSegments]:
-    return [group for group in compacted_groups(plan) if group.base_offset not in originals.purged]
-
-
-def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
-    """The groups of a partition that lose records by key."""
-    return [
-        change
-        for change in plan.changes
-        if isinstance(change, RewriteSegments) and any(source.by_key is not None for source in change.sources)
-    ]
+        return unpurged_groups(self.staging.plan, self.originals)
 
 
 def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
@@ -128,12 +120,14 @@ def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
     partitions = list(_located(work, stagings))
     _scan(work, partitions)
     _prepare(work, partitions)
-    _write(work, partitions)
+    verification = _begin_to_prove(work, partitions)
+    _write(work, partitions, verification)
+    _name_damage(work, partitions)
     for one in _able(partitions):
         with one.staging.taking_problems():
             _recheck(work, one)
     finish_groups(work, stagings)
-    _prove(work, _able(partitions))
+    _prove(work, _able(partitions), verification)
 
 
 def _able(partitions: Sequence[_Partition]) -> list[_Partition]:
@@ -150,82 +144,6 @@ def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
                 check_fresh(staging.folder, staging.plan, group)
             staging.folder.make_private_folders()
             yield _Partition(staging, originals_of(work, staging))
-
-
-def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
-    found: dict[int, FileFingerprint] = {}
-    for file in plan.files:
-        name = parse_file_name(file.name)
-        if name.kind is FileKind.LOG and not name.state and name.base_offset is not None:
-            found[name.base_offset] = file
-    return dict(sorted(found.items()))
-
-
-def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
-    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets.
-
-    One whose torn tail the plan cuts in place has the same batches before and after the cut.
-    """
-    logs = _logs(staging.plan)
-    for change in staging.plan.changes:
-        if isinstance(change, MendLog) and change.method == "cut":
-            state, planned = staging.folder.state(change.name), logs[change.base_offset]
-            if state is not None and (state.size, state.inode) == (change.size_after, planned.inode):
-                logs[change.base_offset] = replace(planned, size=change.size_after)
-    active = max(logs)
-    found = grown(staging.folder, logs[active])
-    if found is not None:
-        logs[active] = replace(logs[active], size=found.size, mtime_ns=found.mtime_ns, digest="")
-    return logs
-
-
-def originals_of(work: Work, staging: Staging) -> Originals:
-    """Where each original log of a partition is: in its place, or kept; or else what was made of it.
-
-    Raises:
-        StalePlanError: one is in none of them.
-        OSError: one cannot be looked at.
-    """
-    folder, logs = staging.folder, _logs_now(staging)
-    moved: list[int] = []
-    missing: list[int] = []
-    for base_offset, planned in logs.items():
-        if _is_there(staging, planned.name, planned):
-            continue
-        (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
-            base_offset
-        )
-    purged: set[int] = set()
-    for group in compacted_groups(staging.plan):
-        bases = [source.base_offset for source in group.sources]
-        found = folder.state(logs[bases[0]].name)
-        made = found is not None and (found.size, found.mtime_ns) == (group.log_bytes, group.mtime_ns)
-        if made and set(bases) <= set(missing):
-            purged.add(bases[0])
-            missing = [base for base in missing if base not in bases]
-            new = replace(logs[bases[0]], size=group.log_bytes, mtime_ns=group.mtime_ns, digest="")
-            logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
-    if missing:
-        raise StalePlanError(
-            f"{folder.at(logs[missing[0]].name)}: is neither in its place nor kept, as the plan has it; which keys it "
-            "holds cannot be known any more",
-            next_command=_plan_anew(work),
-        )
-    place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
-    return Originals(place, dict(sorted(logs.items())), frozenset(purged))
-
-
-def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
-    found = staging.folder.state(name)
-    return found is not None and (found.size, found.mtime_ns, found.inode) == (
-        planned.size,
-        planned.mtime_ns,
-        planned.inode,
-    )
-
-
-def _plan_anew(work: Work) -> str:
-    return f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN"
 
 
 # -- decide again
@@ -246,7 +164,6 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
             rows_inline=rows_inline_of(len(below)),
             scratch=work.scratch.path,
             scan=_scan_item(work, one, base),
-            header_bytes=header_bytes_of(len(below)),
         )
         for one, base in below
     ]
@@ -270,8 +187,8 @@ def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
         size=one.logs[base_offset].size,
         now_ms=work.plan.policy.now_ms,
         high_watermark=work.scan_watermark(one.staging),
-        # Also of what goes: the plan's digest is of headers alone, and does not tell damage in a value.
-        check_crc=True,
+        # Of what is staged, whoever stages it checks the CRCs, on the bytes that are written and proven.
+        check_crc=base_offset not in one.staged,
     )
 
 
@@ -287,8 +204,31 @@ def _take_scan(one: _Partition, base_offset: int, result: ScanResult) -> None:
             f"{one.staging.folder.at(file.name)}{not_as_planned(facts.summary)}"
         )
     one.facts[base_offset] = facts
+    if base_offset not in one.staged:
+        _tell_others(one, base_offset)
+
+
+def _tell_others(one: _Partition, base_offset: int) -> None:
+    """Facts of a log whose CRCs are right are good for other fixes too."""
     if base_offset not in _mended(one.staging.plan):  # other fixes want it as it will be
-        one.staging.facts[base_offset] = facts
+        one.staging.facts[base_offset] = one.facts[base_offset]
+
+
+def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
+    """Where the logs are not those of the plan, a wrong CRC tells the place; no reading has checked all of them yet."""
+    jobs = [
+        (one, base)
+        for one in partitions
+        if isinstance(one.staging.problem, StalePlanError)
+        for base in one.logs
+        if base in one.staged
+    ]
+    items = [replace(_scan_item(work, *job), check_crc=True) for job in jobs]
+    for index, result in work.engine.run(SCAN, items):
+        one, base = jobs[index]
+        if not result.failure and (summary := decode_summary(result.summary)).damage:
+            text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(summary)}"
+            one.staging.problem = StalePlanError(text)
 
 
 def _mended(plan: PartitionPlan) -> frozenset[int]:
@@ -301,7 +241,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     for one in _able(partitions):
         with one.staging.taking_problems():
             facts = [one.facts[base] for base in one.logs]
-            policy = policy_now(work, one.staging, facts, _plan_anew(work), one.place)
+            policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
             inputs.append((one, _input(work, one, facts, policy)))
     if not inputs:
         return
@@ -321,7 +261,7 @@ def _input(
     except NotKnownError as error:
         raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
     policy, stays, _ = with_answers(work.engine, one.place, facts, policy, others, work.scratch.path)
-    forced = _forced(one.staging.plan, one.originals)
+    forced = forced_records(one.staging.plan, one.originals)
     return CompactionInput(
         one.place,
         tuple(facts),
@@ -349,7 +289,7 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
     if known.problem is not None:
         raise _error(known.problem)
     plan = one.staging.plan
-    planned = _compaction(plan)
+    planned = key_compaction(plan)
     assert known.bound is not None
     span = known.bound.span
     found = (span.start_offset, span.end_offset, known.keys)
@@ -360,19 +300,8 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
         raise StalePlanError(
             f"{plan.folder}: the decisions made anew are not the plan's: first offset, bound and number of keys are "
             f"{found}, the plan has {(first, bound, planned.keys)}",
-            next_command=_plan_anew(work),
+            next_command=plan_anew(work),
         )
-
-
-def _compaction(plan: PartitionPlan) -> KeyCompaction:
-    """What the plan says of its keys.
-
-    Raises:
-        StalePlanError: nothing; the review would have objected.
-    """
-    if isinstance(plan.compaction, UnsetType):
-        raise StalePlanError(f"{plan.folder}: the plan does not say what becomes of its keys")
-    return plan.compaction
 
 
 def _error(left: LeftAlone) -> KrepairError:
@@ -386,35 +315,74 @@ def _error(left: LeftAlone) -> KrepairError:
 # -- write
 
 
-def _write(work: Work, partitions: Sequence[_Partition]) -> None:
+def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verification:
+    """Find what the proof has to know before anything is written, so that it can look at what is being written."""
+    for one in _able(partitions):
+        with one.staging.taking_problems():
+            staged = {group.change_id for group in groups_of(one.staging)}
+            results = {
+                group.base_offset: (
+                    one.staging.stage_folder if group.change_id in staged else one.staging.folder.path
+                )
+                for group in one.groups
+            }
+            ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
+            one.proof = partition_to_prove(work, one.staging, one.originals, results, ends)
+    begun = [(one, one.proof) for one in _able(partitions) if one.proof is not None]
+    verification = Verification(
+        work.engine, [proof for _, proof in begun], work.scratch.path if begun else ""
+    )
+    verification.find_ranges([proof for one, proof in begun if _has_transactions(one)])
+    return verification
+
+
+def _has_transactions(one: _Partition) -> bool:
+    known = one.prepared
+    return known is not None and known.bound is not None and known.bound.transactions
+
+
+def _write(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
     jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
     for one in _able(partitions):
         with one.staging.taking_problems():
             for group in groups_of(one.staging):
-                jobs += [(one, group, item) for item in _stage_items(work, one, group)]
+                jobs += [(one, group, item) for item in _stage_items(work, one, group, verification)]
     parts: dict[str, list[tuple[int, int]]] = {}
     for index, result in work.engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
         one, group, item = jobs[index]
         _take(one, item.compact.base_offset, result)
+        if one.staging.problem is None:
+            _tell_others(one, item.compact.base_offset)
         number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
         parts.setdefault(group.change_id, [(0, 0)] * len(group.sources))[number] = (
             result.written,
             result.written_crc,
         )
+        if one.proof is not None and result.checked is not None:
+            one.proof.beside.setdefault(item.target, []).append(result.checked)
     for one in _able(partitions):
         for group in groups_of(one.staging):
             one.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
     _read_committed(work, partitions)
 
 
-def _stage_items(work: Work, one: _Partition, group: RewriteSegments) -> list[CompactStageItem]:
+def _stage_items(
+    work: Work, one: _Partition, group: RewriteSegments, verification: Verification
+) -> list[CompactStageItem]:
     assert one.prepared is not None
+    assert one.proof is not None
     target = f"{one.staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
     compacted = {source.base_offset: source.by_key for source in group.sources if source.by_key is not None}
-    return stage_items(one.prepared, group.sources, compacted, target)
+    checks = {
+        source.base_offset: verification.item(one.proof, (source,), target)
+        for each in one.proof.groups
+        if each.result == target
+        for source in each.sources
+    }
+    return stage_items(one.prepared, group.sources, compacted, target, checks)
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -459,7 +427,7 @@ def _recheck(work: Work, one: _Partition) -> None:
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
     found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
-    check_held(one.staging, facts, one.prepared.partition.policy, _plan_anew(work))
+    check_held(one.staging, facts, one.prepared.partition.policy, plan_anew(work))
     for group in groups_of(one.staging):
         for source in group.sources:
             now = found.get(source.base_offset)
@@ -473,7 +441,7 @@ def _recheck(work: Work, one: _Partition) -> None:
             if now is None or astuple(now) != planned:
                 raise StalePlanError(
                     f"{plan.folder}/{log_name(source.base_offset)}: the decisions made anew are not the plan's",
-                    next_command=_plan_anew(work),
+                    next_command=plan_anew(work),
                 )
 
 
@@ -491,27 +459,19 @@ def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
 # -- prove
 
 
-def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
+def _prove(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
     """Hold every group below the bound against its originals, before anything is committed."""
     to_prove: list[tuple[_Partition, PartitionToProve]] = []
     staged_logs: list[Staged] = []
     for one in partitions:
         with one.staging.taking_problems():
-            staged = {group.change_id for group in groups_of(one.staging)}
-            results = {
-                group.base_offset: (
-                    one.staging.stage_folder if group.change_id in staged else one.staging.folder.path
-                )
-                for group in one.groups
-            }
-            ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
-            proof = partition_to_prove(work, one.staging, one.originals, results, ends)
+            assert one.proof is not None
             others = others_again(work, one.staging)
-            proof.elsewhere = tuple(LogElsewhere(log.place, log.segments) for log in others.logs)
-            proof.wants_gone = bool(others.facts)
-            to_prove.append((one, proof))
-            staged_logs.append(_staged(one, proof, others))
-    prove(work.engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
+            one.proof.elsewhere = tuple(LogElsewhere(log.place, log.segments) for log in others.logs)
+            one.proof.wants_gone = bool(others.facts)
+            to_prove.append((one, one.proof))
+            staged_logs.append(_staged(one, one.proof, others))
+    verification.finish([proof for _, proof in to_prove])
     prove_markers(work, staged_logs)
     for one, proof in to_prove:
         problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
@@ -553,84 +513,3 @@ def _prove_tombstones(work: Work, one: _Partition, proof: PartitionToProve) -> N
         )
         if why:
             raise error_of("verify", f"{one.staging.plan.folder}: {why}")
-
-
-def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:
-    """What a proof has against a partition, or empty.
-
-    Args:
-        plan: the partition's part of the plan.
-        proof: once it was made.
-        whole: whether all originals were there.
-    """
-    if proof.failure or not whole:
-        return proof.why
-    planned = _compaction(plan)
-    found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
-    if found != expected:
-        return f"{plan.folder}: (records, kept, keys) are {found}, the plan has {expected}"
-    return ""
-
-
-def partition_to_prove(
-    work: Work,
-    staging: Staging,
-    originals: Originals,
-    results: Mapping[int, str],
-    ends: Mapping[int, int],
-) -> PartitionToProve:
-    """The proof of one partition.
-
-    Args:
-        work: what verifies.
-        staging: the partition.
-        originals: of it.
-        results: base offset of each group -> absolute path of the folder with its new log.
-        ends: base offset -> bytes of valid batches, of logs that may end in damage.
-
-    Raises:
-        StalePlanError: the plan has no span.
-    """
-    plan = staging.plan
-    if plan.span is None:
-        raise StalePlanError(f"{plan.folder}: the plan has no span")
-    place, logs = originals.place, originals.logs
-    forced = _forced(plan, originals)
-    groups: list[GroupToProve] = []
-    in_groups: set[int] = set()
-
-    def checked(base_offset: int) -> CheckedSource:
-        file = logs[base_offset]
-        return CheckedSource(
-            base_offset=base_offset,
-            path=f"{place.stem(base_offset)}.log",
-            size=file.size,
-            horizon_passed=not plan.keeps_all and file.mtime_ns // 1_000_000 <= plan.horizon_ms,
-            forced=forced.get(base_offset, -1),
-        )
-
-    for group in _unpurged(plan, originals):
-        bases = [source.base_offset for source in group.sources]
-        in_groups.update(bases)
-        result = f"{results[group.base_offset]}/{log_name(group.base_offset)}"
-        groups.append(GroupToProve(tuple(map(checked, bases)), result))
-    for base_offset in logs:
-        if base_offset < plan.span.end_offset and base_offset not in in_groups:
-            groups.append(GroupToProve((checked(base_offset),), f"{place.stem(base_offset)}.log"))
-    groups.sort(key=lambda group: group.sources[0].base_offset)
-    return PartitionToProve(
-        place=place,
-        groups=tuple(groups),
-        logs=tuple((f"{place.stem(base)}.log", ends.get(base, file.size)) for base, file in logs.items()),
-        # where tombstones stay, no stamp is past
-        now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
-    )
-
-
-def _forced(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
-    """Base offset -> record that stays only as the last of its group."""
-    forced = dict(_compaction(plan).forced)
-    for group in compacted_groups(plan):
-        if group.base_offset in originals.purged:
-            forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
-    return forced

@@ -29,8 +29,7 @@ _MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
     _H["last_offset_delta"],
 )
 _BASE_TIME, _MAX_TIME = _H["base_timestamp"], _H["max_timestamp"]
-_PRODUCER, _COUNT = _H["producer_id"], _H["record_count"]
-_EPOCH: Final = _H["partition_leader_epoch"]
+_PRODUCER, _COUNT, _EPOCH = _H["producer_id"], _H["record_count"], _H["partition_leader_epoch"]
 _OLD_ATTRIBUTES: Final = message_set.HEADER_V0.place("attributes")
 _OLD_TIME: Final = message_set.HEADER_V1.place("timestamp")
 _V0_SIZE, _V1_SIZE = message_set.HEADER_V0.size, message_set.HEADER_V1.size
@@ -569,6 +568,8 @@ def check_window(  # noqa: PLR0911
         result_size = be32(result, at + _LENGTH) + OVERHEAD if there else 0
         if there and at + result_size > result_filled and result_left > 0:
             return SLOW if at == 0 else NEED_RESULT
+        if there and (result_size < _V0_SIZE or at + result_size > result_filled):
+            return NOT_IN_SOURCE  # no whole batch
         if magic < 2:
             if byte_at(source, place + _OLD_ATTRIBUTES) & CODEC != 0:
                 return SLOW
@@ -592,6 +593,8 @@ def check_window(  # noqa: PLR0911
         same = there and be64(result, at) == base
         if there and be64(result, at) < base:
             return NOT_IN_SOURCE
+        if size < HEADER or (same and result_size < HEADER):
+            return HEADER_CHANGED
         attributes = be16(source, place + _ATTRIBUTES)
         count = be32(source, place + _COUNT)
         identical = same and result_size == size and _equal(source, place, result, at, size)
@@ -605,7 +608,7 @@ def check_window(  # noqa: PLR0911
             ):
                 return HEADER_CHANGED
         elif attributes & CODEC != 0:
-            if count > limit or size < HEADER:
+            if count > limit:
                 return SLOW
             row = state[C_PACKED]
             if row >= packed.shape[0]:

@@ -219,7 +219,8 @@ def scan_segment(
 
     Args:
         inputs: what is known of the segment.
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``. What
+            it gives at once is looked at before it is asked again.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
             used again. It gets every valid batch once. A batch larger than the window comes alone: its front is at
             place 0, and its end place lies behind the window. Place 0 has the file position ``start_position`` plus
@@ -254,8 +255,8 @@ def scan_segment(
         state[c.S_ORIGIN] += place
         state[c.S_PLACE] = 0
         state[c.S_STARTS] = 0
-        while not at_end and filled < window_bytes:
-            wanted = min(window_bytes - filled, inputs.file_size - int(state[c.S_ORIGIN]) - filled)
+        wanted = min(window_bytes - filled, inputs.file_size - int(state[c.S_ORIGIN]) - filled)
+        if not at_end and filled < window_bytes:
             got = (
                 read_into(view[filled : filled + wanted], int(state[c.S_ORIGIN]) + filled)
                 if wanted > 0
@@ -270,8 +271,8 @@ def scan_segment(
             used = int(state[c.S_STARTS])
             on_window(window, int(state[c.S_PLACE]), starts[:used], batch_classes[:used])
         if status == c.HUGE:
-            if state[c.S_PLACE]:
-                continue  # the huge batch must be at the front of the window
+            if state[c.S_PLACE] or (filled < window_bytes and not at_end):
+                continue  # the huge batch must be at the front of the window, and fill it
             size = huge_size(window)
             position = int(state[c.S_ORIGIN])
             huge = checksum_huge(window, filled, read_into, position) if inputs.check_crc else None
@@ -301,6 +302,71 @@ def scan_segment(
     if state[c.S_DAMAGE]:
         damage_text = DAMAGE_TEXT[int(state[c.S_DAMAGE])].format(found=int(state[c.S_DAMAGE_FOUND]))
     return _summary(inputs, state, tables, tallies, entry_flags, damage_text)
+
+
+class WholeWindows:
+    """A scan of windows that somebody else has read: its checksums, and the digest of its headers.
+
+    Args:
+        inputs: what is known of the segment.
+        read_into: reads the rest of a batch that passes the window, see ``scan_segment``.
+    """
+
+    def __init__(self, inputs: ScanInputs, read_into: ReadInto) -> None:
+        self._inputs = inputs
+        self._read_into = read_into
+        self._tables = _Tables()
+        self._state = _first_state(inputs)
+        self._array = _inputs_array(inputs, stage=False)
+        self._tallies: Int64s = np.zeros((c.CLASS_COUNT, c.TALLY_COLUMNS), np.int64)
+        self._entry_flags: Bytes = np.zeros(len(inputs.entries), np.uint8)
+        self._whole = True
+
+    def take(self, window: Bytes, end: int) -> None:
+        """Scan one window.
+
+        Args:
+            window: uint8[W] that begins with a batch.
+            end: place after its last batch; more than W if that passes the window.
+
+        Raises:
+            OSError: the rest of a batch cannot be read.
+        """
+        if self._whole and self._scan(window, min(end, len(window))) == c.HUGE:
+            self._huge(window, end)
+        self._whole = self._whole and int(self._state[c.S_PLACE]) == end
+        if self._whole:
+            self._state[c.S_ORIGIN] += end
+            self._state[c.S_PLACE] = 0
+
+    def _scan(self, window: Bytes, filled: int) -> int:
+        nothing = np.empty(0, np.int32)
+        return _scan_filled(
+            window, filled, self._state, self._array, self._tables, self._tallies, self._inputs, self._entry_flags,
+            nothing, self._entry_flags[:0],
+        )  # fmt: skip
+
+    def _huge(self, window: Bytes, end: int) -> None:
+        """The last batch passes the window."""
+        state, place = self._state, int(self._state[c.S_PLACE])
+        front: Bytes = window[place:].copy()
+        position = int(state[c.S_ORIGIN]) + place
+        if place + huge_size(front) != end:
+            return
+        if self._inputs.check_crc:
+            huge = checksum_huge(front, len(front), self._read_into, position)
+            if not huge.valid:
+                state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = huge.damage, huge.computed
+                return
+        state[c.S_HUGE_OK] = position
+        self._scan(window, len(window))
+
+    def summary(self) -> SegmentSummary:
+        """What it came to; behind the first damage nothing was scanned."""
+        damage = int(self._state[c.S_DAMAGE])
+        found = int(self._state[c.S_DAMAGE_FOUND])
+        text = DAMAGE_TEXT[damage].format(found=found) if damage else ""
+        return _summary(self._inputs, self._state, self._tables, self._tallies, self._entry_flags, text)
 
 
 def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,

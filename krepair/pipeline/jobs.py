@@ -14,7 +14,7 @@ from krepair.pipeline.items import WorkItem
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.census import CensusItem, CensusResult
-    from krepair.pipeline.compaction.check import (
+    from krepair.pipeline.compaction.check_items import (
         AbortsItem,
         AbortsResult,
         CheckItem,
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         AbortedResult,
         CompactItem,
         CompactResult,
-        CompactStageItem,
         FindAbortedItem,
         JoinItem,
         JoinResult,
         KeysItem,
         KeysResult,
     )
+    from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
     from krepair.pipeline.contents import ContentItem, ContentResult
     from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
     from krepair.pipeline.coordinators.states import StatesItem, StatesResult
@@ -164,14 +164,16 @@ FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task(
 FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys", "keys")
 JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction.tasks:join_keys", "join")
 COMPACT: Task[CompactItem, CompactResult] = Task("compact", "compaction.tasks:compact", "records")
-STAGE_COMPACTED: Task[CompactStageItem, CompactResult] = Task(
+STAGE_COMPACTED: Task[CompactStageItem, CompactStageResult] = Task(
     "stage compacted", "compaction.tasks:stage_compacted", "stage"
 )
 FIND_ABORT_RANGES: Task[AbortsItem, AbortsResult] = Task(
     "find abort ranges", "compaction.check:find_abort_ranges", "prove"
 )
 CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group", "prove")
-CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join", "prove")
+CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task(
+    "check join", "compaction.check_join:check_join", "prove"
+)
 FIND_HELD: Task[HeldItem, HeldResult] = Task("find held", "replicas.holdings:find_held", "replicas")
 FIND_MARKERS_TO_KEEP: Task[MarkersItem, MarkersResult] = Task(
     "find markers to keep", "replicas.holdings:find_markers_to_keep", "markers"

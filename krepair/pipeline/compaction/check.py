@@ -10,7 +10,7 @@ What is aborted, when a tombstone may go and how keys are told apart is found ou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,27 +28,22 @@ from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
+    PARTS,
     AbortsItem,
     AbortsResult,
     CheckedRows,
     CheckedSource,
     CheckItem,
-    CheckJoinItem,
-    CheckJoinResult,
     CheckResult,
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
-from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
 
 __all__ = [
     "AbortsItem",
     "AbortsResult",
     "CheckItem",
-    "CheckJoinItem",
-    "CheckJoinResult",
     "CheckResult",
     "CheckedRows",
     "CheckedSource",
@@ -63,9 +58,7 @@ _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 _LARGEST_MESSAGES_BYTES: Final = 32 << 20
 """What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12
-PARTS: Final = 256
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
-_OFFSETS_INLINE: Final = 1 << 12
 NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -158,6 +151,27 @@ class _Side:
         return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
 
 
+class _LentWindow(_Side):
+    """A window of a log that somebody else has read, with whole batches; nothing behind it is looked at."""
+
+    def __init__(self) -> None:
+        self.read_into = lambda buffer, position: 0
+        self.position = self.size = self.filled = 0
+
+    def lend(self, window: Bytes, filled: int) -> None:
+        """The next window of the log."""
+        self.window, self.position, self.filled = window, self.size, filled
+        self.size += filled
+
+    def go_to(self, place: int) -> None:
+        """There is no more.
+
+        Raises:
+            _Wrong: more was expected.
+        """
+        raise _Wrong(f"position {self.position + place}: whole batches were expected")
+
+
 class _Content:
     """The uncompressed records of one batch after another, in a buffer that is moved along."""
 
@@ -244,7 +258,35 @@ class _Group:
                     self._source(side, result, source)
             if result.position + int(self.state[v.C_RESULT]) != result.size:
                 raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+
+    def check_windows(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+        """Hold the whole batches in one window against those in the other.
+
+        Raises:
+            _Wrong: the result is not what it has to be.
+            OSError: the scratch folder cannot be written.
+        """
+        self.inputs[v.I_HORIZON] = source.horizon_passed
+        self.inputs[v.I_FORCED] = source.forced
+        self.state[v.C_SOURCE] = self.state[v.C_RESULT] = 0
+        self._source(side, result, source)
+        if self.state[v.C_RESULT] != result.filled:
+            raise _Wrong(f"{source.path}, near position {side.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+
+    def result(self) -> CheckResult:
+        """What it came to.
+
+        Raises:
+            _Wrong: there is no room for the rows.
+            OSError: the scratch folder cannot be written.
+        """
         self._drain()
+        return CheckResult(
+            rows=tuple(self.rows),
+            records=int(self.state[v.C_RECORDS]),
+            kept=int(self.state[v.C_KEPT]),
+            forced=int(self.state[v.C_FORCED]),
+        )
 
     def _source(self, side: _Side, result: _Side, source: CheckedSource) -> None:
         status = v.NEED_SOURCE
@@ -478,7 +520,9 @@ class _Group:
         self.state[v.C_ROWS] = 0
         if len(rows) == 0:
             return
-        parts = (rows[:, 0] >> _PART_SHIFT).astype(np.int64)
+        parts = (rows[:, 0] >> _PART_SHIFT).astype(
+            np.uint8
+        )  # numbers this small are sorted without comparing
         rows = np.ascontiguousarray(rows[np.argsort(parts, kind="stable")])
         starts = np.append(0, np.cumsum(np.bincount(parts, minlength=PARTS))).astype(np.int64)
         if not self.rows and len(rows) <= self.item.rows_inline:
@@ -532,113 +576,70 @@ def check_group(item: CheckItem) -> CheckResult:
     group = _Group(item, tree)
     try:
         group.run()
-    except _RangesNeeded:
+        return group.result()
+    except (_RangesNeeded, _Wrong, OSError) as problem:
+        return _failed(item, problem)
+
+
+def _failed(item: CheckItem, problem: Exception) -> CheckResult:
+    if isinstance(problem, _RangesNeeded):
         return CheckResult(asks_ranges=True)
-    except _Wrong as problem:
-        return CheckResult(failure="verify", why=str(problem))
-    except OSError as error:
-        return CheckResult(failure="unreadable", why=f"{error.filename or item.result}: {why(error)}")
-    return CheckResult(
-        rows=tuple(group.rows),
-        records=int(group.state[v.C_RECORDS]),
-        kept=int(group.state[v.C_KEPT]),
-        forced=int(group.state[v.C_FORCED]),
-    )
+    if isinstance(problem, OSError):
+        return CheckResult(failure="unreadable", why=f"{problem.filename or item.result}: {why(problem)}")
+    return CheckResult(failure="verify", why=str(problem))
 
 
-# -- key by key -------------------------------------------------------------------------------------
-def check_join(item: CheckJoinItem) -> CheckJoinResult:
-    """Judge the keys of some parts."""
-    size = 1 << 10
-    while size < 2 * item.count:
-        size *= 2
-    table: Rows = np.zeros((size, v.ROW_WORDS), np.uint64)
-    state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
-    try:
-        for rows in item.rows:
-            v.join_rows(_part_of(rows, item.first, item.after), table, state)
-    except OSError as error:
-        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    offset, wrong, keys = v.judge_rows(table)
-    texts = (
-        "",
-        f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
-        f"of the key whose last record is at offset {offset} the result has another one",
-        f"the record at offset {offset} has a key that no committed record of the source has",
-        f"the tombstone at offset {offset} is gone, but an older record of its key stays",
-    )
-    try:
-        gone = _tombstones_gone(table, item.scratch) if item.wants_gone else OffsetFile()
-    except OSError as error:
-        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys), gone=gone)
+class SourceProof:
+    """Holds what is written of one source against it, window by window, while both are in memory.
 
-
-def _tombstones_gone(table: Rows, scratch: str) -> OffsetFile:
-    """Offsets of the last records that are not in the result."""
-    used = table[:, v.R_TWICE] & np.uint64(2) != 0
-    gone = used & (table[:, v.R_LAST] != 0) & (table[:, v.R_RESULT] == 0)
-    offsets = np.sort(table[gone, v.R_LAST].astype(np.int64) - 1)
-    if len(offsets) > _OFFSETS_INLINE and scratch:
-        return OffsetFile(path=write_scratch(scratch, "gone", (offsets,)))
-    return OffsetFile(data=offsets.tobytes())
-
-
-def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
-    front, row = 8 * (PARTS + 1), 8 * v.ROW_WORDS
-    if not rows.path:
-        starts: Int64s = np.frombuffer(rows.data, np.int64, PARTS + 1)
-        every: Rows = np.frombuffer(rows.data, np.uint64, offset=front).reshape(-1, v.ROW_WORDS)
-        return every[starts[first] : starts[after]]
-    with open(rows.path, "rb") as opened:
-        starts = np.fromfile(opened, np.int64, PARTS + 1)
-        opened.seek(front + int(starts[first]) * row)
-        count = int(starts[after] - starts[first])
-        return np.fromfile(opened, np.uint64, count * v.ROW_WORDS).reshape(-1, v.ROW_WORDS)
-
-
-def _sizes(starts: Int64s) -> Int64s:
-    return starts[1:] - starts[:-1]
-
-
-def join_items(
-    place: Place,
-    rows: Sequence[CheckedRows],
-    rows_at_once: int = 1 << 19,
-    *,
-    gone: bool = False,
-    scratch: str = "",
-) -> Iterator[CheckJoinItem]:
-    """The items that judge the keys of one partition.
+    It is given the bytes, and nothing else of what their writer knows. That the file holds what was written, and that
+    its CRCs are right, has to be found by who reads it later.
 
     Args:
-        place: of the partition.
-        rows: of all its groups.
-        rows_at_once: about so many go into one item.
-        gone: whether the tombstones that are gone are wanted.
-        scratch: path of the scratch folder, empty if there is none.
+        item: of one source. Its files are not read.
+        tree: below which the scratch folder is not.
     """
-    counts = np.zeros(PARTS, np.int64)
-    for row in rows:
-        if row.path:
-            with open(row.path, "rb") as opened:
-                counts += _sizes(np.fromfile(opened, np.int64, PARTS + 1))
-        else:
-            counts += _sizes(np.frombuffer(row.data, np.int64, PARTS + 1))
-    before = np.append(0, np.cumsum(counts))
-    first = 0
-    while first < PARTS:
-        after = int(np.searchsorted(before, before[first] + rows_at_once, side="right")) - 1
-        after = min(max(after, first + 1), PARTS)
-        if before[after] > before[first]:
-            count = int(before[after] - before[first])
-            yield CheckJoinItem(
-                place=place,
-                rows=tuple(rows),
-                first=first,
-                after=after,
-                count=count,
-                wants_gone=gone,
-                scratch=scratch,
-            )
-        first = after
+
+    def __init__(self, item: CheckItem, tree: Tree) -> None:
+        self._item = item
+        self._group = _Group(item, tree)
+        self._source, self._result = _LentWindow(), _LentWindow()
+        self._outcome: CheckResult | None = None
+        self._goes_on = True
+
+    def take(self, window: Bytes, end: int, result: Bytes, result_end: int) -> None:
+        """Hold the batches of one window of the source against what was written of them.
+
+        Args:
+            window: uint8[W] with 16 bytes more, from its first byte on; it is not changed.
+            end: place after its last batch; more than W if that passes the window: then nothing is proven.
+            result: uint8[V] with 16 bytes more.
+            result_end: bytes of it that are valid.
+        """
+        if end > len(window):
+            self.give_up()
+        if not self._goes_on:
+            return
+        self._source.lend(window, end)
+        self._result.lend(result, result_end)
+        try:
+            self._group.check_windows(self._source, self._result, self._item.sources[0])
+        except (_RangesNeeded, _Wrong, OSError) as problem:
+            self._outcome, self._goes_on = _failed(self._item, problem), False
+
+    def give_up(self) -> None:
+        """Prove nothing: the files have to be read for it."""
+        self._outcome, self._goes_on = None, False
+
+    def end(self) -> CheckResult | None:
+        """What it came to; None if nothing was proven."""
+        if not self._goes_on:
+            return None if self._outcome is None or self._outcome.asks_ranges else self._outcome
+        source = self._item.sources[0]
+        if self._source.size != source.size:
+            text = f"{source.path}: {self._source.size} of {source.size} bytes were read"
+            return CheckResult(failure="verify", why=text)
+        try:
+            return self._group.result()
+        except (_Wrong, OSError) as problem:
+            return _failed(self._item, problem)

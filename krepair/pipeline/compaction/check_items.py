@@ -9,6 +9,8 @@ from krepair.pipeline.items import FailureKind, Place
 
 CHECKED_ROW_BYTES = 48
 """Of a row of a table of keys: six words."""
+PARTS = 256
+"""Rows are joined by the highest eight bits of their first hash."""
 
 
 class CheckedSource(Struct, frozen=True, kw_only=True):

@@ -252,50 +252,11 @@ class CompactResult(Result, frozen=True, kw_only=True):
         summary: of the scan, see ``wire``.
         entries: bytes of the ``.txnindex`` as they were read.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
-        written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
-        written: bytes of that.
     """
 
     summary: bytes = b""
     entries: bytes = b""
     tallies: bytes = b""
-    written_crc: int = 0
-    written: int = 0
-
-
-class CompactStageItem(Struct, frozen=True, kw_only=True):
-    """Write what stays of one segment to its place in the new ``.log``.
-
-    Attributes:
-        compact: how the segment is read.
-        target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
-        out_position: first byte of this segment's part.
-        carried_open: see ``plan.model.SourceSegment``, as all that follow.
-        keep_positions: in the compacted stream.
-        drop_unstamped: for markers.
-        last_position: in the compacted stream.
-        kept_bytes: to be written.
-        headers: digest of the compacted stream that the plan has.
-        decisions: digest of the decisions that the plan has, 16 hex digits.
-        aborted_kept: entries of the ``.txnindex`` that are carried over.
-    """
-
-    compact: CompactItem
-    target: str
-    out_position: int
-    carried_open: tuple[int, ...]
-    keep_positions: tuple[int, ...]
-    drop_unstamped: bool
-    last_position: int
-    kept_bytes: int
-    headers: str
-    decisions: str
-    aborted_kept: tuple[int, ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The source."""
-        return self.compact.bytes_to_read
 
 
 def ranges_of(data: bytes) -> Int64s:

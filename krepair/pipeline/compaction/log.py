@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -50,6 +50,10 @@ _WRONG_CRC: Final = (
 
 Piece = Any
 """uint8[] or bytes."""
+OnSource = Callable[[Bytes, int], None]
+"""Takes a window, uint8[W] with ``SLACK`` bytes behind it, and the place after its last batch: more than W if that
+passes the window."""
+_END_OF_WINDOW: Final = b""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class CompactedLog:
     Attributes:
         tallies: int64[TALLY_COUNT], of what was streamed so far.
         size: bytes streamed so far.
+        on_source: takes each window that was read of the source, once what stays of it was read from the stream and
+            looked at. Where there are no ``headers`` it gets every batch once.
     """
 
     def __init__(self, read_into: ReadInto, file_size: int, stay: Stay, headers: bytes = b"") -> None:
@@ -111,6 +117,7 @@ class CompactedLog:
         self._file_size = file_size
         self._stay = stay
         self._headers = headers
+        self.on_source: OnSource | None = None
         self._inputs: Int64s = np.zeros(f.INPUT_SIZE, np.int64)
         self._inputs[f.N_NOW_MS] = stay.now_ms
         self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
@@ -118,7 +125,7 @@ class CompactedLog:
         self._inputs[f.N_KEYLESS] = stay.keyless
         self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
-        self._window: Bytes = np.empty(WINDOW_BYTES, np.uint8)
+        self._window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
         self._buffer = ContentBuffer()
         self._content: Bytes = np.empty(_SMALL_BYTES + SLACK, np.uint8)[:_SMALL_BYTES]
@@ -131,27 +138,33 @@ class CompactedLog:
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer from a position of the stream, which is never before what was read already.
 
+        It gives what stays of at most one window of the source, whole batches. When it is asked for more, all of that
+        was looked at.
+
         Raises:
             ContentError: a batch of the source cannot be read.
             OSError: the source cannot be.
         """
-        while True:
-            start = self.size - len(self._held)
-            if position < self.size:
-                self._held = self._held[position - start :]
-                count = min(len(buffer), len(self._held))
-                buffer[:count] = memoryview(self._held[:count])
-                return count
+        filled = 0
+        while filled < len(buffer):
+            begun = self.size - len(self._held)
+            self._held = self._held[position + filled - begun :]
+            if len(self._held):
+                count = min(len(buffer) - filled, len(self._held))
+                buffer[filled : filled + count] = memoryview(self._held[:count])
+                filled += count
+                continue
             piece = next(self._source, None)
-            if piece is None:
-                self._held = self._held[:0]
-                return 0
-            self._held = np.frombuffer(piece, np.uint8)
-            self.size += len(self._held)
+            if piece is None or (len(piece) == 0 and filled):
+                break
+            if len(piece):
+                self._held = np.frombuffer(piece, np.uint8)
+                self.size += len(self._held)
+        return filled
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
-        """The stream in pieces; each is valid until the next one is asked for."""
+        """The stream in pieces; each is valid until the next one is asked for. One of no bytes ends a window."""
         if self._headers:
             yield from self._beside_headers()
             return
@@ -160,6 +173,9 @@ class CompactedLog:
             yield from self._from_window(self._fill(position, self._file_size), position)
             if self._state[f.F_PLACE] == 0:
                 raise ContentError(position, "a whole batch was expected, found the end of the file")
+            yield _END_OF_WINDOW
+            if self.on_source:
+                self.on_source(self._window, int(self._state[f.F_PLACE]))
             position += int(self._state[f.F_PLACE])
 
     def _beside_headers(self) -> Iterator[Piece]:

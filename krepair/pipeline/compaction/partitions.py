@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,13 +18,13 @@ from krepair.formats import txn_index
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
+from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import (
     ROW_BYTES,
     CompactItem,
     CompactResult,
-    CompactStageItem,
     FindAbortedItem,
     JoinItem,
     JoinResult,
@@ -36,6 +37,7 @@ from krepair.pipeline.compaction.items import (
     touching,
 )
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_of, starts_of
+from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
@@ -511,6 +513,7 @@ def stage_items(
     sources: Sequence[SourceSegment],
     compacted: Mapping[int, CompactedSource],
     target: str,
+    checks: Mapping[int, CheckItem] = MappingProxyType({}),
 ) -> list[CompactStageItem]:
     """The items that write one group.
 
@@ -519,6 +522,7 @@ def stage_items(
         sources: of the group, from the plan.
         compacted: base offset -> what the plan says on top.
         target: absolute path of the new ``.log``, which is there.
+        checks: base offset -> what proves the source while it is written; without it the source is read again for that.
     """
     numbers = {facts.base_offset: number for number, facts in enumerate(each.span)}
     items = []
@@ -538,6 +542,8 @@ def stage_items(
                 headers=more.headers,
                 decisions=source.decisions,
                 aborted_kept=source.aborted_kept,
+                source_headers=each.span[numbers[source.base_offset]].summary.headers,
+                check=checks.get(source.base_offset),
             )
         )
         position += source.kept_bytes

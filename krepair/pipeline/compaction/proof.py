@@ -6,7 +6,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from krepair.pipeline.compaction.check import (
+from krepair.pipeline.compaction.check_items import (
+    CHECKED_ROW_BYTES,
     AbortsItem,
     AbortsResult,
     CheckedRows,
@@ -14,9 +15,8 @@ from krepair.pipeline.compaction.check import (
     CheckItem,
     CheckJoinResult,
     CheckResult,
-    join_items,
 )
-from krepair.pipeline.compaction.check_items import CHECKED_ROW_BYTES
+from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind, Place
@@ -74,6 +74,8 @@ class PartitionToProve:
         kept: in the results.
         keys: distinct ones.
         gone: where it was asked for, offsets of the tombstones that are gone.
+        ranges_known: whether the aborted transactions were looked for.
+        beside: result of a group -> what came of those of its sources that were proven while they were written.
     """
 
     place: Place
@@ -90,73 +92,110 @@ class PartitionToProve:
     rows: list[CheckedRows] = field(default_factory=list)
     ranges: bytes = b""
     gone: list[OffsetFile] = field(default_factory=list)
+    ranges_known: bool = False
+    beside: dict[str, list[CheckResult]] = field(default_factory=dict)
 
     def take(self, result: AbortsResult | CheckResult | CheckJoinResult) -> None:
         """Note what is wrong; the first thing counts."""
         if result.failure and not self.failure:
             self.failure, self.why = result.failure, f"{self.place.folder}: {result.why}"
 
+    def take_checked(self, result: CheckResult) -> None:
+        """Note what came of a group or a source."""
+        self.take(result)
+        self.records += result.records
+        self.kept += result.kept
+        self.rows += result.rows
+
 
 Asking = tuple[PartitionToProve, GroupToProve]
-"""A group that has to be checked again, with the aborted transactions known."""
+"""A group that has to be checked."""
 
 
-def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
-    """Verify partitions; what came of it is put into each.
+class Verification:
+    """One verification of partitions. What is written while it lasts may be proven beside it, source by source.
 
     Args:
         engine: where tasks run.
-        partitions: with staged or applied results.
+        partitions: with results that are staged, applied, or about to be written.
         scratch: path of a scratch folder on their hosts, empty if there is none.
     """
-    points = secrets.token_bytes(16)
-    work = [(partition, group) for partition in partitions for group in partition.groups]
-    rows_inline = max(_INLINE_BYTES // CHECKED_ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
 
-    def check(work: Sequence[Asking], *, ranges_known: bool) -> list[Asking]:
-        items = [
-            CheckItem(
-                place=each.place,
-                sources=group.sources,
-                result=group.result,
-                now_ms=each.now_ms,
-                ranges=each.ranges,
-                ranges_known=ranges_known,
-                points=points,
-                rows_inline=rows_inline,
-                scratch=scratch,
-            )
-            for each, group in work
+    def __init__(self, engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
+        self._engine = engine
+        self._scratch = scratch
+        self._points = secrets.token_bytes(16)
+        sources = sum(len(group.sources) for one in partitions for group in one.groups)
+        self._rows_inline = max(_INLINE_BYTES // CHECKED_ROW_BYTES // max(sources, 1), _ROWS_INLINE_AT_LEAST)
+
+    def find_ranges(self, partitions: Sequence[PartitionToProve]) -> None:
+        """Find the aborted transactions of partitions."""
+        items = [AbortsItem(place=one.place, logs=one.logs) for one in partitions]
+        for index, found in self._engine.run(FIND_ABORT_RANGES, items):
+            one = partitions[index]
+            one.take(found)
+            one.ranges, one.ranges_known = found.ranges, True
+
+    def item(self, one: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
+        """The item that checks sources of a partition."""
+        return CheckItem(
+            place=one.place,
+            sources=tuple(sources),
+            result=result,
+            now_ms=one.now_ms,
+            ranges=one.ranges,
+            ranges_known=one.ranges_known,
+            points=self._points,
+            rows_inline=self._rows_inline,
+            scratch=self._scratch,
+        )
+
+    def finish(self, partitions: Sequence[PartitionToProve]) -> None:
+        """Check all that was not proven while it was written, then the keys of all; it is put into each partition.
+
+        Args:
+            partitions: those that are there to the end.
+        """
+        todo: list[Asking] = []
+        for one in partitions:
+            for group in one.groups:
+                known = one.beside.get(group.result, [])
+                if len(known) < len(group.sources):
+                    todo.append((one, group))
+                    continue
+                for result in known:
+                    one.take_checked(result)
+        # most topics have no transactions; a group that has some stops at the first of them
+        asking = self._check([each for each in todo if not each[0].failure])
+        self.find_ranges([one for one in partitions if any(one is other for other, _ in asking)])
+        self._check([each for each in asking if not each[0].failure])
+        _read_elsewhere(self._engine, partitions, self._points, self._rows_inline, self._scratch)
+        joins = [
+            (one, item)
+            for one in partitions
+            if not one.failure
+            for item in join_items(one.place, one.rows, gone=one.wants_gone, scratch=self._scratch)
         ]
+        for index, joined in self._engine.run(CHECK_JOIN, [item for _, item in joins]):
+            joins[index][0].take(joined)
+            joins[index][0].keys += joined.keys
+            joins[index][0].gone.append(joined.gone)
+
+    def _check(self, work: Sequence[Asking]) -> list[Asking]:
+        """Check groups; gives those that ask for aborted transactions."""
+        items = [self.item(one, group.sources, group.result) for one, group in work]
         asking = []
-        for index, result in engine.run(CHECK_KEYS, items):
-            each = work[index][0]
+        for index, result in self._engine.run(CHECK_KEYS, items):
             if result.asks_ranges:
                 asking.append(work[index])
-                continue
-            each.take(result)
-            each.records += result.records
-            each.kept += result.kept
-            each.rows += result.rows
+            else:
+                work[index][0].take_checked(result)
         return asking
 
-    # most topics have no transactions; a group that has some stops at the first of them
-    asking = check(work, ranges_known=False)
-    _find_ranges(
-        engine, [partition for partition in partitions if any(one is partition for one, _ in asking)]
-    )
-    check([one for one in asking if not one[0].failure], ranges_known=True)
-    _read_elsewhere(engine, partitions, points, rows_inline, scratch)
-    joins = [
-        (partition, item)
-        for partition in partitions
-        if not partition.failure
-        for item in join_items(partition.place, partition.rows, gone=partition.wants_gone, scratch=scratch)
-    ]
-    for index, joined in engine.run(CHECK_JOIN, [item for _, item in joins]):
-        joins[index][0].take(joined)
-        joins[index][0].keys += joined.keys
-        joins[index][0].gone.append(joined.gone)
+
+def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
+    """Verify partitions whose results are all there, see ``Verification``."""
+    Verification(engine, partitions, scratch).finish(partitions)
 
 
 def _read_elsewhere(
@@ -195,11 +234,3 @@ def _read_elsewhere(
     for index, result in engine.run(CHECK_KEYS, items):
         work[index][0].take(result)
         work[index][0].rows += result.rows
-
-
-def _find_ranges(engine: Engine, partitions: Sequence[PartitionToProve]) -> None:
-    """Find the aborted transactions of partitions."""
-    items = [AbortsItem(place=partition.place, logs=partition.logs) for partition in partitions]
-    for index, found in engine.run(FIND_ABORT_RANGES, items):
-        partitions[index].take(found)
-        partitions[index].ranges = found.ranges

@@ -5,32 +5,35 @@ The same functions run inline and on Spark. Each opens the files itself and retu
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as with_values
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
-from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
-from krepair.formats import batch_v2, txn_index
-from krepair.formats.castagnoli import crc32c
+from krepair.durable.tree import Tree
+from krepair.durable.writing_error import WritingError
+from krepair.formats import txn_index
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
-from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.scan import (
-    WINDOW_BYTES,
     Bytes,
     Int32s,
     Int64s,
+    ReadInto,
     ScanInputs,
     SegmentSummary,
+    WholeWindows,
     scan_segment,
 )
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
 from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
@@ -38,7 +41,6 @@ from krepair.pipeline.compaction.items import (
     AbortedResult,
     CompactItem,
     CompactResult,
-    CompactStageItem,
     FindAbortedItem,
     JoinItem,
     JoinResult,
@@ -58,17 +60,17 @@ from krepair.pipeline.compaction.keys import (
     rows_of,
 )
 from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
+from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, ScanResult
 from krepair.pipeline.place import reached
-from krepair.pipeline.rewrite.stage import not_as_decided
+from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
-from krepair.rules.markers import stays as batch_stays
 
 _ANY_SIZE: Final = 1 << 40
-_WRITE_BYTES: Final = 1 << 21
 
 
 def find_aborted(item: FindAbortedItem) -> AbortedResult:
@@ -251,165 +253,139 @@ def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int6
 
 def compact(item: CompactItem) -> CompactResult:
     """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
-    return _compacted(item, None)
-
-
-def stage_compacted(item: CompactStageItem) -> CompactResult:
-    """Write what stays of one segment; the decisions are made anew and must be the plan's."""
-    return _compacted(item.compact, item)
-
-
-def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactResult:
     tree, wrong = reached(item.place)
     if wrong:
         return CompactResult(failure="elsewhere", why=wrong)
-    name = f"{item.place.folder}/{log_name(item.base_offset)}"
     try:
-        entries = read_entries(item.place, item.base_offset, tree)
-        if txn_index.damage(entries, item.base_offset):
-            entries = b""
-        stay = Stay(
-            offsets=offsets_between(item.stays, item.base_offset, item.next_base),
-            aborted=ranges_of(item.aborted),
-            now_ms=item.now_ms,
-            drop_unstamped=item.drop_unstamped,
-            forced=item.forced,
-            keyless=item.keyless,
-            drop_stamped=item.drops_stamped,
-            held=offsets_between(item.held, item.base_offset, item.next_base),
-        )
-        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
-            log = CompactedLog(read_into_from(descriptor), item.size, stay, item.headers)
-            copy = None if staged is None else _Written(staged, log, RealDisk(tree))
-            summary = scan_segment(
-                ScanInputs(
-                    base_offset=item.base_offset,
-                    file_size=_ANY_SIZE,
-                    now_ms=item.now_ms,
-                    high_watermark=item.high_watermark,
-                    check_crc=False,
-                    entries=entry_pairs(entries),
-                    protected=pairs(item.protected),
-                    held=np.frombuffer(item.held_markers, np.int64).copy(),
-                    carried=np.array(staged.carried_open if staged else (), np.int64),
-                    keep_positions=np.array(staged.keep_positions if staged else (), np.int64),
-                    last_position=staged.last_position if staged else -1,
-                ),
-                log.read_into,
-                on_window=copy.take if copy else None,
-            )
-            if copy:
-                copy.finish()
-    except ContentError as problem:
-        return CompactResult(position=problem.position, problem=problem.text)
-    except OSError as error:
-        return CompactResult(failure="unreadable", why=_where(error, name))
-    if summary.valid_bytes != log.size:
-        text = (
-            f"{name}: the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
-        )
-        return CompactResult(failure="verify", why=text)
-    # the scan was not told where the stream ends, so it took the end for a torn batch
-    summary = replace(summary, file_size=log.size, damage=0, damage_text="")
-    if staged is not None and copy is not None:
-        kind, text = _stage_problem(staged, summary, copy)
-        if kind:
-            return CompactResult(failure=kind, why=f"{name}: {text}")
-    return CompactResult(
-        summary=encode_summary(summary),
-        entries=entries,
-        tallies=log.tallies.tobytes(),
-        written_crc=copy.crc if copy else 0,
-        written=copy.written if copy else 0,
+        with _opened(item, tree) as read_into:
+            log = CompactedLog(read_into, item.size, _stay(item), item.headers)
+            entries, inputs = _inputs(item, tree)
+            summary = scan_segment(inputs, log.read_into)
+    except (ContentError, OSError) as problem:
+        return CompactResult(**_failure(item, problem))
+    return _as_left(item, entries, log, summary)[0]
+
+
+def stage_compacted(item: CompactStageItem) -> CompactStageResult:
+    """Write what stays of one segment, and prove it; the decisions are made anew and must be the plan's.
+
+    The CRC of every batch and the digest of the headers are checked on the bytes that are written and proven.
+    """
+    tree, wrong = reached(item.compact.place)
+    if wrong:
+        return CompactStageResult(failure="elsewhere", why=wrong)
+    proof = SourceProof(item.check, tree) if item.check else None
+    try:
+        found, source, copy = _staged(item, tree, proof)
+    except (ContentError, OSError) as problem:
+        return CompactStageResult(**_failure(item.compact, problem))
+    if source.headers != item.source_headers or not source.is_whole:
+        why = f"{_name(item.compact)}{not_as_planned(source)}"
+        return CompactStageResult(failure="changed", why=why)
+    return CompactStageResult(
+        **asdict(found),
+        written_crc=copy.crc,
+        written=copy.written,
+        checked=proof.end() if proof else None,
     )
 
 
-def _stage_problem(
-    item: CompactStageItem, summary: SegmentSummary, copy: _Written
-) -> tuple[FailureKind, str]:
+def _staged(
+    item: CompactStageItem, tree: Tree, proof: SourceProof | None
+) -> tuple[CompactResult, SegmentSummary, Written]:
+    """What is left of a source, once it was written; the scan of the source; what wrote it.
+
+    Raises:
+        ContentError: a batch cannot be read.
+        OSError: a file cannot be read or written.
+    """
+    compact = item.compact
+    with _opened(compact, tree) as read_into:
+        source = WholeWindows(
+            ScanInputs(compact.base_offset, compact.size, compact.now_ms, compact.high_watermark), read_into
+        )
+        log = CompactedLog(read_into, compact.size, _stay(compact))
+        copy = Written(item, log.read_into, RealDisk(tree), proof, source)
+        log.on_source = copy.take_source
+        entries, inputs = _inputs(compact, tree)
+        inputs = with_values(
+            inputs,
+            carried=np.array(item.carried_open, np.int64),
+            keep_positions=np.array(item.keep_positions, np.int64),
+            last_position=item.last_position,
+        )
+        summary = scan_segment(inputs, log.read_into, on_window=copy.take)
+        copy.finish()
+    found, summary = _as_left(compact, entries, log, summary)
+    if not found.failure:
+        kind, text = _stage_problem(item, summary, copy)
+        found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
+    return found, source.summary(), copy
+
+
+def _name(item: CompactItem) -> str:
+    return f"{item.place.folder}/{log_name(item.base_offset)}"
+
+
+def _failure(item: CompactItem, problem: ContentError | OSError) -> dict[str, Any]:
+    if isinstance(problem, ContentError):
+        return {"position": problem.position, "problem": problem.text}
+    if isinstance(problem, WritingError):
+        return {"failure": "disk", "why": f"{problem.filename}: {why(problem)}"}
+    return {"failure": "unreadable", "why": _where(problem, _name(item))}
+
+
+@contextlib.contextmanager
+def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
+    with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+        yield read_into_from(descriptor)
+
+
+def _stay(item: CompactItem) -> Stay:
+    return Stay(
+        offsets=offsets_between(item.stays, item.base_offset, item.next_base),
+        aborted=ranges_of(item.aborted),
+        now_ms=item.now_ms,
+        drop_unstamped=item.drop_unstamped,
+        forced=item.forced,
+        keyless=item.keyless,
+        drop_stamped=item.drops_stamped,
+        held=offsets_between(item.held, item.base_offset, item.next_base),
+    )
+
+
+def _inputs(item: CompactItem, tree: Tree) -> tuple[bytes, ScanInputs]:
+    """The entries of the transaction index, and the inputs of the scan of a compacted log."""
+    entries = read_entries(item.place, item.base_offset, tree)
+    if txn_index.damage(entries, item.base_offset):
+        entries = b""
+    return entries, ScanInputs(
+        base_offset=item.base_offset,
+        file_size=_ANY_SIZE,
+        now_ms=item.now_ms,
+        high_watermark=item.high_watermark,
+        check_crc=False,
+        entries=entry_pairs(entries),
+        protected=pairs(item.protected),
+        held=np.frombuffer(item.held_markers, np.int64).copy(),
+    )
+
+
+def _as_left(
+    item: CompactItem, entries: bytes, log: CompactedLog, summary: SegmentSummary
+) -> tuple[CompactResult, SegmentSummary]:
+    """A segment as compaction leaves it, with the scan of that."""
+    if summary.valid_bytes != log.size:
+        text = f"the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
+        return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
+    # the scan was not told where the stream ends, so it took the end for a torn batch
+    summary = with_values(summary, file_size=log.size, damage=0, damage_text="")
+    return CompactResult(
+        summary=encode_summary(summary), entries=entries, tallies=log.tallies.tobytes()
+    ), summary
+
+
+def _stage_problem(item: CompactStageItem, summary: SegmentSummary, copy: Written) -> tuple[FailureKind, str]:
     if summary.headers != item.headers:
         return "changed", "its records are not those that the plan was made of"
     return not_as_decided(summary, copy.written, item)
-
-
-class _Written:
-    """Takes the windows of the scan of a compacted log and writes its kept batches, side by side.
-
-    Attributes:
-        written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: CRC-32C of these bytes.
-    """
-
-    def __init__(self, item: CompactStageItem, log: CompactedLog, disk: Disk) -> None:
-        self.written = 0
-        self.crc = 0
-        self._item = item
-        self._log = log
-        self._disk = disk
-        self._read = 0
-        self._stays = np.array(
-            [
-                batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
-                for number in range(CLASS_COUNT)
-            ]
-        )
-        self._held: list[bytes] = []
-        self._holds = 0
-
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
-        """Take one window; see ``scan_segment`` for the arguments."""
-        kept = self._stays[batch_classes]
-        if end > len(window):
-            self._huge(window, end, bool(kept[0]))
-        else:
-            edges = np.append(starts, end)
-            runs = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
-            for first, after in zip(runs[::2].tolist(), runs[1::2].tolist(), strict=True):
-                self._run(window, edges, first, after)
-        self._read += end
-
-    def _run(self, window: Bytes, edges: Int64s, first: int, after: int) -> None:
-        start, end = int(edges[first]), int(edges[after])
-        last = self._item.last_position - self._read
-        if start <= last < end:
-            # the batch that stays as the last one is emptied unless it is so already
-            self._hold(window[start:last].tobytes())
-            batch = window[last:end].tobytes()
-            header = batch_v2.decode_header(batch)
-            self._hold(batch if header.is_empty else batch_v2.empty_batch(header))
-        else:
-            self._hold(window[start:end].tobytes())
-
-    def _huge(self, window: Bytes, size: int, kept: bool) -> None:
-        """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
-        if self._read == self._item.last_position:
-            header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
-            self._hold(batch_v2.empty_batch(header))
-            return
-        if not kept:
-            return
-        self._hold(window.tobytes())
-        done, piece = len(window), bytearray(WINDOW_BYTES)
-        while done < size:
-            view = memoryview(piece)[: min(WINDOW_BYTES, size - done)]
-            got = self._log.read_into(view, self._read + done)
-            self._hold(bytes(view[:got]))
-            done += got
-            if got == 0:
-                break
-
-    def _hold(self, piece: bytes) -> None:
-        self._held.append(piece)
-        self._holds += len(piece)
-        if self._holds >= _WRITE_BYTES:
-            self.finish()
-
-    def finish(self) -> None:
-        """Write what is held."""
-        if not self._holds:
-            return
-        data = b"".join(self._held)
-        self._disk.write_at(self._item.target, self._item.out_position + self.written, [memoryview(data)])
-        self.crc = crc32c(data, self.crc)
-        self.written += len(data)
-        self._held, self._holds = [], 0

@@ -1,0 +1,219 @@
+"""The originals of a key compaction, in place or kept, and what has to be proven of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from krepair.errors import StalePlanError
+from krepair.fixes.staging import Staging, Work
+from krepair.formats.filenames import FileKind, log_name, parse_file_name
+from krepair.journal.freshness import grown
+from krepair.pipeline.compaction.check_items import CheckedSource
+from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
+from krepair.pipeline.items import Place
+from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
+
+_NEVER_MS: Final = -(2**63)
+
+
+class Originals(NamedTuple):
+    """Where the logs of a partition are from which everything is worked out.
+
+    Attributes:
+        place: they are in their places, or kept.
+        logs: fingerprints of all of them, ascending by base offset. Of a group whose originals were purged it is the
+            new log: it has the last record of each key, so for the other groups it is as good as its sources were.
+        purged: base offsets of such groups.
+    """
+
+    place: Place
+    logs: dict[int, FileFingerprint]
+    purged: frozenset[int]
+
+
+def unpurged_groups(plan: PartitionPlan, originals: Originals) -> list[RewriteSegments]:
+    """The groups of a partition that lose records by key and whose originals are there."""
+    return [group for group in compacted_groups(plan) if group.base_offset not in originals.purged]
+
+
+def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
+    """The groups of a partition that lose records by key."""
+    return [
+        change
+        for change in plan.changes
+        if isinstance(change, RewriteSegments) and any(source.by_key is not None for source in change.sources)
+    ]
+
+
+def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
+    found: dict[int, FileFingerprint] = {}
+    for file in plan.files:
+        name = parse_file_name(file.name)
+        if name.kind is FileKind.LOG and not name.state and name.base_offset is not None:
+            found[name.base_offset] = file
+    return dict(sorted(found.items()))
+
+
+def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
+    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets.
+
+    One whose torn tail the plan cuts in place has the same batches before and after the cut.
+    """
+    logs = _logs(staging.plan)
+    for change in staging.plan.changes:
+        if isinstance(change, MendLog) and change.method == "cut":
+            state, planned = staging.folder.state(change.name), logs[change.base_offset]
+            if state is not None and (state.size, state.inode) == (change.size_after, planned.inode):
+                logs[change.base_offset] = replace(planned, size=change.size_after)
+    active = max(logs)
+    found = grown(staging.folder, logs[active])
+    if found is not None:
+        logs[active] = replace(logs[active], size=found.size, mtime_ns=found.mtime_ns, digest="")
+    return logs
+
+
+def originals_of(work: Work, staging: Staging) -> Originals:
+    """Where each original log of a partition is: in its place, or kept; or else what was made of it.
+
+    Raises:
+        StalePlanError: one is in none of them.
+        OSError: one cannot be looked at.
+    """
+    folder, logs = staging.folder, _logs_now(staging)
+    moved: list[int] = []
+    missing: list[int] = []
+    for base_offset, planned in logs.items():
+        if _is_there(staging, planned.name, planned):
+            continue
+        (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
+            base_offset
+        )
+    purged: set[int] = set()
+    for group in compacted_groups(staging.plan):
+        bases = [source.base_offset for source in group.sources]
+        found = folder.state(logs[bases[0]].name)
+        made = found is not None and (found.size, found.mtime_ns) == (group.log_bytes, group.mtime_ns)
+        if made and set(bases) <= set(missing):
+            purged.add(bases[0])
+            missing = [base for base in missing if base not in bases]
+            new = replace(logs[bases[0]], size=group.log_bytes, mtime_ns=group.mtime_ns, digest="")
+            logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
+    if missing:
+        raise StalePlanError(
+            f"{folder.at(logs[missing[0]].name)}: is neither in its place nor kept, as the plan has it; which keys it "
+            "holds cannot be known any more",
+            next_command=plan_anew(work),
+        )
+    place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
+    return Originals(place, dict(sorted(logs.items())), frozenset(purged))
+
+
+def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
+    found = staging.folder.state(name)
+    return found is not None and (found.size, found.mtime_ns, found.inode) == (
+        planned.size,
+        planned.mtime_ns,
+        planned.inode,
+    )
+
+
+def plan_anew(work: Work) -> str:
+    """What to type where a plan is stale."""
+    return f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN"
+
+
+def key_compaction(plan: PartitionPlan) -> KeyCompaction:
+    """What the plan says of its keys.
+
+    Raises:
+        StalePlanError: nothing; the review would have objected.
+    """
+    if isinstance(plan.compaction, UnsetType):
+        raise StalePlanError(f"{plan.folder}: the plan does not say what becomes of its keys")
+    return plan.compaction
+
+
+def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:
+    """What a proof has against a partition, or empty.
+
+    Args:
+        plan: the partition's part of the plan.
+        proof: once it was made.
+        whole: whether all originals were there.
+    """
+    if proof.failure or not whole:
+        return proof.why
+    planned = key_compaction(plan)
+    found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
+    if found != expected:
+        return f"{plan.folder}: (records, kept, keys) are {found}, the plan has {expected}"
+    return ""
+
+
+def partition_to_prove(
+    work: Work,
+    staging: Staging,
+    originals: Originals,
+    results: Mapping[int, str],
+    ends: Mapping[int, int],
+) -> PartitionToProve:
+    """The proof of one partition.
+
+    Args:
+        work: what verifies.
+        staging: the partition.
+        originals: of it.
+        results: base offset of each group -> absolute path of the folder with its new log.
+        ends: base offset -> bytes of valid batches, of logs that may end in damage.
+
+    Raises:
+        StalePlanError: the plan has no span.
+    """
+    plan = staging.plan
+    if plan.span is None:
+        raise StalePlanError(f"{plan.folder}: the plan has no span")
+    place, logs = originals.place, originals.logs
+    forced = forced_records(plan, originals)
+    groups: list[GroupToProve] = []
+    in_groups: set[int] = set()
+
+    def checked(base_offset: int) -> CheckedSource:
+        file = logs[base_offset]
+        return CheckedSource(
+            base_offset=base_offset,
+            path=f"{place.stem(base_offset)}.log",
+            size=file.size,
+            horizon_passed=not plan.keeps_all and file.mtime_ns // 1_000_000 <= plan.horizon_ms,
+            forced=forced.get(base_offset, -1),
+        )
+
+    for group in unpurged_groups(plan, originals):
+        bases = [source.base_offset for source in group.sources]
+        in_groups.update(bases)
+        result = f"{results[group.base_offset]}/{log_name(group.base_offset)}"
+        groups.append(GroupToProve(tuple(map(checked, bases)), result))
+    for base_offset in logs:
+        if base_offset < plan.span.end_offset and base_offset not in in_groups:
+            groups.append(GroupToProve((checked(base_offset),), f"{place.stem(base_offset)}.log"))
+    groups.sort(key=lambda group: group.sources[0].base_offset)
+    return PartitionToProve(
+        place=place,
+        groups=tuple(groups),
+        logs=tuple((f"{place.stem(base)}.log", ends.get(base, file.size)) for base, file in logs.items()),
+        # where tombstones stay, no stamp is past
+        now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
+    )
+
+
+def forced_records(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
+    """Base offset -> record that stays only as the last of its group."""
+    forced = dict(key_compaction(plan).forced)
+    for group in compacted_groups(plan):
+        if group.base_offset in originals.purged:
+            forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
+    return forced

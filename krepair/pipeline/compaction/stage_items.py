@@ -1,0 +1,61 @@
+"""Work item and result of the staging of one source of a key compaction, with its proof."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from krepair.pipeline.compaction.check_items import CheckItem, CheckResult
+from krepair.pipeline.compaction.items import CompactItem, CompactResult
+
+
+class CompactStageItem(Struct, frozen=True, kw_only=True):
+    """Write what stays of one segment to its place in the new ``.log``.
+
+    Attributes:
+        compact: how the segment is read.
+        target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
+        out_position: first byte of this segment's part.
+        carried_open: see ``plan.model.SourceSegment``, as all that follow.
+        keep_positions: in the compacted stream.
+        drop_unstamped: for markers.
+        last_position: in the compacted stream.
+        kept_bytes: to be written.
+        headers: digest of the compacted stream that the plan has.
+        decisions: digest of the decisions that the plan has, 16 hex digits.
+        aborted_kept: entries of the ``.txnindex`` that are carried over.
+        source_headers: digest of the source's headers, as it was found when its keys were.
+        check: what proves the source beside it; its ``result`` is not read. None: it is proven later.
+    """
+
+    compact: CompactItem
+    target: str
+    out_position: int
+    carried_open: tuple[int, ...]
+    keep_positions: tuple[int, ...]
+    drop_unstamped: bool
+    last_position: int
+    kept_bytes: int
+    headers: str
+    decisions: str
+    aborted_kept: tuple[int, ...]
+    source_headers: str
+    check: CheckItem | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The source."""
+        return self.compact.bytes_to_read
+
+
+class CompactStageResult(CompactResult, frozen=True, kw_only=True):
+    """One source of a new log.
+
+    Attributes:
+        written_crc: CRC-32C of what it gave to the new log.
+        written: bytes of that.
+        checked: what the proof came to; None if it was not made, so that the files have to be read for it.
+    """
+
+    written_crc: int = 0
+    written: int = 0
+    checked: CheckResult | None = None

@@ -1,0 +1,136 @@
+"""Writes what stays of one source to its place in the new log, and has it proven before the next window is read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from krepair.durable.disk import Disk
+from krepair.formats import batch_v2
+from krepair.formats.castagnoli import crc32c
+from krepair.kernels.classes import CLASS_COUNT
+from krepair.kernels.compact_records import SLACK
+from krepair.kernels.scan import WINDOW_BYTES, Bytes, Int32s, Int64s, ReadInto, WholeWindows
+from krepair.pipeline.compaction.check import SourceProof
+from krepair.pipeline.compaction.stage_items import CompactStageItem
+from krepair.rules.markers import stays as batch_stays
+
+_WRITE_BYTES: Final = 1 << 20
+_HELD_BYTES: Final = 3 << 20
+"""What stays of one window is as large as the window, or little more where it is compressed anew."""
+
+
+class Written:
+    """Takes the windows of the scan of a compacted log and writes its kept batches, side by side.
+
+    Args:
+        item: the source.
+        read_into: reads the compacted log, forward only.
+        disk: writes the new log.
+        proof: of the source, None if it is made later.
+        source: scan of the source, with its CRCs.
+
+    Attributes:
+        written: bytes of the new log that came from this source, once ``finish`` was called.
+        crc: CRC-32C of these bytes.
+    """
+
+    def __init__(
+        self,
+        item: CompactStageItem,
+        read_into: ReadInto,
+        disk: Disk,
+        proof: SourceProof | None,
+        source: WholeWindows,
+    ) -> None:
+        self.written = 0
+        self.crc = 0
+        self._item = item
+        self._read_into = read_into
+        self._disk = disk
+        self._proof = proof
+        self._source = source
+        self._read = 0
+        self._stays = np.array(
+            [
+                batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
+                for number in range(CLASS_COUNT)
+            ]
+        )
+        self._buffer: Bytes = np.empty(_HELD_BYTES + SLACK, np.uint8)[:_HELD_BYTES]
+        self._held = 0
+        self._proven = 0
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Take one window; see ``scan_segment`` for the arguments."""
+        kept = self._stays[batch_classes]
+        if end > len(window):
+            self._huge(window, end, bool(kept[0]))
+        else:
+            edges = np.append(starts, end)
+            runs = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
+            for first, after in zip(runs[::2].tolist(), runs[1::2].tolist(), strict=True):
+                self._run(window, edges, first, after)
+        self._read += end
+
+    def take_source(self, window: Bytes, end: int) -> None:
+        """Take one window of the source, once all that stays of it was taken; see ``CompactedLog``."""
+        if self._proof:
+            self._proof.take(window, end, self._buffer[self._proven :], self._held - self._proven)
+        self._source.take(window, end)  # last: so it covers all that was done with these bytes
+        self._proven = self._held
+        if self._held >= _WRITE_BYTES:
+            self.finish()
+
+    def _run(self, window: Bytes, edges: Int64s, first: int, after: int) -> None:
+        start, end = int(edges[first]), int(edges[after])
+        last = self._item.last_position - self._read
+        if start <= last < end:
+            # the batch that stays as the last one is emptied unless it is so already
+            self._hold(window[start:last])
+            batch = window[last:end].tobytes()
+            header = batch_v2.decode_header(batch)
+            self._hold(np.frombuffer(batch if header.is_empty else batch_v2.empty_batch(header), np.uint8))
+        else:
+            self._hold(window[start:end])
+
+    def _huge(self, window: Bytes, size: int, kept: bool) -> None:
+        """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
+        self._without_proof()
+        if self._read == self._item.last_position:
+            header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
+            self._hold(np.frombuffer(batch_v2.empty_batch(header), np.uint8))
+            return
+        if not kept:
+            return
+        self._hold(window)
+        done, piece = len(window), np.empty(WINDOW_BYTES, np.uint8)
+        while done < size:
+            got = self._read_into(piece.data[: min(WINDOW_BYTES, size - done)], self._read + done)
+            if got == 0:
+                break
+            self._hold(piece[:got])
+            done += got
+
+    def _without_proof(self) -> None:
+        if self._proof:
+            self._proof.give_up()
+            self._proof = None
+
+    def _hold(self, piece: Bytes) -> None:
+        if self._held + len(piece) > len(self._buffer):
+            self._without_proof()  # it needs all that stays of a window
+            self.finish()
+        self._buffer[self._held : self._held + len(piece)] = piece
+        self._held += len(piece)
+
+    def finish(self) -> None:
+        """Write what is held."""
+        if not self._held:
+            return
+        data = self._buffer[: self._held].data
+        self._disk.write_at(self._item.target, self._item.out_position + self.written, [data])
+        self.crc = crc32c(data, self.crc)
+        self.written += self._held
+        self._held = self._proven = 0

@@ -1,0 +1,259 @@
+"""Apply reads each source twice: for its keys, and once to check, write and prove it. What is wrong is still found."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
+from krepair.kernels.scan import Bytes, Int64s
+from krepair.pipeline.compaction import log as compaction_log
+from krepair.pipeline.compaction import tasks as compaction_tasks
+from krepair.pipeline.compaction.check import SourceProof
+from krepair.pipeline.compaction.check_items import CheckResult
+from krepair.pipeline.compaction.written import Written
+from krepair.pipeline.engines.engine import InlineEngine
+from tests.builders import Batch, LogDir, data
+from tests.compaction import histories
+from tests.compaction.directories import Verbs, options
+from tests.compaction.test_cases import OLD, batch, rec
+from tests.compaction.trying import twin_rules, with_twin
+from tools.torture.scenes import look, visible
+
+LOG = f"{0:020d}.log"
+LARGE = data(90, [rec("large", "x" * 2000)], timestamp=OLD)
+ACTIVE = f"{95:020d}.log"
+
+
+def made(root: Path, *more: Batch) -> Verbs:
+    """Two closed segments whose keys come again and again, plain and compressed, and an active one."""
+    directory = LogDir(root / "logs")
+    partition = directory.partition("t", index_interval_bytes=200)
+    for base in (0, 45):
+        batches = []
+        for number in range(15):
+            offset = base + 3 * number
+            keys = [f"k{(offset + one) * 7 % 31}" for one in range(3)]
+            batches.append(batch(offset, *keys, codec=(0, 0, 3, 4)[number % 4]))
+        partition.segment(*batches, *(more if base else ()), mtime_ms=OLD)
+    partition.segment(data(95, [rec("active")], timestamp=OLD))
+    directory.write()
+    return Verbs(root / "logs", options(root))
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some batches a window."""
+    monkeypatch.setattr(compaction_log, "WINDOW_BYTES", 700)
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many items of each task ran."""
+    counts: Counter[str] = Counter()
+    run = InlineEngine.run
+
+    def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
+        items = list(items)
+        counts[task.name] += len(items)
+        yield from run(self, task, items)
+
+    monkeypatch.setattr(InlineEngine, "run", running)
+    return counts
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Bytes read of each ``.log``; of those that are staged the folder is named."""
+    counts: Counter[str] = Counter()
+    preadv = os.preadv
+
+    def counting(descriptor: int, buffers: Any, position: int) -> int:
+        got = preadv(descriptor, buffers, position)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        counts[path.name if path.parent.name == "t-0" else f"new {path.name}"] += got
+        return got
+
+    monkeypatch.setattr(os, "preadv", counting)
+    return counts
+
+
+def test_apply_reads_each_source_twice_and_proves_it_in_the_second_reading(
+    tmp_path: Path, tasks: Counter[str], read: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_log, "WINDOW_BYTES", 1 << 20)
+    verbs = made(tmp_path)
+    plan = verbs.plan()
+    sizes = {path.name: path.stat().st_size for path in verbs.log_dir.glob("t-0/*.log")}
+    tasks.clear()
+    read.clear()
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert tasks["stage compacted"] == 2
+    assert tasks["check keys"] == 0
+    for name, size in sizes.items():
+        if name != ACTIVE:
+            assert read[name] == 2 * size
+
+
+def test_a_batch_that_passes_the_window_is_proven_by_a_reading_of_its_own(
+    tmp_path: Path, tasks: Counter[str]
+) -> None:
+    verbs = made(tmp_path, LARGE)
+    other = made(tmp_path / "other", LARGE)
+    assert verbs.apply(verbs.plan()).exit_code is ExitCode.DONE
+    assert tasks["check keys"] == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction_log, "WINDOW_BYTES", 1 << 20)
+        assert other.apply(other.plan()).exit_code is ExitCode.DONE
+    assert (verbs.log_dir / "t-0" / LOG).read_bytes() == (other.log_dir / "t-0" / LOG).read_bytes()
+
+
+def test_histories_are_proven_while_they_are_written_whatever_the_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of: Counter[bool] = Counter()
+    end = SourceProof.end
+
+    def ended(self: SourceProof) -> CheckResult | None:
+        found = end(self)
+        assert found is None or not found.failure, found
+        made_of[found is not None] += 1
+        return found
+
+    monkeypatch.setattr(SourceProof, "end", ended)
+    for seed in range(8):
+        monkeypatch.setattr(compaction_log, "WINDOW_BYTES", (300, 700, 2000, 1 << 20)[seed % 4])
+        root = tmp_path / str(seed)
+        with_twin(root, histories.of_seed(seed, codecs=seed % 2 == 1), twin_rules(seed))
+        shutil.rmtree(root)
+    assert made_of[True] > 10
+
+
+# -- damage ----------------------------------------------------------------------------------------
+def _flip(path: Path, place: int, bit: int) -> None:
+    raw, state = bytearray(path.read_bytes()), path.stat()
+    raw[place] ^= 1 << bit
+    with path.open("r+b") as file:
+        file.write(raw)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_flipped_bit_between_plan_and_apply_or_between_the_two_readings_stops_apply(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    verbs = made(tmp_path, LARGE)
+    plan = verbs.plan()
+    path = verbs.log_dir / "t-0" / f"{chance.choice((0, 45)):020d}.log"
+    place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+    if seed % 2:
+        _flip(path, place, bit)
+    else:
+        run = InlineEngine.run
+
+        def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
+            yield from run(self, task, items)
+            if task.name == "find keys":
+                _flip(path, place, bit)
+
+        monkeypatch.setattr(InlineEngine, "run", running)
+    names = set(visible(look(verbs.log_dir)))
+    report = verbs.apply(plan)
+    assert report.exit_code is ExitCode.STALE_PLAN, report.results[0].why
+    assert path.name in report.results[0].why
+    assert set(visible(look(verbs.log_dir))) == names
+
+
+# -- stages that are wrong ----------------------------------------------------------------------------
+def _refused(verbs: Verbs, word: str) -> None:
+    """Apply ends with 14 and has committed nothing."""
+    plan = verbs.plan()
+    names = set(visible(look(verbs.log_dir)))
+    report = verbs.apply(plan)
+    assert report.exit_code is ExitCode.VERIFY_FAILED, report.results[0].why
+    assert word in report.results[0].why
+    assert set(visible(look(verbs.log_dir))) == names
+
+
+def test_a_wrong_decision_that_plan_and_apply_make_alike_is_found_by_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = compaction_tasks.offsets_between
+
+    def wrong(files: Any, first: int, after: int) -> Int64s:
+        found = right(files, first, after)
+        if first == 45 and len(found):
+            found[0] -= 1  # the record before it stays instead
+        return found
+
+    monkeypatch.setattr(compaction_tasks, "offsets_between", wrong)
+    _refused(made(tmp_path), "last record")  # which key is told first is chance
+
+
+def test_bytes_that_are_written_otherwise_than_they_were_proven_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_at = RealDisk.write_at
+
+    def other(self: RealDisk, path: str, position: int, pieces: list[memoryview]) -> int:
+        wrong = bytearray(b"".join(pieces))
+        wrong[12] ^= 1  # the leader epoch, which no CRC covers
+        return write_at(self, path, position, [memoryview(wrong)])
+
+    monkeypatch.setattr(RealDisk, "write_at", other)
+    _refused(made(tmp_path), "are not those that were written")
+
+
+def test_bytes_that_a_wrong_stage_changes_before_they_are_proven_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Written._hold
+
+    def other(self: Written, piece: Bytes) -> None:
+        wrong = piece.copy()
+        wrong[12] ^= 1
+        hold(self, wrong)
+
+    monkeypatch.setattr(Written, "_hold", other)
+    _refused(made(tmp_path), "a field of the header")
+
+
+def test_a_window_that_the_proof_did_not_see_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = SourceProof.take
+    seen = Counter[int]()
+
+    def other(self: SourceProof, window: Bytes, end: int, result: Bytes, result_end: int) -> None:
+        seen[id(self)] += 1
+        if seen[id(self)] != 2:
+            take(self, window, end, result, result_end)
+
+    monkeypatch.setattr(SourceProof, "take", other)
+    _refused(made(tmp_path), "bytes were read")
+
+
+def test_a_stage_that_changes_the_window_of_the_source_is_found_by_its_crcs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_window = compaction_log.CompactedLog._from_window
+
+    def other(self: compaction_log.CompactedLog, filled: int, position: int) -> Iterator[Any]:
+        self._window[filled - 1] ^= 1  # the count of headers of the last record, in no key
+        yield from from_window(self, filled, position)
+
+    verbs = made(tmp_path)
+    plan = verbs.plan()
+    monkeypatch.setattr(compaction_log.CompactedLog, "_from_window", other)
+    names = set(visible(look(verbs.log_dir)))
+    assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
+    assert set(visible(look(verbs.log_dir))) == names
