@@ -9,7 +9,7 @@ from typing import NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import not_as_planned, put_staged, stage_again
+from krepair.fixes.files import made_anew, not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
@@ -19,7 +19,6 @@ from krepair.fixes.untouched import NEVER_TOUCHED
 from krepair.formats.words import count_text
 from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
 from krepair.kernels.scan import INT64_MAX
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.pipeline.engines.engine import Engine
@@ -306,17 +305,7 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
             reason="; ".join(parts),
             undo=KeepOriginal(),
         )
-    return ReplaceFile(
-        change_id=f"./{one.file.name}",
-        name=one.file.name,
-        method="regenerate",
-        rule=mended.kind.rule,
-        size_before=one.file.size,
-        size_after=len(mended.data),
-        digest_after=digest_bytes(mended.data),
-        reason="; ".join(parts),
-        undo=KeepOriginal(),
-    )
+    return made_anew(".", one.file.name, one.file, mended.data, mended.kind.rule, "; ".join(parts))
 
 
 def _notes(mended: Mended) -> list[str]:

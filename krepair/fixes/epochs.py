@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context
-from krepair.fixes.files import RECOVERED, stage_again
+from krepair.fixes.files import RECOVERED, made_anew, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, epochs_of
@@ -22,7 +22,7 @@ from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import count_text
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
@@ -238,17 +238,9 @@ def epoch_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, .
     if not seen.mends:
         return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes
     folder, file, data = survey.partition.folder, survey.partition.leader_epoch_checkpoint, seen.merged.data
-    change = ReplaceFile(
-        change_id=f"{folder}/{LEADER_EPOCH_CHECKPOINT}",
-        name=LEADER_EPOCH_CHECKPOINT,
-        method="regenerate",
-        rule=rule_of(seen),
-        size_before=-1 if file is None else file.size,
-        size_after=len(data),
-        digest_after=digest_bytes(data),
-        reason=f"{_state_of(seen) if not seen.recorded.intact else 'the log says otherwise'}; {_summary(seen)}",
-        undo=KeepOriginal(),
-    )
+    state = "the log says otherwise" if seen.recorded.intact else _state_of(seen)
+    reason = f"{state}; {_summary(seen)}"
+    change = made_anew(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(seen), reason)
     return (change,), notes
 
 

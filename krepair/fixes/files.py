@@ -1,9 +1,9 @@
-"""Small derived files that the driver makes itself: staged like the file they replace, and compared with the plan."""
+"""Small files that are replaced or removed: the changes, what the driver stages, and what is compared with the plan."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Final
+from typing import Final, Literal
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
@@ -12,12 +12,57 @@ from krepair.fixes.staging import Staging, Work
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
-from krepair.logdir.values import Partition
-from krepair.plan.model import ReplaceFile
+from krepair.logdir.values import FileRef, Partition
+from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.rules.snapshots import SnapshotFile
 
 RECOVERED: Final = "KR801"
 """The rule of the changes that make a partition ready for a start that reads nothing of it: ``--fix recovery`` makes
 their bytes, whatever the file."""
+
+
+def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -> ReplaceFile:
+    """The change by which a file of a folder goes; it is kept until purge.
+
+    Args:
+        folder: of the partition; ``.`` of the root.
+        file: it.
+        rule: the finding that this mends.
+        reason: one line.
+    """
+    return replaced(folder, file.name, "remove", rule, file.size, -1, "", reason)
+
+
+def made_anew(
+    folder: str, name: str, before: FileRef | SnapshotFile | None, data: bytes, rule: str, reason: str
+) -> ReplaceFile:
+    """The change by which a file gets other bytes; see ``removed``. ``before`` is None if there is no file yet."""
+    size = -1 if before is None else before.size
+    return replaced(folder, name, "regenerate", rule, size, len(data), digest_bytes(data), reason)
+
+
+def replaced(
+    folder: str,
+    name: str,
+    method: Literal["truncate", "regenerate", "remove"],
+    rule: str,
+    size_before: int,
+    size_after: int,
+    digest_after: str,
+    reason: str,
+) -> ReplaceFile:
+    """The change of one file; see ``ReplaceFile``."""
+    return ReplaceFile(
+        change_id=f"{folder}/{name}",
+        name=name,
+        method=method,
+        rule=rule,
+        size_before=size_before,
+        size_after=size_after,
+        digest_after=digest_after,
+        reason=reason,
+        undo=KeepOriginal(),
+    )
 
 
 def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:

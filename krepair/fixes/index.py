@@ -13,7 +13,7 @@ from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import RECOVERED, file_it_is_like
+from krepair.fixes.files import RECOVERED, file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
@@ -27,7 +27,7 @@ from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.plan.effects import bases_touched
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.aborts import may_have_aborts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         MendItems,
         MendResults,
     )
-    from krepair.pipeline.indexes.transactions import TxnResult
+    from krepair.pipeline.indexes.transactions import TxnProblem, TxnResult
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
@@ -411,38 +411,25 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             )
         for mend in found.mends:
             name = segment_name(base_offset, mend.suffix)
+            sizes = (mend.size_before, mend.size_after)
             changes.append(
-                ReplaceFile(
-                    change_id=f"{folder}/{name}",
-                    name=name,
-                    method=mend.method,
-                    rule=mend.rule,
-                    size_before=mend.size_before,
-                    size_after=mend.size_after,
-                    digest_after=mend.digest_after,
-                    reason=mend.reason,
-                    undo=KeepOriginal(),
-                )
+                replaced(folder, name, mend.method, mend.rule, *sizes, mend.digest_after, mend.reason)
             )
     if transaction_indexes_of(survey).failure:
         notes.append(f"transaction indexes left as they are: {transaction_indexes_of(survey).why}")
-    for problem in transaction_indexes_of(survey).problems:
-        if problem.base_offset not in rewritten:
-            name = segment_name(problem.base_offset, ".txnindex")
-            changes.append(
-                ReplaceFile(
-                    change_id=f"{folder}/{name}",
-                    name=name,
-                    method="regenerate",
-                    rule="KR204",
-                    size_before=problem.size_before,
-                    size_after=problem.size_after,
-                    digest_after=problem.digest_after,
-                    reason=problem.text,
-                    undo=KeepOriginal(),
-                )
-            )
+    changes += [
+        transaction_index(folder, problem, "KR204")
+        for problem in transaction_indexes_of(survey).problems
+        if problem.base_offset not in rewritten
+    ]
     return tuple(sorted(changes, key=lambda change: change.name)), tuple(notes)
+
+
+def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFile:
+    """The change by which a ``.txnindex`` is made anew of a replay."""
+    name = segment_name(problem.base_offset, ".txnindex")
+    sizes = (problem.size_before, problem.size_after)
+    return replaced(folder, name, "regenerate", rule, *sizes, problem.digest_after, problem.text)
 
 
 def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:

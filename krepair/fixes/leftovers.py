@@ -9,6 +9,7 @@ from krepair.checks.catalogue import Finding, Severity
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
+from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
@@ -291,7 +292,7 @@ def leftover_changes(survey: Survey) -> tuple[tuple[Change, ...], tuple[str, ...
     if seen.left:
         return (), (*sides, f"its leftovers are left alone: {seen.left}")
     completions = tuple(_completion(survey, seen, one) for one in seen.swaps.completions)
-    removals = tuple(_removal(survey.partition, one) for one in seen.removals)
+    removals = tuple(removed(survey.partition.folder, one.file, RULE, one.why) for one in seen.removals)
     return (*completions, *removals), sides
 
 
@@ -326,20 +327,6 @@ def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> Complet
 def _stem_base(name: str) -> int:
     offset = parse_file_name(name).base_offset
     return -1 if offset is None else offset
-
-
-def _removal(partition: Partition, one: Removal) -> ReplaceFile:
-    return ReplaceFile(
-        change_id=f"{partition.folder}/{one.file.name}",
-        name=one.file.name,
-        method="remove",
-        rule=RULE,
-        size_before=one.file.size,
-        size_after=-1,
-        digest_after="",
-        reason=one.why,
-        undo=KeepOriginal(),
-    )
 
 
 # -- findings

@@ -1,26 +1,17 @@
-"""Pre-recovery at ``apply`` and ``verify``: files made again, logs read from the disk, recovery points raised last."""
+"""Pre-recovery at ``apply``: files made again, logs read from the disk, recovery points raised last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import planned_place
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import put_staged, stage_again
-from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes
+from krepair.fixes.index import mend_items, stage_indexes
 from krepair.fixes.logs import parts_after
-from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.second_readings import (
-    Applied,
-    SecondReading,
-    aborted_of,
-    epochs_of,
-    gone,
-    seen_here,
-    snapshot_of,
-)
+from krepair.fixes.recovery_look import replayed_from
 from krepair.fixes.snapshots import is_snapshot, stage_snapshot
 from krepair.fixes.staging import Staging, Work, Wrong, error_of
 from krepair.formats.broker_version import version_of
@@ -28,8 +19,7 @@ from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import current_data, lines_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
-from krepair.logdir.reading import read_whole
-from krepair.logdir.values import FileRef, Partition
+from krepair.logdir.values import Partition
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import MAKE_RECOVERED, READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
@@ -39,36 +29,15 @@ from krepair.plan.facts import segment_bases
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
-from krepair.rules.checkpoint_lines import Line, lines_in, lines_left, with_lines
+from krepair.rules.checkpoint_lines import Line, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import MendItem
-    from krepair.pipeline.readings.partition import Reading
     from krepair.pipeline.recover import MakeItem
 
 _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
-
-
-def same_bytes(file: FileRef, data: bytes) -> bool:
-    """Whether a file holds these bytes; one that cannot be read does not."""
-    try:
-        return read_whole(file.path, len(data) + 1) == data
-    except OSError:
-        return False
-
-
-def replayed_from(partition: Partition, floor: int) -> int:
-    """Base offset of the segment from which transactions are replayed, so that those open at the range are seen whole.
-
-    Raises:
-        OSError: a producer snapshot cannot be read.
-    """
-    offset, producers = newest_snapshot(partition.snapshots, floor)
-    firsts = [one.open_first_offset for one in producers if one.open_first_offset >= 0]
-    start = floor_of([one.base_offset for one in partition.segments], min([max(offset, 0), *firsts]))
-    return floor if start is None else min(start, floor)
 
 
 def floor_in(work: Work, part: PartitionPlan) -> int:
@@ -95,12 +64,12 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
     indexes = [
         (
             staging,
-            staging.only(*(one for one in staging.changes if _is_index(one) and one.change_id not in made)),
+            staging.only(*(one for one in staging.changes if is_index(one) and one.change_id not in made)),
         )
         for staging in able
     ]
     wanted = [(staging, part) for staging, part in indexes if part.changes and staging.problem is None]
-    stage_indexes(work, [part for _, part in wanted], lambda part: _replayed(work, part))
+    stage_indexes(work, [part for _, part in wanted], lambda part: replayed_in(work, part))
     for staging, part in wanted:
         staging.problem, staging.unsynced = part.problem, staging.unsynced or part.unsynced
     for staging in stagings:
@@ -112,11 +81,13 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
                     _stage_lines(work, staging, change)
 
 
-def _is_index(change: Change) -> bool:
+def is_index(change: Change) -> bool:
+    """Whether it makes an index file."""
     return isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith("index")
 
 
-def _replayed(work: Work, staging: Staging) -> int:
+def replayed_in(work: Work, staging: Staging) -> int:
+    """See ``replayed_from``."""
     return replayed_from(staging.listed, floor_in(work, staging.plan))
 
 
@@ -244,11 +215,11 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
     """
     from krepair.pipeline.recover import MakeItem
 
-    readings = _items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
+    readings = range_items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
     from_log = [
         one
         for one in staging.changes
-        if _is_index(one) and isinstance(one, ReplaceFile) and one.method == "regenerate"
+        if is_index(one) and isinstance(one, ReplaceFile) and one.method == "regenerate"
     ]
     changes = [one for one in from_log if not one.name.endswith(".txnindex")]
     files: dict[int, list[MendItem]] = {}
@@ -294,7 +265,7 @@ def _read_ranges(
     if barrier is None:
         barrier = not _all_is_written(work, [part for part, _ in parts])
     for part, partition in parts:
-        some = _items(work, part, partition, barrier=barrier, settle=True, audit=audit)
+        some = range_items(work, part, partition, barrier=barrier, settle=True, audit=audit)
         items += some
         folders += [part.folder] * len(some)
     problems: dict[str, list[str]] = {}
@@ -305,9 +276,10 @@ def _read_ranges(
     return problems
 
 
-def _items(
+def range_items(
     work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
 ) -> list[RecoveredItem]:
+    """The items that read the range of a partition, one for each segment that is left; see ``RecoveredItem``."""
     plan, floor = work.plan, floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
     small = [one.name for one in partition.files() if not one.name.endswith(".log")]
@@ -426,77 +398,3 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
 def _makes(part: PartitionPlan, name: str) -> bool:
     """Whether a change of the partition makes a file."""
     return any(name in action_of(change).touches(change).names for change in part.changes)
-
-
-# -- verify
-
-
-def second_readings(applied: Applied) -> Iterator[SecondReading]:
-    """Small files, indexes and new segments of a partition; of the root the lines, and the logs of those raised.
-
-    Raises:
-        KrepairError: a segment is gone.
-        OSError: a file cannot be read.
-    """
-    staging = applied.staging
-    if staging.partition is None:
-        for change in applied.changes:
-            assert isinstance(change, ChangeLines)
-            yield _lines_again(applied, change)
-        return
-    yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
-    yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(_is_index, staging.changes))))
-    replayed = _replayed(applied.work, staging)
-    for change in applied.changes:
-        if isinstance(change, ReplaceFile):
-            yield from _small_file_again(applied, change, replayed)
-
-
-def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
-    wrong = []
-    for name in change.names:
-        found = staging.folder.state(name)
-        if found is None or found.size:
-            size = "nothing" if found is None else f"{found.size} bytes"
-            wrong.append(f"{name}: an empty file was expected, found {size}")
-    return seen_here(change, *wrong)
-
-
-def _small_file_again(applied: Applied, change: ReplaceFile, replayed: int) -> Iterator[SecondReading]:
-    floor = floor_in(applied.work, applied.part)
-    if change.method == "remove":
-        yield gone(applied, change, (change.name,))
-    elif change.name == LEADER_EPOCH_CHECKPOINT:
-        yield epochs_of(applied, change, floor)
-    elif is_snapshot(change.name):
-        yield snapshot_of(applied, change, floor)
-    elif change.name.endswith(".txnindex"):
-        logs = applied.logs_before_compaction()[0]
-        yield aborted_of(
-            applied, change, change.name, tuple(one for one in logs if one.base_offset >= replayed)
-        )
-
-
-def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
-    work = applied.work
-    data = current_data(applied.staging.folder, change)
-    raised = lines_in(data, lines_of(change))
-    if not raised:
-        return seen_here(change, "none of its lines is as the plan makes it")
-    why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
-    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, lines_of(change))]
-    keys = {(line.topic, line.partition) for line in raised}
-    listed = {one.folder: one for one in work.view.partitions}
-    items = [
-        item
-        for part in work.plan.partitions
-        if (part.topic, part.partition) in keys and part.folder in listed
-        for item in _items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
-    ]
-
-    def says(results: Sequence[Reading]) -> Iterator[Wrong]:
-        yield from below
-        for item, result in zip(items, results, strict=True):
-            yield from (Wrong(item.place.folder, "", text) for text in result.problems)
-
-    return SecondReading(change, READ_RECOVERED, tuple(items), says)

@@ -22,7 +22,7 @@ from typing import Final
 
 from krepair.errors import RefusedError, StalePlanError, UsageError
 from krepair.fixes.context import Context
-from krepair.fixes.files import put_staged
+from krepair.fixes.files import put_staged, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.second_readings import Applied, SecondReading, gone, seen_here
 from krepair.fixes.staging import Staging, Work
@@ -44,6 +44,7 @@ _COMMAND: Final = (
     "krepair plan LOGDIR --fix refetch --partition TOPIC-N --replicas ID=LOGDIR --cluster FILE --cluster-config FILE "
     "--out PLAN"
 )
+_WHOLE: Final = "the whole replica is fetched anew from the leader"
 _NOT_AS_PLANNED: Final = "its lines are not those that the plan takes out"
 _LIVE: Final = (
     "what can be done while the brokers run: write the key again (or its tombstone) through the leader; "
@@ -311,22 +312,12 @@ def _changes(partition: Partition) -> Iterator[Change]:
             records=-1,
             rule=REFETCHED,
             consent="",
-            reason="the whole replica is fetched anew from the leader",
+            reason=_WHOLE,
             undo=KeepOriginal(),
         )
     rest = [file for file in partition.files() if file.name not in taken and _goes(file)]
     for file in sorted(rest, key=lambda file: (file.name == LEADER_EPOCH_CHECKPOINT, file.name)):
-        yield ReplaceFile(
-            change_id=f"{partition.folder}/{file.name}",
-            name=file.name,
-            method="remove",
-            rule=REFETCHED,
-            size_before=file.size,
-            size_after=-1,
-            digest_after="",
-            reason="the whole replica is fetched anew from the leader",
-            undo=KeepOriginal(),
-        )
+        yield removed(partition.folder, file, REFETCHED, _WHOLE)
 
 
 def _goes(file: FileRef) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import stage_again
+from krepair.fixes.files import made_anew, removed, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot_of
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
@@ -17,12 +17,11 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.plan.effects import names_removed
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
@@ -336,33 +335,14 @@ def _notes(survey: Survey, seen: SeenSnapshots) -> tuple[str, ...]:
 
 
 def _made(survey: Survey, seen: SeenSnapshots) -> ReplaceFile:
-    data = seen.data or b""
     before = next((file for file in seen.files if file.offset == seen.log_end), None)
-    return ReplaceFile(
-        change_id=f"{survey.partition.folder}/{seen.name_at_end}",
-        name=seen.name_at_end,
-        method="regenerate",
-        rule=_first_rule(seen),
-        size_before=-1 if before is None else before.size,
-        size_after=len(data),
-        digest_after=digest_bytes(data),
-        reason=f"{_damage_text(before)}{_counted(seen)}, {_source(seen)}",
-        undo=KeepOriginal(),
-    )
+    reason = f"{_damage_text(before)}{_counted(seen)}, {_source(seen)}"
+    folder, data = survey.partition.folder, seen.data or b""
+    return made_anew(folder, seen.name_at_end, before, data, _first_rule(seen), reason)
 
 
 def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
-    return ReplaceFile(
-        change_id=f"{survey.partition.folder}/{file.name}",
-        name=file.name,
-        method="remove",
-        rule=_RULES[reason],
-        size_before=file.size,
-        size_after=-1,
-        digest_after="",
-        reason=f"{_damage_text(file)}{reason.value}",
-        undo=KeepOriginal(),
-    )
+    return removed(survey.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}")
 
 
 def _damage_text(file: SnapshotFile | None) -> str:

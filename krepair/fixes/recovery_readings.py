@@ -1,0 +1,99 @@
+"""What pre-recovery made, read once more for ``verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from krepair.fixes.index import indexes_against_logs
+from krepair.fixes.recovery_staging import floor_in, is_index, range_items, replayed_in
+from krepair.fixes.second_readings import (
+    Applied,
+    SecondReading,
+    aborted_of,
+    epochs_of,
+    gone,
+    seen_here,
+    snapshot_of,
+)
+from krepair.fixes.snapshots import is_snapshot
+from krepair.fixes.staging import Staging, Wrong
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.journal.actions.lines import current_data, lines_of
+from krepair.pipeline.jobs import READ_RECOVERED
+from krepair.plan.model import ChangeLines, ReplaceFile, RollSegment
+from krepair.rules.checkpoint_lines import lines_in, lines_left
+
+if TYPE_CHECKING:
+    from krepair.pipeline.readings.partition import Reading
+
+
+def second_readings(applied: Applied) -> Iterator[SecondReading]:
+    """Small files, indexes and new segments of a partition; of the root the lines, and the logs of those raised.
+
+    Raises:
+        KrepairError: a segment is gone.
+        OSError: a file cannot be read.
+    """
+    staging = applied.staging
+    if staging.partition is None:
+        for change in applied.changes:
+            assert isinstance(change, ChangeLines)
+            yield _lines_again(applied, change)
+        return
+    yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
+    yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(is_index, staging.changes))))
+    replayed = replayed_in(applied.work, staging)
+    for change in applied.changes:
+        if isinstance(change, ReplaceFile):
+            yield from _small_file_again(applied, change, replayed)
+
+
+def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
+    wrong = []
+    for name in change.names:
+        found = staging.folder.state(name)
+        if found is None or found.size:
+            size = "nothing" if found is None else f"{found.size} bytes"
+            wrong.append(f"{name}: an empty file was expected, found {size}")
+    return seen_here(change, *wrong)
+
+
+def _small_file_again(applied: Applied, change: ReplaceFile, replayed: int) -> Iterator[SecondReading]:
+    floor = floor_in(applied.work, applied.part)
+    if change.method == "remove":
+        yield gone(applied, change, (change.name,))
+    elif change.name == LEADER_EPOCH_CHECKPOINT:
+        yield epochs_of(applied, change, floor)
+    elif is_snapshot(change.name):
+        yield snapshot_of(applied, change, floor)
+    elif change.name.endswith(".txnindex"):
+        logs = applied.logs_before_compaction()[0]
+        yield aborted_of(
+            applied, change, change.name, tuple(one for one in logs if one.base_offset >= replayed)
+        )
+
+
+def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
+    work = applied.work
+    data = current_data(applied.staging.folder, change)
+    raised = lines_in(data, lines_of(change))
+    if not raised:
+        return seen_here(change, "none of its lines is as the plan makes it")
+    why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
+    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, lines_of(change))]
+    keys = {(line.topic, line.partition) for line in raised}
+    listed = {one.folder: one for one in work.view.partitions}
+    items = [
+        item
+        for part in work.plan.partitions
+        if (part.topic, part.partition) in keys and part.folder in listed
+        for item in range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
+    ]
+
+    def says(results: Sequence[Reading]) -> Iterator[Wrong]:
+        yield from below
+        for item, result in zip(items, results, strict=True):
+            yield from (Wrong(item.place.folder, "", text) for text in result.problems)
+
+    return SecondReading(change, READ_RECOVERED, tuple(items), says)
