@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krepair.errors import RefusedError, UnreadableError
 from krepair.logdir.reading import why as why_of
+from krepair.pipeline.engines import connect
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.doubts import Doubts
 from krepair.pipeline.engines.engine import Engine
@@ -51,11 +52,26 @@ _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
 _JAVA_ERROR: Final = re.compile(r"(?:^|: )java(?:\.\w+)*\.\w*(?:Exception|Error): (\S.*)")
 _LOG: Final = logging.getLogger("krepair.spark")
 
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # The rows of a wave are shared out one to a task when they are sent, so that nothing has to be exchanged.
+    "spark.sql.leafNodeDefaultParallelism": str(_WAVE),
+}
+"""What a session may still set on a server that is running."""
+
 ITEM_ARROW: Final = pa.schema([("task", pa.string()), ("items", pa.binary()), ("proof", pa.binary())])
 
 
 def start_session(master: str) -> SparkSession:
-    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
+    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch.
+
+    Raises:
+        RefusedError: no worker of a Spark Connect server does anything for a minute.
+    """
+    if connect.is_connect(master):
+        return connect.connect_session(master, _SETTINGS, _LOG.warning)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_CONF_DIR", os.path.join(os.path.dirname(__file__), "spark_conf"))
     on_this_host = master.startswith(("local", "spark://127.", "spark://localhost"))
@@ -79,11 +95,7 @@ def start_session(master: str) -> SparkSession:
         .config("spark.executor.heartbeatInterval", "5s")
         .config("spark.network.timeout", "25s")
         .config("spark.network.timeoutInterval", "5s")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
-        .config("spark.sql.adaptive.enabled", "false")
-        # The rows of a wave are shared out one to a task when they are sent, so that nothing has to be exchanged.
-        .config("spark.sql.leafNodeDefaultParallelism", str(_WAVE))
+        .config(map=_SETTINGS)
         .config("spark.log.level", "ERROR")
         .config("spark.driver.maxResultSize", "2g")
         .config("spark.sql.warehouse.dir", os.path.join(folder_with_room(), "krepair-warehouse"))
@@ -269,7 +281,7 @@ class SparkEngine(Engine):
         ]
 
     def _parallelism(self) -> int:
-        with contextlib.suppress(Exception):  # Spark Connect does not tell
+        with contextlib.suppress(Exception):  # a Spark Connect server does not tell
             return int(self.session.sparkContext.defaultParallelism)
         return 1
 
@@ -277,12 +289,15 @@ class SparkEngine(Engine):
         """How many workers the session has, -1 where that is not known or this process does the work."""
         if self.master.startswith("local"):
             return -1
-        with contextlib.suppress(Exception):  # Spark Connect does not tell
+        with contextlib.suppress(Exception):  # a Spark Connect server does not tell
             tracker = self.session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - only the JVM knows
             return len(tracker.getExecutorInfos()) - 1  # one is this process
         return -1
 
     def _cancel(self) -> None:
+        if connect.is_connect(self.master):
+            connect.cancel(self.session)
+            return
         with contextlib.suppress(Exception):  # of a session that is gone nothing needs to be cancelled
             self.session.sparkContext.cancelAllJobs()
 
