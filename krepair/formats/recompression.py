@@ -117,7 +117,7 @@ class _Zstd:
 
 
 class Packing:
-    """Begins compressed streams, one at a time: finish a stream before the next one begins."""
+    """Makes compressed streams, one at a time: finish a stream before the next one begins."""
 
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdCompressor | None = None
@@ -145,3 +145,24 @@ class Packing:
             self._zstd = self._zstd or zstandard.ZstdCompressor(write_content_size=False)
             return _Zstd(self._zstd)
         raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
+
+    def whole(self, codec: int, content: memoryview) -> bytes:
+        """A stream of v2 in one go; the bytes are those that ``begin`` gives.
+
+        zstd is begun like a stream, too: a frame whose size is known from the start gets other bytes.
+
+        Args:
+            codec: codec id from the attributes.
+            content: what it holds.
+
+        Raises:
+            UsageError: an unknown codec.
+        """
+        if codec == Codec.LZ4:
+            return bytes(
+                lz4.frame.compress(
+                    content, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+                )
+            )
+        packer = self.begin(codec)
+        return packer.add(content) + packer.finish()

@@ -15,6 +15,7 @@ from krepair.errors import UsageError
 from krepair.formats import compression
 from krepair.formats.compression import Codec
 from krepair.formats.damage import Damage
+from krepair.formats.recompression import Packing
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 BOMB_BYTES = 300_000_000
@@ -234,3 +235,14 @@ def test_codec_that_a_format_does_not_have_is_damage_to_read_and_wrong_use_to_wr
         compression.compress(Codec.ZSTD, b"x", magic=1)
     with pytest.raises(UsageError, match="cannot be written"):
         compression.compress(5, b"x")
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=LZ4_CONTENTS, piece=st.integers(1, 200_000))
+def test_stream_in_one_go_has_the_bytes_of_one_in_pieces(codec: Codec, data: bytes, piece: int) -> None:
+    """A plan counts the size in the one way, and apply may write in the other."""
+    packing = Packing()
+    packer = packing.begin(codec)
+    parts = [packer.add(data[start : start + piece]) for start in range(0, len(data), piece)]
+    parts.append(packer.finish())
+    assert packing.whole(codec, memoryview(data)) == b"".join(parts)

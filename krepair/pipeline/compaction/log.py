@@ -333,8 +333,7 @@ class CompactedLog:
             return batch_v2.empty_batch(header)
         self._check_crc(header, place, size, place + size, position)
         self.tallies[f.T_REWRITTEN] += 1
-        packer = self._packing.begin(header.codec)
-        packed = packer.add(self._kept[: state[f.F_OUT]].data) + packer.finish()
+        packed = self._packing.whole(header.codec, self._kept[: state[f.F_OUT]].data)
         new = np.frombuffer(bytearray(raw + packed), np.uint8)
         f.write_rewritten(new, 0, len(new), int(state[f.F_KEPT]), int(state[f.F_MAX_TIMESTAMP]), -1)
         return new
