@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,10 @@ from krepair.pipeline.engines import worker_watch
 from krepair.pipeline.engines.connect import why_not_installed
 from krepair.pipeline.engines.master import why_not_reached
 from krepair.pipeline.engines.spark import SparkEngine
+from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile
-from tests.lab.broker import free_port
+from tests.lab.ports import free_port
 from tests.ops.scene import BLOAT, scene, tree
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.test_spark import HUGE, inline, scan_items
@@ -97,14 +98,14 @@ def test_plans_and_bytes_of_all_verbs_are_those_of_inline(tmp_path: Path) -> Non
     assert bytes_sent[2] < 4.5 * bytes_sent[0]
 
 
-def plan_bytes(engine: SparkEngine, items: list[object]) -> int:
+def plan_bytes(engine: SparkEngine, items: Sequence[ScanItem]) -> int:
     """What is sent to the server for a wave of these items, one a bundle."""
     from krepair.pipeline.engines.doubts import Doubts
     from krepair.pipeline.engines.spark import _Work
 
-    work = _Work(SCAN, items, Doubts(), 0.0)  # type: ignore[arg-type]
+    work = _Work(SCAN, items, Doubts(), 0.0)
     frame = engine.frame(engine._table(work, [[place] for place in range(len(items))]))
-    plan = frame._plan.to_proto(engine.session._client)  # type: ignore[attr-defined]
+    plan = frame._plan.to_proto(engine.session._client)
     return int(plan.ByteSize())
 
 
