@@ -15,7 +15,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats.broker_version import version_of
-from krepair.formats.cleanup_policy import policies_of
+from krepair.formats.cleanup_policy import compacts
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
@@ -86,7 +86,7 @@ class Epochs(Fix):
                         staging.listed,
                         segments,
                         log_start_of(work.view, staging.listed, segments),
-                        compacts="compact" in policies_of(policy),
+                        compacts=compacts(policy),
                         broker_version=work.plan.policy.broker_version,
                         expected=len(segments),
                     )

@@ -15,7 +15,7 @@ from krepair.errors import KrepairError
 from krepair.fixes.context import place_of
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
-from krepair.formats.cleanup_policy import policies_of
+from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
@@ -286,7 +286,7 @@ def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondRe
         logs=tuple(log for log in logs if log.base_offset >= since),
         logs_are_whole=whole,
         log_start=applied.log_start,
-        compacts="compact" in policies_of(applied.setting("cleanup.policy")),
+        compacts=compacts(applied.setting("cleanup.policy")),
         zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
     )
     return SecondReading(change, VERIFY_EPOCHS, (item,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.formats.cleanup_policy import policies_of
+from krepair.formats.cleanup_policy import compacts
 
 COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that may be compacted without a configuration of their own. ``__share_group_state`` is not compacted."""
@@ -26,6 +26,6 @@ def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
         return ""
     if of_all:
         return "its own configuration does not say cleanup.policy=compact (broker defaults and --set do not count)"
-    if "compact" not in policies_of(cleanup_policy):
+    if not compacts(cleanup_policy):
         return f"its cleanup.policy is {cleanup_policy or 'empty'}"
     return ""

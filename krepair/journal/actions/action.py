@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from krepair.errors import KrepairError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.known_files import InPlace, KnownFile
-from krepair.journal.record import FileState, Order
-from krepair.plan.model import FileFingerprint, PartitionPlan
+from krepair.journal.record import FileState, Intent, Order
+from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 IntentT = TypeVar("IntentT")
@@ -112,6 +112,8 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
 
     Attributes:
+        kind: the struct of its changes.
+        intent: the struct by which the journal announces them.
         fenced: whether the fence is up meanwhile; else it is down.
         together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
             is still committed, or not, by itself.
@@ -119,6 +121,8 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         after_fences: whether it waits until the fences of all partitions are down.
     """
 
+    kind: type[Change]
+    intent: type[Intent]
     fenced: bool = False
     together: bool = False
     inode_tells: bool = True

@@ -34,6 +34,9 @@ def has_segments_out(journal: Journal) -> bool:
 class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
     """Implements ``JournalAction`` for segments that are taken out."""
 
+    kind = SetAside
+    intent = AsideIntent
+
     def begin(self, target: Target, change: SetAside) -> AsideIntent:
         """The intent, once every file is found as it was planned.
 

@@ -50,6 +50,7 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 class ChangeCheckpointLines(ReplaceFiles):
     """Implements ``JournalAction`` for ``ChangeLines``; its intent is that of a replaced file."""
 
+    kind = ChangeLines
     after_fences = True
 
     def check_before(self, target: Target, changes: object) -> None:

@@ -54,6 +54,9 @@ CUT = ".cut"
 class MendLogs(OfFiles[MendLog, LogIntent]):
     """Implements ``JournalAction`` for damaged logs."""
 
+    kind = MendLog
+    intent = LogIntent
+
     def begin(self, target: Target, change: MendLog) -> LogIntent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
 

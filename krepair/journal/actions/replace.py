@@ -22,12 +22,14 @@ from krepair.journal.record import FileState, ReplaceIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import NewFile, ReplaceFile
+from krepair.plan.model import Change, NewFile, ReplaceFile
 
 
 class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
     """Implements ``JournalAction`` for files that are replaced or removed."""
 
+    kind: type[Change] = ReplaceFile
+    intent = ReplaceIntent
     together = True
 
     def check_before(self, target: Target, changes: Sequence[ReplaceFile]) -> None:

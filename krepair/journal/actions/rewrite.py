@@ -75,6 +75,9 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
 class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     """Implements ``JournalAction`` for rewritten groups."""
 
+    kind = RewriteSegments
+    intent = ApplyIntent
+
     def group(self, intent: ApplyIntent) -> ApplyIntent:
         return intent
 

@@ -24,6 +24,9 @@ _OF_NOTHING: Final = digest_bytes(b"")
 class RollSegments(ChangeFiles[RollSegment, RollIntent]):
     """Implements ``JournalAction`` for empty segments."""
 
+    kind = RollSegment
+    intent = RollIntent
+
     def begin(self, target: Target, change: RollSegment) -> RollIntent:
         """The intent, once the names are free and the staged files are there, and empty.
 

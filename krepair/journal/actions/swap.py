@@ -45,6 +45,9 @@ from krepair.plan.model import CompleteSwap, FileFingerprint
 class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
     """Implements ``JournalAction`` for swaps that a broker began."""
 
+    kind = CompleteSwap
+    intent = SwapIntent
+
     def group(self, intent: SwapIntent) -> ApplyIntent:
         """That of its intent: it replaces the swap's own old indexes, too."""
         return intent.group

@@ -12,43 +12,21 @@ from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.actions.rewrite import RewriteGroups
 from krepair.journal.actions.roll import RollSegments
 from krepair.journal.actions.swap import CompleteSwaps
-from krepair.journal.record import (
-    ApplyIntent,
-    AsideIntent,
-    Intent,
-    LogIntent,
-    ReplaceIntent,
-    RollIntent,
-    SwapIntent,
-)
-from krepair.plan.model import (
-    Change,
-    ChangeLines,
-    CompleteSwap,
-    MendLog,
-    ReplaceFile,
-    RewriteSegments,
-    RollSegment,
-    SetAside,
-)
+from krepair.journal.record import Intent
+from krepair.plan.model import Change
 
-BY_CHANGE: Final[dict[type[Change], JournalAction[Any, Any]]] = {
-    RewriteSegments: RewriteGroups(),
-    ReplaceFile: ReplaceFiles(),
-    MendLog: MendLogs(),
-    SetAside: SetSegmentsAside(),
-    CompleteSwap: CompleteSwaps(),
-    ChangeLines: ChangeCheckpointLines(),
-    RollSegment: RollSegments(),
-}
-BY_INTENT: Final[dict[type[Intent], JournalAction[Any, Any]]] = {
-    ApplyIntent: BY_CHANGE[RewriteSegments],
-    ReplaceIntent: BY_CHANGE[ReplaceFile],
-    LogIntent: BY_CHANGE[MendLog],
-    AsideIntent: BY_CHANGE[SetAside],
-    SwapIntent: BY_CHANGE[CompleteSwap],
-    RollIntent: BY_CHANGE[RollSegment],
-}
+_ACTIONS: Final[tuple[JournalAction[Any, Any], ...]] = (
+    RewriteGroups(),
+    ReplaceFiles(),
+    MendLogs(),
+    SetSegmentsAside(),
+    CompleteSwaps(),
+    ChangeCheckpointLines(),
+    RollSegments(),
+)
+BY_CHANGE: Final = {action.kind: action for action in _ACTIONS}
+BY_INTENT: Final = {action.intent: action for action in _ACTIONS if "intent" in vars(type(action))}
+"""Without that of lines: they are announced as a replaced file, and so carried out as one."""
 
 
 def action_for(change: Change) -> JournalAction[Any, Any]:

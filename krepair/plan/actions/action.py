@@ -112,10 +112,12 @@ class PlannedAction(Protocol[ChangeT_contra]):
     A new kind must implement all abstract methods. The other methods have results that are right for most kinds.
 
     Attributes:
+        kind: the struct of its changes.
         listing: the table of the page for its rows; None if it has none.
         in_order: whether its files are swapped in the plan's order of renames, under the plan's fence if it has one.
     """
 
+    kind: type[Change]
     listing: Listing | None = None
     in_order: bool = False
 

@@ -32,6 +32,7 @@ _OF_A_SEGMENT: Final = (*SOURCE_SUFFIXES, ".snapshot")
 class Aside(PlannedAction[SetAside]):
     """Implements ``PlannedAction`` for ``SetAside``."""
 
+    kind = SetAside
     listing = DATA_THAT_GOES
 
     def touches(self, change: SetAside) -> Touched:

@@ -25,6 +25,7 @@ def as_line(line: ChangedLine) -> Line:
 class Lines(PlannedAction[ChangeLines]):
     """Implements ``PlannedAction`` for ``ChangeLines``."""
 
+    kind = ChangeLines
     listing = LINES
 
     def touches(self, change: ChangeLines) -> Touched:

@@ -37,6 +37,7 @@ _MOST_RUNS: Final = 100
 class Mend(PlannedAction[MendLog]):
     """Implements ``PlannedAction`` for ``MendLog``."""
 
+    kind = MendLog
     listing = DATA_THAT_GOES
 
     def touches(self, change: MendLog) -> Touched:

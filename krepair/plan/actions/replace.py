@@ -36,6 +36,7 @@ _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 class Replace(PlannedAction[ReplaceFile]):
     """Implements ``PlannedAction`` for ``ReplaceFile``."""
 
+    kind = ReplaceFile
     listing = FILES
 
     def touches(self, change: ReplaceFile) -> Touched:

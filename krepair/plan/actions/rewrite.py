@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.formats.cleanup_policy import policies_of
+from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
@@ -65,6 +65,7 @@ _STAYS: Final = (
 class Rewrite(PlannedAction[RewriteSegments]):
     """Of ``RewriteSegments``. The active segment is not rewritten, so the log end stays."""
 
+    kind = RewriteSegments
     in_order = True
 
     def by_itself(self, change: RewriteSegments) -> bool:
@@ -132,7 +133,7 @@ class Rewrite(PlannedAction[RewriteSegments]):
     def review_all(self, facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
         """The topic must be compacted, and the groups must ascend and be in the span that may be compacted."""
         where, topic = facts.partition.folder, facts.partition.topic
-        if "compact" not in policies_of(setting(facts.policy, topic, "cleanup.policy")):
+        if not compacts(setting(facts.policy, topic, "cleanup.policy")):
             yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
         yield from _asked_for(facts, changes)
         yield from evidence_of_partition(facts, changes)

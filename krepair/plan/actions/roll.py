@@ -20,6 +20,7 @@ _LARGEST_OFFSET: Final = 2**63 - 1
 class Roll(PlannedAction[RollSegment]):
     """Implements ``PlannedAction`` for ``RollSegment``."""
 
+    kind = RollSegment
     listing = ROLLS
 
     def has_originals(self, change: RollSegment) -> bool:

@@ -21,6 +21,7 @@ _RULE = "KR601"
 class Swap(PlannedAction[CompleteSwap]):
     """Implements ``PlannedAction`` for ``CompleteSwap``."""
 
+    kind = CompleteSwap
     listing = SWAPS
     in_order = True
 

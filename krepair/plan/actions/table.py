@@ -13,25 +13,10 @@ from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.rewrite import Rewrite
 from krepair.plan.actions.roll import Roll
 from krepair.plan.actions.swap import Swap
-from krepair.plan.model import (
-    Change,
-    ChangeLines,
-    CompleteSwap,
-    MendLog,
-    ReplaceFile,
-    RewriteSegments,
-    RollSegment,
-    SetAside,
-)
+from krepair.plan.model import Change
 
 ACTIONS: Final[dict[type[Change], PlannedAction[Any]]] = {
-    RewriteSegments: Rewrite(),
-    CompleteSwap: Swap(),
-    MendLog: Mend(),
-    SetAside: Aside(),
-    ReplaceFile: Replace(),
-    RollSegment: Roll(),
-    ChangeLines: Lines(),
+    action.kind: action for action in (Rewrite(), Swap(), Mend(), Aside(), Replace(), Roll(), Lines())
 }
 """In the order in which they are shown to a reader."""
 
