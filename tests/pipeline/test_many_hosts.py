@@ -10,7 +10,8 @@ import errno
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from krepair.errors import ExitCode, RefusedError
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, LockedError, RefusedError
+from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
@@ -30,10 +33,12 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.compaction import partitions as compaction
 from krepair.pipeline.compaction import proof as compaction_proof
+from krepair.pipeline.engines import rounds
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile
+from krepair.plan.model import Plan
 from tests.compaction.directories import dead_cleaner, options
 from tests.conftest import in_ci
 from tests.ops.scene import BLOAT, Scene, scene, tree
@@ -87,6 +92,8 @@ def cluster(
         Cluster(tmp_path_factory.mktemp("cluster"), hosts=workers) as running,
     ):
         patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+        # The host without the volume gets bundles in each job, and would keep each of them for some seconds.
+        patch.setattr(rounds, "_MOST_PATIENCE_S", 0.2)
         close = SparkEngine.close
         patch.setattr(SparkEngine, "close", lambda engine: None)
         engine = SparkEngine(running.url, "test")
@@ -215,6 +222,81 @@ def test_a_worker_that_loses_the_volume_in_the_middle_costs_nothing_but_time(
         found |= dict(results)
     assert len(found) == len(items)
     assert all(found[index] == expected[index % 24] for index in found)
+
+
+BROKER = """
+import fcntl, sys
+with open(sys.argv[1], "r+") as lock:
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("refused", flush=True)
+    else:
+        print("held", flush=True)
+        sys.stdin.read()
+"""
+
+
+@contextmanager
+def broker_on_host(lock: Path, worker: int) -> Iterator[str]:
+    """A process on the worker's host that takes the lock of a log directory as a broker does; gives what came of it."""
+    argv = ["nsenter", "-t", str(worker), "-m", "-u", sys.executable, "-c", BROKER, str(lock)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def locked(volume: Path) -> tuple[Job, Plan, Path]:
+    """A directory with a plan, and its lock."""
+    job = index(volume / "locked")
+    (job.log_dir / ".lock").touch()
+    return job, make_plan(str(job.log_dir), job.given), job.log_dir / ".lock"
+
+
+def test_a_broker_on_another_host_keeps_krepair_out_and_krepair_it(
+    locked: tuple[Job, Plan, Path], cluster: Cluster
+) -> None:
+    job, plan, lock = locked
+    host = cluster.worker_pids()[0]
+    there = replace(job.given, engine=Engine.SPARK, master=cluster.url)
+    with broker_on_host(lock, host) as said:
+        assert said == "held"
+        with pytest.raises(LockedError) as error:
+            apply(plan, there)
+        assert error.value.exit_code == ExitCode.LOCKED
+    with hold_lock(str(job.log_dir), RealDisk()), broker_on_host(lock, host) as said:
+        assert said == "refused"
+
+
+@contextmanager
+def another_lock(lock: Path, other: Path, workers: Sequence[int]) -> Iterator[None]:
+    """On some hosts the lock is another file, as where a mount does not carry locks, while the body runs."""
+    other.touch()
+    for worker in workers:
+        nsenter = ["nsenter", "-t", str(worker), "-m"]
+        subprocess.run([*nsenter, "mount", "--bind", str(other), str(lock)], check=True)
+    yield
+    for worker in workers:
+        subprocess.run(["nsenter", "-t", str(worker), "-m", "umount", "-l", str(lock)], check=True)
+
+
+def test_where_a_lock_does_not_reach_the_workers_nothing_is_written(
+    locked: tuple[Job, Plan, Path], volume: Path, cluster: Cluster
+) -> None:
+    job, plan, lock = locked
+    before = tree(job.log_dir, private=False)
+    there = replace(job.given, engine=Engine.SPARK, master=cluster.url)
+    with another_lock(lock, volume / "other-lock", cluster.worker_pids()[:2]):
+        with broker_on_host(lock, cluster.worker_pids()[0]) as said:
+            assert said == "held"  # and nobody here could see it
+        with pytest.raises(RefusedError, match=r"host host-\d: .* a broker would not be kept away") as error:
+            apply(plan, there)
+    assert error.value.exit_code == ExitCode.REFUSED
+    assert tree(job.log_dir, private=False) == before
+    assert not list(job.log_dir.glob("*/krepair~*/stage/*"))
+    assert apply(plan, there).exit_code == ExitCode.DONE
 
 
 @contextmanager
