@@ -1,8 +1,7 @@
 """The content of lz4 frames as Kafka's clients write them, many in one call.
 
-Only the reading of keys takes this way. What is written anew and what is proven is unpacked by the library, so a
-content that came out wrong here would be found by those. A frame of another kind, or a broken one, is left to the
-library, too: it says what is wrong.
+What finds keys and what writes takes this way. The proof of a compaction unpacks by a library, so it finds a content
+that came out wrong here. A frame of another kind, or a broken one, is left to the library, too: it says what is wrong.
 
 Source: the lz4 block and frame formats; LZ4_decompress_safe for what is refused near the ends of a block;
 KafkaLZ4BlockOutputStream (2.2.1).

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, compression, message_set
+from krepair.formats import batch_v2, message_set
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
@@ -33,6 +33,7 @@ from krepair.pipeline.compaction.content import (
 )
 from krepair.pipeline.compaction.headers import GAP_BYTES
 from krepair.pipeline.compaction.keys import whole_batch, whole_message
+from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
 _HELD_BYTES: Final = 16 << 20
@@ -128,7 +129,8 @@ class CompactedLog:
         self._window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
         self._buffer = ContentBuffer()
-        self._content: Bytes = np.empty(_SMALL_BYTES + SLACK, np.uint8)[:_SMALL_BYTES]
+        self._contents = UnpackedBatches(1)
+        self._packed: Int64s = np.zeros((1, k.PACKED_COLUMNS), np.int64)
         self._kept: Bytes = np.empty(_SMALL_BYTES, np.uint8)
         self._packing = Packing()
         self._source = self.pieces()
@@ -303,22 +305,24 @@ class CompactedLog:
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
             yield from pieces(_Content(), uncounted, _ALL)
 
-    def _unpacked(self, codec: int, place: int, size: int) -> bytes | None:
-        """The records of a batch in the window, None if they are too large or cannot be unpacked in one go."""
-        content = compression.at_once(codec, self._window.data[place + batch_v2.HEADER_SIZE : place + size])
-        return content if content is not None and len(content) <= _SMALL_BYTES else None
+    def _unpacked(self, codec: int, place: int, size: int) -> int | None:
+        """Unpack a batch in the window; gives its bytes, None if they are too many or cannot be unpacked in one go."""
+        self._packed[0, : k.P_START] = place, size, codec
+        if not self._contents.unpack(self._window, self._packed, 0, 1):
+            return None
+        end = int(self._packed[0, k.P_END])
+        return end if end <= _SMALL_BYTES else None
 
     def _small(
-        self, header: BatchHeader, raw: bytes, content: bytes, place: int, size: int, position: int
+        self, header: BatchHeader, raw: bytes, end: int, place: int, size: int, position: int
     ) -> Piece:
-        """What stays of a batch whose records lie unpacked in memory."""
-        state, end = self._state, len(content)
+        """What stays of a batch whose records lie unpacked in memory, so many bytes."""
+        state = self._state
         state[f.F_LAST_OFFSET] = header.base_offset - 1
         state[f.F_KEPT] = state[f.F_OUT] = 0
         state[f.F_MAX_TIMESTAMP] = -1
-        self._content[:end] = np.frombuffer(content, np.uint8)
         status, read, after = f.filter_records(
-            self._content, 0, end, header.record_count, np.frombuffer(raw, np.uint8), self._stay.offsets,
+            self._contents.bytes, 0, end, header.record_count, np.frombuffer(raw, np.uint8), self._stay.offsets,
             self._stay.held, self._inputs, state, self.tallies, self._kept,
         )  # fmt: skip
         left = header.record_count - read
