@@ -451,6 +451,11 @@ class Judge:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    @property
+    def process_id(self) -> int:
+        """Of its JVM, which is started if it does not run."""
+        return self._started().pid
+
     def _ask(
         self,
         kind: type[Answer],

@@ -1,8 +1,8 @@
-"""Key compaction: plan, apply and verify in one warm process, against one pass of Kafka's own cleaner.
+"""Compaction: plan, apply and verify in one warm process, against one pass of Kafka's own cleaner.
 
 By CPU time, since both are one thread and other work on the machine changes wall time: of this process, and of the
-cleaning thread as its JVM counts it. Taken in turns; the least of several says what the work costs. How many bytes each
-verb reads does not depend on the machine at all.
+cleaning thread as its JVM counts it. Taken in turns; the least of several says what the work costs. Then, in turns of
+their own, by wall time with a cold cache. How many bytes each reads does not depend on the machine at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -35,14 +35,18 @@ from tests.builders import Record
 from tests.compaction import twin
 from tests.lab import jvm
 from tests.lab.judge import Judge
-from tools.bench.data import NOW_MS
+from tools.bench.cost import Cost, bytes_read, make_cold
+from tools.bench.data import NOW_MS, make
 
 VERSIONS: Final = ("2.2.1", "3.9.2")
 VERBS: Final = ("plan", "apply", "verify")
+OURS: Final = "krepair"
+_WORTH_TELLING_S: Final = 0.0005
 RECORDS_EACH: Final = 16
 KEYS: Final = 5000
 SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": 1 << 30}
 IO_BUFFER: Final = {"io.buffer": 1 << 20}
+FAR_MS: Final = NOW_MS + 10**10
 
 
 @dataclass(frozen=True)
@@ -54,49 +58,31 @@ class Kind:
         commits: offset commits of 150 bytes, one a batch; else batches of 16 records of 1 kB.
         codec: of its batches.
         own: share of the records whose key no other has, so that they stay.
+        half: ``half`` of ``tools.bench.data``, and ``--fix markers``: every 2.2 kB something stays and something goes.
     """
 
     name: str
     commits: bool = False
     codec: int = 0
     own: float = 0.0
+    half: bool = False
 
     @property
     def topic(self) -> str:
         """Offset commits are in their own topic, of which a plan also tells groups."""
-        return "__consumer_offsets" if self.commits else "t"
+        return "__consumer_offsets" if self.commits or self.half else "t"
 
 
 HALF_STAYS: Final = Kind("1 kB records, half stays", own=0.5)
+HALF: Final = Kind("half markers, half data", half=True)
 KINDS: Final = (
     Kind("1 kB records"),
     HALF_STAYS,
     Kind("150-byte commits", commits=True),
     Kind("1 kB records, lz4", codec=3),
     Kind("1 kB records, zstd", codec=4),
+    HALF,
 )
-
-
-@dataclass
-class Cost:
-    """The least of several runs.
-
-    Attributes:
-        cpu: seconds of CPU time, by what they were spent for.
-        read: bytes read by each verb, from the page cache or the disk.
-    """
-
-    cpu: dict[str, float] = field(default_factory=dict)
-    read: dict[str, int] = field(default_factory=dict)
-
-    def note(self, what: str, seconds: float) -> None:
-        """One more run of something."""
-        self.cpu[what] = min(self.cpu.get(what, seconds), seconds)
-
-    @property
-    def whole(self) -> float:
-        """CPU seconds of the three verbs."""
-        return sum(self.cpu[verb] for verb in VERBS)
 
 
 # -- the logs
@@ -125,6 +111,8 @@ def _template(kind: Kind, chance: random.Random) -> bytearray:
 
 def write_log(root: Path, kind: Kind, size: int) -> Path:
     """A log directory with one partition: two closed segments of many batches and a small active one."""
+    if kind.half:
+        return make(root, "half", size).folder
     chance = random.Random(1)
     folder = root / f"{kind.topic}-0"
     folder.mkdir(parents=True)
@@ -152,7 +140,15 @@ def write_log(root: Path, kind: Kind, size: int) -> Path:
 
 # -- krepair
 def options_for(kind: Kind, beside: Path) -> Options:
-    """``--fix compact``, by the topic's own configuration; that is written to ``beside``."""
+    """``--fix compact``, by the topic's own configuration, which is written to ``beside``; or ``--fix markers``."""
+    if kind.half:
+        return Options(
+            engine=Engine.INLINE,
+            now_ms=NOW_MS,
+            delete_horizon=str(FAR_MS),
+            only_replica=("*",),
+            fixes=("markers",),
+        )
     config = {kind.topic: {key: str(value) for key, value in SETTINGS.items()}}
     beside.write_text(json.dumps(config))
     return Options(
@@ -162,11 +158,6 @@ def options_for(kind: Kind, beside: Path) -> Options:
         topic_config=str(beside),
         only_replica=("*",),
     )
-
-
-def bytes_read() -> int:
-    """Bytes that this process has read so far, wherever they came from."""
-    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 @contextlib.contextmanager
@@ -191,8 +182,15 @@ def timed_tasks(cost: Cost) -> Iterator[None]:
         cost.note(f"task {name}", seconds)
 
 
-def one_round(root: Path, options: Options, cost: Cost) -> None:
-    """Plan, apply and verify once."""
+def one_round(root: Path, options: Options, cost: Cost, *, cold: bool = False) -> None:
+    """Plan, apply and verify once.
+
+    Args:
+        root: of a copy.
+        options: of all three.
+        cost: what it came to is put into it.
+        cold: by wall time, nothing in the page cache at first.
+    """
     plan = None
 
     def planned() -> None:
@@ -208,6 +206,13 @@ def one_round(root: Path, options: Options, cost: Cost) -> None:
         assert plan is not None
         assert not verify_plan(plan, options).problems
 
+    if cold:
+        make_cold(root)
+        begun = time.perf_counter()
+        for work in (planned, applied, verified):
+            work()
+        cost.note_cold(OURS, time.perf_counter() - begun)
+        return
     with timed_tasks(cost):
         for verb, work in zip(VERBS, (planned, applied, verified), strict=True):
             read, begun = bytes_read(), time.process_time()
@@ -219,11 +224,27 @@ def one_round(root: Path, options: Options, cost: Cost) -> None:
 
 
 # -- the peers
-def peer_round(judge: Judge, folder: Path, cost: Cost) -> None:
-    """One pass of a cleaner over a copy, all keys in its map; its collector, on other threads, is not counted."""
+def peer_round(judge: Judge, folder: Path, cost: Cost, *, half: bool, cold: bool = False) -> None:
+    """One pass of a cleaner over a copy, all keys in its map; its collector, on other threads, is not counted.
+
+    Args:
+        judge: its classes.
+        folder: of the partition.
+        cost: what it came to is put into it.
+        half: of markers; they are to go.
+        cold: by wall time, nothing in the page cache at first.
+    """
     judge.recover(folder, SETTINGS | IO_BUFFER)
-    found = judge.clean(folder, first_dirty=0, horizon=1, settings=SETTINGS | IO_BUFFER, now_ms=NOW_MS)
+    if cold:
+        make_cold(folder)
+    before = bytes_read(judge.process_id)
+    horizon = FAR_MS if half else 1
+    found = judge.clean(folder, first_dirty=0, horizon=horizon, settings=SETTINGS | IO_BUFFER, now_ms=NOW_MS)
+    if cold:
+        cost.note_cold(judge.version, found.seconds)
+        return
     cost.note(judge.version, found.cpu_seconds)
+    cost.read[judge.version] = bytes_read(judge.process_id) - before
 
 
 def measure(
@@ -258,28 +279,46 @@ def measure(
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(jvm, "QUICK", tuple(java)))
         judges = [stack.enter_context(Judge(one, heap="2g", timeout_s=3600)) for one in versions]
-        for number in range(runs + 2):
-            into = cost if number > 1 else warming
-            on_copy(lambda copy, into=into: one_round(copy, options, into))  # type: ignore[misc]
+
+        def in_turn(into: Cost, *, cold: bool) -> None:
+            on_copy(lambda copy: one_round(copy, options, into, cold=cold))
             for judge in judges:
-                on_copy(lambda copy, judge=judge, into=into: peer_round(judge, copy / folder.name, into))  # type: ignore[misc]
+                on_copy(
+                    lambda copy, judge=judge: peer_round(  # type: ignore[misc]
+                        judge, copy / folder.name, into, half=kind.half, cold=cold
+                    )
+                )
+
+        for number in range(runs + 2):
+            in_turn(cost if number > 1 else warming, cold=False)
+        for _ in range(runs):
+            in_turn(cost, cold=True)
     return cost, total
 
 
 def lines(kind: Kind, cost: Cost, total: int, versions: Sequence[str]) -> Mapping[str, float]:
-    """What to print: megabytes a CPU second, ratios, and how often the logs were read."""
-    told = {
-        f"compact, {kind.name}: plan + apply + verify (MB per CPU second)": total / cost.whole / 1e6,
-        f"compact, {kind.name}: logs read so many times": sum(cost.read.values()) / total,
-    }
-    for what, seconds in sorted(cost.cpu.items()):
-        if what not in versions:
-            told[f"compact, {kind.name}: {what} (CPU ms)"] = seconds * 1000
+    """What to print: megabytes a CPU second and a cold second, ratios, and how often the logs were read."""
+    ours = replace(cost, cpu={OURS: sum(cost.cpu[verb] for verb in VERBS)}, read={OURS: _read(cost)})
+    name = f"compact, {kind.name}"
+    told: dict[str, float] = {}
+    for who in (OURS, *versions):
+        known = ours if who == OURS else cost
+        what = "plan + apply + verify" if who == OURS else f"cleaner of {who}"
+        told[f"{name}: {what} (MB per CPU second)"] = total / known.cpu[who] / 1e6
+        told[f"{name}: {what} (MB per second of wall time, cold cache)"] = total / cost.cold[who] / 1e6
+        told[f"{name}: {what}, readings of the logs"] = known.read[who] / total
     for version in versions:
-        told[f"compact, {kind.name}: cleaner of {version} (MB per CPU second)"] = (
-            total / cost.cpu[version] / 1e6
+        told[f"{name}: krepair / cleaner of {version} (CPU time)"] = cost.cpu[version] / ours.cpu[OURS]
+        told[f"{name}: krepair / cleaner of {version} (wall time, cold cache)"] = (
+            cost.cold[version] / cost.cold[OURS]
         )
-        told[f"compact, {kind.name}: krepair / cleaner of {version} (CPU time)"] = (
-            cost.cpu[version] / cost.whole
-        )
+    for what, seconds in sorted(cost.cpu.items()):
+        if what not in versions and seconds > _WORTH_TELLING_S:
+            told[f"{name}: {what} (CPU ms)"] = seconds * 1000
+    for verb in VERBS:
+        told[f"{name}: {verb}, readings of the logs"] = cost.read[verb] / total
     return told
+
+
+def _read(cost: Cost) -> int:
+    return sum(cost.read[verb] for verb in VERBS)

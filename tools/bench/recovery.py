@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import time
@@ -22,6 +21,7 @@ from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
 from krepair.plan.model import Plan
 from tests.lab import jvm
 from tests.lab.judge import Judge
+from tools.bench.cost import make_cold
 from tools.bench.data import NOW_MS, Made
 
 VERSIONS = ("2.2.1", "4.3.1")
@@ -30,18 +30,6 @@ ENGINES = (
     ("Spark, 1 core", Engine.SPARK, "local[1]"),
     ("Spark, 2 cores", Engine.SPARK, "local[2]"),
 )
-
-
-def make_cold(root: Path) -> None:
-    """Write a directory out, and have the kernel forget its pages."""
-    for path in root.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
 
 
 def make_unclean(root: Path) -> None:

@@ -24,7 +24,8 @@ from krepair.ops.sides import parse_sides
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Options
 from krepair.rules.replicas import model as m
-from tools.bench.compact import HALF_STAYS, Cost, options_for, write_log
+from tools.bench.compact import HALF_STAYS, options_for, write_log
+from tools.bench.cost import Cost
 
 BROKERS: Final = (1, 2, 3)
 EQUAL, CLEANED = "equal", "cleaned"
