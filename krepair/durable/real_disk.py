@@ -69,6 +69,7 @@ class RealDisk:
         """Remove an empty directory."""
         with self.tree.place(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
+        self.tree.let_go(path)
 
     @writes
     def create(
@@ -98,8 +99,8 @@ class RealDisk:
     @writes
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file and fsync it. After a failure it is truncated to its old size."""
-        with self._changing(path, os.O_WRONLY) as target:
-            size = os.fstat(target).st_size
+        with self._changing(path, os.O_WRONLY) as (target, found):
+            size = found.st_size
             try:
                 _write_all(target, size, [memoryview(data)])
                 os.fsync(target)
@@ -123,8 +124,8 @@ class RealDisk:
             self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL),
         ):
             pass
-        with self._changing(path, os.O_WRONLY) as target:
-            present = os.fstat(target).st_size
+        with self._changing(path, os.O_WRONLY) as (target, found):
+            present = found.st_size
             if present > size:
                 raise OSError(errno.EEXIST, f"file of {present} bytes is there, {size} were to be reserved")
             if present < size:
@@ -136,7 +137,7 @@ class RealDisk:
 
         After a failure some of the bytes may be in the file. It is a staged file, so it will be made again.
         """
-        with self._changing(path, os.O_WRONLY) as target:
+        with self._changing(path, os.O_WRONLY) as (target, _):
             written = _write_all(target, position, pieces)
             if written >= _WRITEBACK_FROM_BYTES:
                 begin_writeback(target, position, written)
@@ -145,7 +146,7 @@ class RealDisk:
     @writes
     def truncate(self, path: str, size: int, inode: int = 0) -> None:
         """Truncate a file to ``size`` bytes. It must have this ``inode``, if one is given."""
-        with self._changing(path, os.O_WRONLY, inode) as target:
+        with self._changing(path, os.O_WRONLY, inode) as (target, _):
             os.ftruncate(target, size)
 
     @writes
@@ -153,6 +154,8 @@ class RealDisk:
         """Rename a file or folder. A file or symlink that has the name ``target`` is replaced."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
+        for path in (source, target):
+            self.tree.let_go(path)
 
     @writes
     def link(self, source: str, target: str) -> None:
@@ -182,7 +185,7 @@ class RealDisk:
     @writes
     def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
         """Set owner, group, mode, extended attributes, and then mtime. The file must have this ``inode``, if given."""
-        with self._changing(path, os.O_RDONLY, inode) as target:
+        with self._changing(path, os.O_RDONLY, inode) as (target, _):
             give_attributes(target, attributes)
 
     @writes
@@ -197,14 +200,12 @@ class RealDisk:
     @writes
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
-        folder = self.tree.open_folder(path)
-        try:
-            os.fsync(folder)
-        except OSError as error:
-            error.filename = path
-            raise
-        finally:
-            os.close(folder)
+        with self.tree.reached(path) as folder:
+            try:
+                os.fsync(folder)
+            except OSError as error:
+                error.filename = path
+                raise
 
     @writes
     def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
@@ -218,10 +219,12 @@ class RealDisk:
             make_sure_it_is_written(written, barrier=False)
 
     @contextlib.contextmanager
-    def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[int]:
-        """Open a file to change it, after a check that it belongs to this tree and has no other name."""
-        with self.tree.opened(path, flags) as descriptor:
-            found = os.fstat(descriptor)
+    def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a file to change it, after a check that it belongs to this tree and has no other name.
+
+        Yields the descriptor and what was seen of the file when it was opened.
+        """
+        with self.tree.opened_with_status(path, flags) as (descriptor, found):
             if found.st_dev != self._device_of_folder(path):
                 raise OSError(errno.EXDEV, "is on another file system than its folder")
             if found.st_nlink != 1:
@@ -230,12 +233,12 @@ class RealDisk:
                 raise OSError(
                     errno.EINVAL, f"is another file than it was (inode {found.st_ino}, not {inode})"
                 )
-            yield descriptor
+            yield descriptor, found
 
     def _device_of_folder(self, path: str) -> int:
         """Device of the folder of a path: a file on another device is mounted there, and comes from another place."""
-        folder = self.tree.status(os.path.dirname(path))
-        return -1 if folder is None else folder.st_dev
+        with self.tree.reached(os.path.dirname(path)) as folder:
+            return os.fstat(folder).st_dev
 
     @contextlib.contextmanager
     def _new_file(self, path: str) -> Iterator[int]:

@@ -32,6 +32,8 @@ _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Errors of a kernel, or of a sandbox, that does not have the call.
 _NO_OPENAT2 = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG})
 _PIECE_BYTES = 1 << 16
+_KEPT_AT_MOST = 16
+"""Descriptors of folders: work on one partition comes to no more than ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
@@ -54,9 +56,12 @@ class Tree:
         self._step_by_step = step_by_step
         self._descriptor = -1
         self._finalizer: weakref.finalize[[int], Tree] | None = None
+        self._kept: dict[str, int] = {}
+        self._keepers = 0
 
     def close(self) -> None:
         """Close the descriptor, because an open one keeps the file system busy. The next use opens it again."""
+        self.let_go()
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer, self._descriptor = None, -1
@@ -86,6 +91,10 @@ class Tree:
             _file_name(path)
         below = self._below(path)
         mode = mode if flags & os.O_CREAT else 0
+        parent, name = os.path.split(path)
+        if parent in self._kept and name and not flags & os.O_DIRECTORY:
+            with named(path):
+                return os.open(name, flags | _FILE_FLAGS, mode, dir_fd=self._kept[parent])
         # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
         sys.audit("open", path, None, flags)
         try:
@@ -105,6 +114,53 @@ class Tree:
         return self.open(path, _FOLDER_FLAGS)
 
     @contextlib.contextmanager
+    def keeping_folders(self) -> Iterator[None]:
+        """Keep folders open that are come to while the body runs: a file in one of them is then a single call away.
+
+        Each is opened as ever, below the directory and by no link. From then on it is that very folder, whatever takes
+        its name. So the body should be short, such as the work on one partition between two records of its journal,
+        and be followed by ``let_go`` where it goes on.
+        """
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            if not self._keepers:
+                self.let_go()
+
+    def let_go(self, path: str = "") -> None:
+        """Close the folders that are kept: all, or one that is renamed or removed, and those below it."""
+        for kept in [one for one in self._kept if not path or one == path or one.startswith(f"{path}/")]:
+            os.close(self._kept.pop(kept))
+
+    @contextlib.contextmanager
+    def reached(self, path: str) -> Iterator[int]:
+        """Yields the descriptor of a folder, for calls relative to it in the body.
+
+        Raises:
+            OSError: see ``open``.
+        """
+        folder, stays_open = self._reach(path)
+        try:
+            yield folder
+        finally:
+            if not stays_open:
+                os.close(folder)
+
+    def _reach(self, path: str) -> tuple[int, bool]:
+        """The descriptor of a folder, and whether it stays open."""
+        if path == self.path:
+            return self._root(), True
+        if path in self._kept:
+            return self._kept[path], True
+        folder = self.open_folder(path)
+        stays_open = self._keepers > 0 and len(self._kept) < _KEPT_AT_MOST
+        if stays_open:
+            self._kept[path] = folder
+        return folder, stays_open
+
+    @contextlib.contextmanager
     def place(self, path: str) -> Iterator[tuple[int, str]]:
         """Yields (descriptor of the folder of a path, last component of the path). The last component may be missing.
 
@@ -112,12 +168,8 @@ class Tree:
             OSError: see ``open``. An error of the body gets the whole path as its file name.
         """
         parent, name = _file_name(path)
-        with named(path):
-            folder = self.open_folder(parent)
-            try:
-                yield folder, name
-            finally:
-                os.close(folder)
+        with named(path), self.reached(parent) as folder:
+            yield folder, name
 
     def status(self, path: str) -> os.stat_result | None:
         """The ``lstat`` of a path; None if nothing has this path.
@@ -131,11 +183,12 @@ class Tree:
         try:
             # As ``place``, without a context manager: this is called more often than anything else here.
             parent, name = _file_name(path)
-            folder = self.open_folder(parent)
+            folder, stays_open = self._reach(parent)
             try:
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
             finally:
-                os.close(folder)
+                if not stays_open:
+                    os.close(folder)
         except OSError as error:
             _name(error, path)
             if error.errno in _NOT_THERE:
@@ -166,14 +219,10 @@ class Tree:
             OSError: see ``open``.
         """
         found = []
-        folder = self.open_folder(path)
-        try:
-            with named(path), os.scandir(folder) as entries:
-                for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append((entry.name, entry.stat(follow_symlinks=False)))
-        finally:
-            os.close(folder)
+        with self.reached(path) as folder, named(path), os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda pair: pair[0])
 
     def names(self, path: str) -> list[str]:
@@ -182,12 +231,17 @@ class Tree:
         Raises:
             OSError: see ``open``.
         """
-        folder = self.open_folder(path)
-        try:
-            with named(path):
-                return sorted(os.listdir(folder))
-        finally:
-            os.close(folder)
+        with self.reached(path) as folder, named(path):
+            return sorted(os.listdir(folder))
+
+    def file_names(self, path: str) -> list[str]:
+        """Names of all entries of a folder but for folders, ascending. None is looked at if the listing tells its kind.
+
+        Raises:
+            OSError: see ``open``.
+        """
+        with self.reached(path) as folder, named(path), os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
     @contextlib.contextmanager
     def opened(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
@@ -196,12 +250,21 @@ class Tree:
         Raises:
             OSError: see ``open``; ``EINVAL`` if it is not a regular file.
         """
+        with self.opened_with_status(path, flags, mode) as (descriptor, _):
+            yield descriptor
+
+    @contextlib.contextmanager
+    def opened_with_status(
+        self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600
+    ) -> Iterator[tuple[int, os.stat_result]]:
+        """As ``opened``; yields the descriptor and what was seen of the file when it was opened."""
         descriptor = self.open(path, flags, mode)
         try:
             with named(path):
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
                     raise OSError(errno.EINVAL, "is not a regular file")
-                yield descriptor
+                yield descriptor, status
         finally:
             os.close(descriptor)
 
@@ -212,8 +275,8 @@ class Tree:
             OSError: see ``opened``; or a read error.
         """
         try:
-            with self.opened(path) as descriptor:
-                return read_descriptor(descriptor, at_most)
+            with self.opened_with_status(path) as (descriptor, status):
+                return read_descriptor(descriptor, at_most, status.st_size)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import made_anew, not_as_planned, put_staged, stage_again
@@ -98,7 +99,8 @@ class Checkpoints(RootFix):
                 for change in staging.changes:
                     if isinstance(change, ChangeLines):
                         data = _with_new_lines(work, staging, change)
-                        put_staged(work, staging, change.name, data, staging.folder.at(change.name))
+                        like = read_attributes(staging.folder.at(change.name), work.disk.tree)
+                        put_staged(work, staging, change.name, data, like)
                     elif isinstance(change, ReplaceFile):
                         stage_again(
                             work, staging, change, _made_whole(work, change), "the lines", fix=self.name

@@ -6,6 +6,7 @@ import shlex
 from typing import Final, Literal
 
 from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError
 from krepair.fixes.staging import Staging, Work
@@ -65,8 +66,8 @@ def replaced(
     )
 
 
-def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:
-    """Write a staged file that takes over owner, mode and times of another; ``stage_all`` sees to its name's sync.
+def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attributes) -> None:
+    """Write a staged file with owner, mode and times of another; ``stage_all`` sees to its name's sync.
 
     The folder of what is staged is made where it is missing.
 
@@ -77,7 +78,7 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) 
     staged = f"{staging.stage_folder}/{name}"
     if work.disk.tree.is_there(staged):
         work.disk.unlink(staged)
-    work.disk.create(staged, data, read_attributes(like, work.disk.tree), synced=not work.together)
+    work.disk.create(staged, data, like, synced=not work.together)
     staging.unsynced = True
 
 
@@ -117,7 +118,7 @@ def stage_again(
     like = (
         path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
     )
-    put_staged(work, staging, change.name, data, like)
+    put_staged(work, staging, change.name, data, read_attributes(like, work.disk.tree))
 
 
 def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import planned_place
 from krepair.fixes.epochs import read_epochs_file
@@ -92,9 +93,9 @@ def replayed_in(work: Work, staging: Staging) -> int:
 
 
 def _stage_one(work: Work, staging: Staging, change: Change) -> None:
-    like = staging.listed.segments[-1].log.path
     floor = floor_in(work, staging.plan)
     if isinstance(change, RollSegment):
+        like = read_attributes(staging.listed.segments[-1].log.path, work.disk.tree)
         for name in change.names:
             put_staged(work, staging, name, b"", like)
     elif isinstance(change, ReplaceFile) and change.method != "remove":
@@ -228,6 +229,11 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
         staging.unsynced = True
         for one in mend_items(work, staging.only(*changes), staging.stage_folder):
             files.setdefault(one.base_offset, []).append(one)
+    listed = staging.listed
+    # a name that is no file is for the scan to refuse
+    without = (
+        set() if listed.specials else {one.base_offset for one in listed.segments if one.txn_index is None}
+    )
     return [
         MakeItem(
             reading=reading,
@@ -238,6 +244,7 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=work.scan_watermark(staging),
                 check_crc=False,  # the second reading does
+                has_txn_index=reading.base_offset not in without,
             ),
             files=tuple(files.get(reading.base_offset, ())),
         )
@@ -330,7 +337,7 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
         )
     path = staging.folder.at(change.name)
     like = path if work.disk.tree.is_there(path) else _neighbour(work)
-    put_staged(work, staging, change.name, made, like)
+    put_staged(work, staging, change.name, made, read_attributes(like, work.disk.tree))
 
 
 def _neighbour(work: Work) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError, UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import put_staged, removed
@@ -153,7 +154,8 @@ class Refetch(Fix):
                 for change in staging.changes:
                     if isinstance(change, ChangeLines):
                         path = staging.folder.at(change.name)
-                        put_staged(work, staging, change.name, _made(staging, change), path)
+                        like = read_attributes(path, work.disk.tree)
+                        put_staged(work, staging, change.name, _made(staging, change), like)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The files are gone, and kept as they were; checkpoints have lost the lines of the plan, and no other."""

@@ -99,9 +99,10 @@ class Staging:
 
     @contextmanager
     def taking_problems(self) -> Iterator[None]:
-        """What goes wrong inside is its problem, and stops nobody else."""
+        """What goes wrong inside is its problem, and stops nobody else. Its folders are kept open meanwhile."""
         try:
-            yield
+            with self.folder.tree.keeping_folders():
+                yield
         except KrepairError as error:
             self.problem = self.problem or error
         except OSError as error:

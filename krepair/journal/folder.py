@@ -67,6 +67,7 @@ class PartitionFolder:
         self._new: list[str] = []
         """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
         self._was_made_here = False
+        self._has_private_folders = False
         self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
 
     def at(self, relative: str) -> str:
@@ -100,7 +101,7 @@ class PartitionFolder:
 
     def file_names(self) -> list[str]:
         """Names of everything in the partition folder except directories, sorted."""
-        return [name for name, found in self.tree.entries(self.path) if not stat.S_ISDIR(found.st_mode)]
+        return self.tree.file_names(self.path)
 
     def owner(self) -> tuple[int, int]:
         """Owner and group of the partition folder: whatever krepair leaves in it is theirs.
@@ -124,7 +125,10 @@ class PartitionFolder:
 
         They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
         holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
+        What this object has made, or seen, is not looked at again.
         """
+        if self._has_private_folders:
+            return
         like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
@@ -135,6 +139,7 @@ class PartitionFolder:
         elif missing:
             self.disk.sync_dir(self.private)
             self.disk.sync_dir(self.holder)
+        self._has_private_folders = True
 
     @property
     def is_unsynced(self) -> bool:
@@ -183,6 +188,10 @@ class PartitionFolder:
             RefusedError: one is a link or something else; somebody put it there.
             OSError: one could not be looked at.
         """
+        with self.tree.keeping_folders():
+            self._check_no_links()
+
+    def _check_no_links(self) -> None:
         folders = (*self._private_folders(), f"{self.private}/fence")
         files = [f"{self.private}/{JOURNAL_NAME}", f"{self.private}/{COPY_NAME}"]
         found = self.tree.status(self.private)

@@ -57,7 +57,14 @@ class Run:
         self.journal: Journal
 
     def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
-        """Opens the journal, does the work, and takes the fence down."""
+        """Opens the journal, does the work, and takes the fence down.
+
+        The folders of the partition are kept open from one record of the journal to the next.
+        """
+        with self.folder.tree.keeping_folders():
+            yield from self._through(work)
+
+    def _through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
         refused = self._open()
         if refused is not None:
             yield refused
@@ -123,6 +130,7 @@ class Run:
     def append(self, *records: Step) -> None:
         """Writes to the journal."""
         self.guards.begun = True
+        self.folder.tree.let_go()  # a record goes into the folder that has the name now
         self.journal.append(*records)
 
     def set_fence(self, *, fenced: bool) -> None:

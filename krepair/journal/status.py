@@ -66,6 +66,11 @@ def staged_groups(folder: PartitionFolder) -> dict[str, StagedGroup]:
 
 def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
     """As ``read_status``, of a folder that is at hand (a partition's, or the root)."""
+    with folder.tree.keeping_folders():
+        return _states_in(folder, partition)
+
+
+def _states_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
     states: dict[str, ChangeState] = {}
     planned = {fingerprint.name: fingerprint for fingerprint in partition.files}

@@ -24,7 +24,7 @@ from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.readings.partition import Reading, unreadable
 from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
-from krepair.pipeline.scan import scan_once
+from krepair.pipeline.scan import scan_below
 
 WINDOW_BYTES = 1 << 22
 """What numpy does once for each window is then little beside what is done for each byte."""
@@ -69,7 +69,8 @@ def make_recovered(item: MakeItem) -> MadeResult:
     if wrong:
         return MadeResult(reading=Reading(problems=(wrong,)))
     try:
-        return _made(item, tree)
+        with tree.keeping_folders():
+            return _made(item, tree)
     except OSError as error:
         return MadeResult(reading=unreadable(item.reading.place, error))
 
@@ -91,7 +92,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
             judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 
-        scanned, summary = scan_once(item.scan, take, window_bytes=WINDOW_BYTES)
+        scanned, summary = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES)
         reading.take_rest(read_into)
     problems = reading.problems()
     if problems or summary is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable import tree as module
+from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree, without_links
 
 
@@ -322,3 +323,68 @@ def test_other_failure_of_the_first_call_is_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError) as caught:
         module._has_openat2.__wrapped__()
     assert (caught.value.errno, open_descriptors()) == (errno.EMFILE, before)
+
+
+def test_a_kept_folder_stays_that_folder_whatever_takes_its_name(tree: Tree, tmp_path: Path) -> None:
+    at = f"{tree.path}/t-0"
+    tree.status(at)  # the directory itself is open from here on
+    before = open_descriptors()
+    with tree.keeping_folders():
+        assert tree.is_there(f"{at}/a.log")
+        (tmp_path / "logs" / "t-0").rename(tmp_path / "logs" / "moved")
+        (tmp_path / "logs" / "t-0").symlink_to(tmp_path / "victim")
+        assert tree.names(at) == ["a.log", "inner"]
+        assert tree.read(f"{at}/a.log", 9) == b"abc"
+        assert tree.status(f"{at}/secret") is None
+        (tmp_path / "logs" / "moved" / "b.log").symlink_to(tmp_path / "victim" / "secret")
+        assert code_of(lambda: tree.read(f"{at}/b.log", 9)) == errno.ELOOP
+        tree.let_go()
+        assert code_of(lambda: tree.names(at)) == errno.ELOOP
+        assert code_of(lambda: tree.status(f"{at}/secret")) == errno.ELOOP
+    assert open_descriptors() == before
+
+
+def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    tree.status(at)
+    before = open_descriptors()
+    with tree.keeping_folders():
+        with tree.keeping_folders():
+            tree.status(f"{at}/a.log")
+            tree.status(f"{at}/inner/x")
+        assert open_descriptors() == before + 2
+        tree.let_go(at)  # and what is below it
+        assert open_descriptors() == before
+    assert open_descriptors() == before
+    tree.status(f"{at}/a.log")
+    assert open_descriptors() == before
+
+
+def test_no_more_folders_are_kept_than_work_on_a_partition_needs(tree: Tree) -> None:
+    at = f"{tree.path}/t-0/inner"
+    for number in range(40):
+        Path(at, str(number)).mkdir()
+    before = open_descriptors()
+    with tree.keeping_folders():
+        for number in range(40):
+            assert tree.names(f"{at}/{number}") == []
+        assert open_descriptors() <= before + 17
+
+
+@pytest.mark.parametrize("how", ["renamed", "replaced", "removed"])
+def test_a_folder_that_krepair_renames_or_removes_is_not_kept(tree: Tree, how: str) -> None:
+    disk, at = RealDisk(tree), f"{tree.path}/t-0/inner"
+    with tree.keeping_folders():
+        assert tree.names(at) == []
+        if how == "renamed":
+            disk.rename(at, f"{at}.old")
+        elif how == "replaced":
+            disk.make_dir(f"{at}.new")
+            disk.create(f"{at}.new/x", b"x")
+            disk.rename(f"{at}.new", at)
+        else:
+            disk.remove_dir(at)
+        if how != "replaced":
+            disk.make_dir(at)
+            disk.create(f"{at}/x", b"x")
+        assert tree.names(at) == ["x"]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from krepair.ops.apply import apply
 from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.undo import undo
 from krepair.options import Engine, Options
 from tests import calls
 from tests.builders import NOW_MS, LogDir, data
@@ -37,3 +40,24 @@ def test_check_opens_each_file_once_and_once_more_to_play_the_start(tmp_path: Pa
     assert found["open"] == found["close"] == (14 if clean else 17)
     # each open file is looked at once; and the log directory, once for each of the items
     assert found["stat"] == (17 if clean else 21)
+
+
+def test_apply_and_undo_come_to_each_folder_of_a_partition_once_between_two_records(tmp_path: Path) -> None:
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    plans = {
+        number: [
+            make_plan(str(write(tmp_path / f"{name}-{number}" / "logs", number, clean=False)), options)
+            for name in ("first", "second")
+        ]
+        for number in (2, 6)
+    }
+    waiting = {number: iter(some) for number, some in plans.items()}
+    applied = calls.for_each(lambda number: apply(next(waiting[number]), options))
+    waiting = {number: iter(some) for number, some in plans.items()}
+    undone = calls.for_each(lambda number: undo(next(waiting[number]), options))
+    # four files are staged, and take four names; four folders of krepair's own; two changes with two records each
+    most = {"open": 84, "stat": 102, "close": 72}
+    assert {name: applied[name] for name in most if applied[name] > most[name]} == {}
+    most = {"open": 61, "stat": 86, "close": 61}
+    assert {name: undone[name] for name in most if undone[name] > most[name]} == {}
+    assert applied["fsync"] == undone["fsync"] == 16, "what is made durable does not become less"
