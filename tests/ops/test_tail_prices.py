@@ -59,7 +59,8 @@ def recover_segment(raw: bytes, base: int) -> int:
     while place + 17 <= len(raw):
         offset, length = struct.unpack_from(">qi", raw, place)
         end = place + 12 + length
-        if length < 14 or end > len(raw) or length < 49 or raw[place + 16] != 2:
+        # a magic above 2 is read as v2, and no checksum covers it; below 2 another checksum is looked for
+        if length < 14 or end > len(raw) or length < 49 or not 2 <= raw[place + 16] < 128:
             break
         if crc32c.crc32c(raw[place + 21 : end]) != struct.unpack_from(">I", raw, place + 17)[0]:
             break
