@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED
 from tests.torture.programme import run_part, run_script, wrong_of
 from tests.torture.test_kills import PREFACE
-from tools.torture.failing_calls import taken_for_durable
+from tools.torture.failing_calls import _loses, taken_for_durable
 from tools.torture.faults import Call, Fault, Kind, Mode, mask
 from tools.torture.runs import MAY_FAIL, MOVES_BYTES, parse_step
+from tools.torture.scenes import Seen
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -49,6 +51,32 @@ print(sound, wrong() > 0)
 """
     )
     assert printed.split() == ["0", "True"]
+
+
+class TestOfTheLastRecords:
+    """Apply has freed all, and a sync fails while it removes its own folder: the rest of it waits for purge."""
+
+    PRIVATE = "t-0/krepair~ID"
+    FAILED = Call(Kind.FSYNC, errno.EIO, (1, 1), -1, 1, True, PRIVATE, "")
+
+    def loses(self, *names: str, later: Kind = Kind.STAT, keep: str = UNTIL_VERIFIED) -> bool:
+        after = self.FAILED._replace(kind=later, error=0, injected=False)
+        seen = Seen(*([0] * len(Seen._fields)))
+        found = {self.PRIVATE: seen} | {f"{self.PRIVATE}/{name}": seen for name in names}
+        return _loses([self.FAILED, after], found, keep)
+
+    def test_its_records_may_stay(self) -> None:
+        assert not self.loses("journal", "plan")
+        assert not self.loses()
+
+    def test_originals_may_not(self) -> None:
+        assert self.loses("journal", "plan", "keep/00000000000000000000.log")
+
+    def test_nothing_may_be_changed_after_it(self) -> None:
+        assert self.loses("journal", "plan", later=Kind.RENAME)
+
+    def test_where_originals_are_kept_it_was_needed(self) -> None:
+        assert self.loses("journal", "plan", keep=INPLACE)
 
 
 class TestTakenForDurable:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from krepair.errors import ExitCode
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED
-from tools.torture.faults import Call, Kind, mask
+from tools.torture.faults import CHANGING, Call, Kind, mask
 from tools.torture.runs import (
     MAY_FAIL,
     MOVES_BYTES,
@@ -40,6 +40,7 @@ from tools.torture.runs import (
 )
 from tools.torture.scenes import (
     COPIES,
+    PRIVATE,
     SCENES,
     Placed,
     Scene,
@@ -201,7 +202,9 @@ def _is_elsewhere(call: Call) -> bool:
 def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
     """What is wrong after a verb in which a call failed."""
     if ended.code == 0:
-        lost = next((call for call in ended.calls if _loses(call, found, keep)), None)
+        lost = next(
+            (call for place, call in enumerate(ended.calls) if _loses(ended.calls[place:], found, keep)), None
+        )
         return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
     # Where originals are freed, a change that fails its second reading stays until undo, with its originals: 14, too.
     stays = keep != INPLACE and ended.code == ExitCode.VERIFY_FAILED
@@ -215,12 +218,19 @@ def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
     return ""
 
 
-def _loses(call: Call, found: Tree, keep: str) -> bool:
-    """Whether an ``fsync`` failed that is needed: what it removes of krepair's own folders may come back as litter."""
+def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
+    """Whether the first of these calls is an ``fsync`` that failed and was needed.
+
+    What it removes of krepair's own folders may come back as litter. Where apply has freed all, its last deed is to
+    drop its records; if it cannot, the journal and the plan stay until purge, and nothing else.
+    """
+    call, *later = calls
     if not _is_failed_fsync(call) or (keep == COPIES and _is_elsewhere(call)):
         return False
-    left = any(name.startswith(f"{call.path}/") for name in private(found))
-    return keep != UNTIL_VERIFIED or "/" in call.path or left
+    left = {name[len(call.path) + 1 :] for name in private(found) if name.startswith(f"{call.path}/")}
+    if keep == UNTIL_VERIFIED and Path(call.path).name.startswith(PRIVATE):
+        return not left <= {"journal", "plan"} or any(CHANGING & mask(one.kind) for one in later)
+    return keep != UNTIL_VERIFIED or "/" in call.path or bool(left)
 
 
 def _is_failed_fsync(call: Call) -> bool:
