@@ -130,7 +130,7 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
         load = workers.submit(produce)
         disk = SlowDisk()
         purging = workers.submit(purge, plan, Options(), disk=disk)
-        disk.begun.wait(10)
+        disk.begun.wait(LIMIT_S)
         words = [word for number in range(TOPICS["moved"]) for word in ("moved", number)]
         moving = subprocess.Popen(
             java(version, str(MOVE), broker.bootstrap, other, *words), stdout=subprocess.PIPE, text=True

@@ -126,9 +126,10 @@ def test_start_of_4_3_1_on_a_full_disk_loses_nothing_plainly_nor_after_krepair(
 
     It may stop in either case, at the first file that it writes: after krepair that is a ``leader-epoch-checkpoint``.
     """
-    with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work", timeout_s=40 if ready else 20) as broker:
+    with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work") as broker:
         Load(broker, 8)
         broker.stop(kill=True)
+        broker.timeout_s = 80 if ready else 20  # it may stay there without being started
         if ready:
             made_ready(broker.log_dir, "4.3.1")
         before = {log.name: log.stat().st_size for log in broker.log_dir.glob("t-*/*.log")}

@@ -91,15 +91,23 @@ class Proofs:
 
     def take(self) -> dict[str, object]:
         self.count += 1
-        time.sleep(
-            1.5
-        )  # the controller writes something every half second: its last batch is then after the stop
+        self._after_the_stop()
         path = self.root / f"proof-{self.count}"
         if self.cluster.kraft:
             beside.copied(self.cluster.metadata_dir(CONTROLLER), path)
             return {"cluster": str(path)}
         path.write_text(self.cluster.describe())
         return {"cluster": str(path), "cluster_as_of": time.time_ns() // 1_000_000}
+
+    def _after_the_stop(self) -> None:
+        """The controller writes something every half second: until its last batch is of now."""
+        if not self.cluster.kraft:
+            time.sleep(1.5)
+            return
+        folder = self.cluster.metadata_dir(CONTROLLER) / "__cluster_metadata-0"
+        for _ in range(2):
+            size = sum(map(len, beside.read(folder).values()))
+            wait_for(lambda size=size: sum(map(len, beside.read(folder).values())) > size)
 
     def facts(self, *nodes: int) -> tuple[str, ...]:
         """Written on the hosts of brokers that go on running."""

@@ -18,7 +18,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -108,7 +108,7 @@ def consume(bootstrap: str) -> None:
         }
     )
     consumer.subscribe(["plain"])
-    read, end = 0, time.monotonic() + 20
+    read, end = 0, time.monotonic() + LIMIT_S
     while read < 100 and time.monotonic() < end:
         read += len(consumer.consume(100, 1))
     assert read >= 100
@@ -119,6 +119,15 @@ def consume(bootstrap: str) -> None:
 def delete_below(bootstrap: str, at: TopicPartition) -> None:
     admin = client.admin(bootstrap)  # its futures need it
     admin.delete_records([at])[at].result(LIMIT_S)
+
+
+def high_watermarks_written(log_dir: Path) -> None:
+    """Wait until the broker has written its high watermarks anew, as of now; its cleaner gets some time, too."""
+    path = log_dir / "replication-offset-checkpoint"
+    for _ in range(2):
+        before = path.stat().st_ino
+        wait_for(lambda before=before: path.stat().st_ino != before)
+    time.sleep(1)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +150,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
             stopped = copied(log_dir, STAGES[0])
             broker.start()
             held += write(broker.bootstrap)
-            time.sleep(2)  # for the checkpoints of the high watermark and the cleaner
+            high_watermarks_written(log_dir)
             broker.stop(kill=True)
             killed = copied(log_dir, STAGES[1])
             broker.start()

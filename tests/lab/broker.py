@@ -31,7 +31,7 @@ from tests.lab.ports import free_port
 from tests.lab.waiting import LIMIT_S, wait_for
 
 ZOOKEEPER = Path(__file__).parent / "java" / "Zk.java"
-SESSION_S = 6
+SESSION_S = 3
 """So long after a broker died ZooKeeper may still keep its id."""
 CLUSTER_ID = "kRepairLabCluster0000w"
 
