@@ -14,11 +14,10 @@ from krepair.kernels.jit import kernel
 from krepair.kernels.legacy import (
     OLD_CRC,
     OLD_CRC_START,
-    OLD_MIN_LENGTH_V0,
-    OLD_MIN_LENGTH_V1,
     OLD_TIMESTAMP,
     SMALLEST_BYTES,
 )
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -32,7 +31,6 @@ from krepair.kernels.scan_window import (
     LENGTH_END,
     MAGIC,
     MAX_TIMESTAMP,
-    MIN_LENGTH,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
@@ -164,11 +162,8 @@ def batch_rows(buf: Any, filled: int, origin: int, file_size: int, state: Any, r
         if count >= limit:
             status = ROWS_FULL
             break
-        magic = np.int64(byte_at(buf, place + MAGIC))
-        length = be32(buf, place + LENGTH)
-        least = MIN_LENGTH if magic == 2 else OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0
-        size = length + LENGTH_END
-        if magic > 2 or length < least or origin + place + size > file_size:
+        size = next_batch(buf, place, file_size - origin - place)
+        if size == 0:
             status = NO_BATCH
             break
         if place + size > filled:
@@ -176,7 +171,7 @@ def batch_rows(buf: Any, filled: int, origin: int, file_size: int, state: Any, r
             break
         row = rows[count]
         read_header(buf, place, origin + place, state[W_LAST_OFFSET], row)
-        if magic == 2:
+        if byte_at(buf, place + MAGIC) == 2:
             computed = (
                 crc32c_of_57(buf, place + ATTRIBUTES)
                 if size == ATTRIBUTES + 57

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from krepair.kernels.jit import kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.kernels.scan_window import (
     BASE_OFFSET,
     HEADER,
     LAST_DELTA,
-    LENGTH,
-    LENGTH_END,
     MAGIC,
     MAX_TIMESTAMP,
 )
@@ -35,7 +34,6 @@ W_POSITION, W_ROWS, W_MAGICS = range(3)
 # LegacyRecord (2.2.1): offset, size, crc, magic, attributes, the timestamp (only v1), then key and value with lengths.
 OLD_TIMESTAMP = 18
 OLD_HEADER = OLD_TIMESTAMP + 8
-MIN_LENGTH_V0, MIN_LENGTH_V1, MIN_LENGTH_V2 = 14, 22, HEADER - LENGTH_END
 
 
 @kernel
@@ -61,12 +59,11 @@ def header_window(buf: Any, filled: int, origin: int, file_size: int, state: Any
             status = OUTPUT_FULL
             break
         place = position - origin
-        magic = np.int64(byte_at(buf, place + MAGIC))
-        length = be32(buf, place + LENGTH)
-        smallest = MIN_LENGTH_V2 if magic == 2 else MIN_LENGTH_V1 if magic == 1 else MIN_LENGTH_V0
-        if magic > 2 or length < smallest or position + length + LENGTH_END > file_size:
+        size = next_batch(buf, place, file_size - position)
+        if size == 0:
             status = STOPPED
             break
+        magic = np.int64(byte_at(buf, place + MAGIC))
         if magic == 2 and place + HEADER > filled:
             break
         last_offset = be64(buf, place + BASE_OFFSET)
@@ -82,7 +79,7 @@ def header_window(buf: Any, filled: int, origin: int, file_size: int, state: Any
         rows[row, 2] = timestamp
         state[W_ROWS] += 1
         state[W_MAGICS] |= 1 << magic
-        position += length + LENGTH_END
+        position += size
     state[W_POSITION] = position
     return status
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.formats.batch_front import batch_front
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_piece
 from krepair.kernels.scan_window import crc_piece
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ReadInto = Callable[[memoryview, int], int]
-
-_LENGTH = message_set.HEADER_V0.place("message_size")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,9 @@ class HugeChecksum:
 
 def huge_size(window: Bytes) -> int:
     """Bytes of the batch or message at the front of the window, by its length field, which all formats share."""
-    return int.from_bytes(window[_LENGTH : _LENGTH + 4].tobytes(), "big") + message_set.LOG_OVERHEAD
+    front = batch_front(window.data)
+    assert front is not None
+    return front.size
 
 
 def checksum_huge(window: Bytes, filled: int, read_into: ReadInto, position: int) -> HugeChecksum:

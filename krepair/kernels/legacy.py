@@ -18,6 +18,7 @@ from krepair.formats import message_set
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import INT32_MAX, LENGTH, LENGTH_END, MAGIC, decision_word
 from krepair.kernels.words import be32, be64, le64, product_high, product_low
 
@@ -75,20 +76,19 @@ def legacy_window(
     damage: int = c.D_NONE
     found: Any = np.int64(0)
     while place + FIXED <= filled:
-        length = be32(buf, place + LENGTH)
-        magic = buf[place + MAGIC]
-        if magic > 1 or length < OLD_MIN_LENGTH_V0:
-            status = c.NEW_FORMAT
-            break
         position = origin + place
-        size = length + LENGTH_END
+        size = next_batch(buf, place, file_size - position)
+        magic = buf[place + MAGIC]
+        if size == 0 or magic > 1:
+            length = be32(buf, place + LENGTH)
+            if magic > 1 or length < OLD_MIN_LENGTH_V0:
+                status = c.NEW_FORMAT
+            elif magic == 1 and length < OLD_MIN_LENGTH_V1:
+                damage, found = c.D_OLD_LENGTH, length
+            else:
+                damage, found = c.D_PAST_END, length + LENGTH_END
+            break
         end = place + size
-        if magic == 1 and length < OLD_MIN_LENGTH_V1:
-            damage, found = c.D_OLD_LENGTH, length
-            break
-        if position + size > file_size:
-            damage, found = c.D_PAST_END, size
-            break
         huge = state[c.S_HUGE_OK] == position
         if end > filled and not huge:
             if size > buf.shape[0]:

@@ -27,6 +27,7 @@ from krepair.kernels.legacy import (
     OLD_MIN_LENGTH_V1,
     OLD_TIMESTAMP,
 )
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan import DAMAGE_TEXT, Bytes, Int64s, ReadInto
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
@@ -80,27 +81,29 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
         if state[R_OFFSETS] >= offsets.shape[0] or state[R_TIMES] >= times.shape[0]:
             status = c.OUTPUT_FULL
             break
-        length = be32(buf, place + LENGTH)
         magic = buf[place + MAGIC]
         position = origin + place
-        if place + HEADER > filled and (magic > 1 or length < OLD_MIN_LENGTH_V0):
+        if place + HEADER > filled and (magic > 1 or be32(buf, place + LENGTH) < OLD_MIN_LENGTH_V0):
             break
-        least = MIN_LENGTH if magic == 2 else (OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0)
         damage = c.D_NONE
-        found = length
-        if magic > 2:
-            damage, found = c.D_MAGIC, np.int64(magic)
-        elif length == 0 and be64(buf, place) == 0:
-            damage, found = c.D_ZEROS, 0
-        elif length < least:
-            damage = c.D_LENGTH if magic == 2 else c.D_OLD_LENGTH
-        elif position + length + LENGTH_END > file_size:
-            damage, found = c.D_PAST_END, length + LENGTH_END
-        if damage != c.D_NONE:
+        found: Any = np.int64(0)
+        size = next_batch(buf, place, file_size - position)
+        if size == 0:
+            length = be32(buf, place + LENGTH)
+            found = length
+            if magic > 2:
+                damage, found = c.D_MAGIC, np.int64(magic)
+            elif length == 0 and be64(buf, place) == 0:
+                damage, found = c.D_ZEROS, 0
+            elif length < (
+                MIN_LENGTH if magic == 2 else OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0
+            ):
+                damage = c.D_LENGTH if magic == 2 else c.D_OLD_LENGTH
+            else:
+                damage, found = c.D_PAST_END, length + LENGTH_END
             state[R_DAMAGE], state[R_FOUND] = damage, found
             status = c.DAMAGE
             break
-        size = length + LENGTH_END
         end = place + size
         huge = huge_position == position
         if end > filled and not huge:

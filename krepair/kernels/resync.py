@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.batch_front import batch_front
 from krepair.kernels.jit import kernel
-from krepair.kernels.large_batches import checksum_huge
+from krepair.kernels.large_batches import checksum_huge, huge_size
 from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
 from krepair.kernels.scan_window import (
@@ -130,7 +131,7 @@ def find_batch(
             found = int(next_candidate(window, place, end, filled, origin, file_size, lowest, highest))
             if found < 0:
                 break
-            size = int.from_bytes(window[found + LENGTH : found + LENGTH + 4].tobytes(), "big") + LENGTH_END
+            size = huge_size(window[found:])
             left -= size
             if left < 0:
                 return Resynced(_NONE, complete=False, checksummed=allowed)
@@ -165,19 +166,12 @@ def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int
         if place + HEADER > filled:
             origin, place = position, 0
             filled = _fill(read_into, front, origin, file_size)
-        if place + SMALLEST_BYTES > filled:
+        said = batch_front(front[place:filled].data)
+        if said is None or not said.fits(file_size - position):
             break
-        magic = int(front[place + MAGIC])
-        size = (
-            int.from_bytes(front[place + LENGTH : place + LENGTH_END].tobytes(), "big", signed=True)
-            + LENGTH_END
-        )
-        least = (OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, MIN_LENGTH)[min(magic, 2)] + LENGTH_END
-        if magic > 2 or size < least or position + size > file_size:
+        if not _is_valid(read_into, front[place:filled], position, said.size):
             break
-        if not _is_valid(read_into, front[place:filled], position, size):
-            break
-        position += size
+        position += said.size
     return position
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.kernels import classes as c
 from krepair.kernels.jit import inlined_by_numba, kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.words import (
     be16,
     be32,
@@ -464,27 +465,23 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             ):
                 status = c.OLD_FORMAT
             break
-        length = be32(buf, place + LENGTH)
-        magic = buf[place + MAGIC]
         position = origin + place
-        if magic != 2:
+        size = next_batch(buf, place, file_size - position)
+        magic = buf[place + MAGIC]
+        if size == 0 or magic != 2:
+            length = be32(buf, place + LENGTH)
             if magic < 2 and length >= 14:
                 status = c.OLD_FORMAT
-            elif length == 0 and be64(buf, place) == 0:
+            elif magic != 2 and length == 0 and be64(buf, place) == 0:
                 status = _damage(state, c.D_ZEROS, 0)
             elif length < MIN_LENGTH:
                 status = _damage(state, c.D_LENGTH, length)
-            else:
+            elif magic != 2:
                 status = _damage(state, c.D_MAGIC, magic)
+            else:
+                status = _damage(state, c.D_PAST_END, length + LENGTH_END)
             break
-        if length < MIN_LENGTH:
-            status = _damage(state, c.D_LENGTH, length)
-            break
-        size = length + LENGTH_END
         end = place + size
-        if position + size > file_size:
-            status = _damage(state, c.D_PAST_END, size)
-            break
         huge = huge_position == position
         if end > filled and not huge:
             if size > buf.shape[0]:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.batch_front import FRONT_BYTES
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan import Int64s, ReadInto
 from krepair.kernels.scan_window import (
     ABORT,
@@ -24,8 +26,6 @@ from krepair.kernels.scan_window import (
     CONTROL,
     HEADER,
     LAST_DELTA,
-    LENGTH,
-    LENGTH_END,
     MAGIC,
     PRODUCER_ID,
     RECORD_COUNT,
@@ -157,19 +157,17 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
     status = NEED_BYTES
     while position < file_size:
         place = position - origin
-        if place + LENGTH_END + 5 > filled:
+        if place + FRONT_BYTES > filled:
             break
-        size = be32(buf, place + LENGTH) + LENGTH_END
-        magic = buf[place + MAGIC]
-        smallest = 26 if magic < 2 else HEADER
-        if magic > 2 or size < smallest or position + size > file_size:
+        size = next_batch(buf, place, file_size - position)
+        if size == 0:
             status = STOPPED
             break
         base_offset = be64(buf, place + BASE_OFFSET)
         if base_offset < state[T_NEXT_OFFSET]:  # offsets go back: entries from here on would be wrong
             status = STOPPED
             break
-        if magic < 2:
+        if buf[place + MAGIC] < 2:
             state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several offsets: no gap is counted
             position += size
             continue

@@ -17,6 +17,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
 from krepair.kernels import classes as c
@@ -291,9 +292,10 @@ def _next_valid(
 def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
     """Where the damaged batch says that it ends, 0 if that is not in the log."""
     head = _read(read_into, start, HEADER.size)
-    if len(head) < HEADER.size or head[HEADER.place("magic")] > batch_v2.MAGIC:
+    front = batch_front(head)
+    if front is None or len(head) < HEADER.size or not front.is_known:
         return 0
-    end = start + int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+    end = start + front.size
     return end if start + LOG_OVERHEAD < end < size else 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,9 +20,8 @@ from krepair.checks.index_findings import (
     real_bytes,
 )
 from krepair.durable.tree import Tree
-from krepair.formats import batch_v2
+from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.kernels.header_walk import HeaderWalk
-from krepair.kernels.legacy import SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, opened_with_status, status_of
 
@@ -37,8 +35,6 @@ _EXTENTS_AT_MOST: Final = 1 << 12
 _NEAR_BYTES: Final = 1 << 14
 _LAST_CHECKED: Final = 64
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-
-_FRONT: Final = struct.Struct(">qiiB")  # offset, length, leader epoch (v2) or CRC, magic
 
 
 def read_into_of(descriptor: int) -> ReadInto:
@@ -57,7 +53,7 @@ def index_bytes_needed(stem: str, entry_bytes: int, tree: Tree | None = None) ->
     Raises:
         OSError: the log is not there.
     """
-    batches = status_of(f"{stem}.log", tree).st_size // SMALLEST_BYTES + 1
+    batches = status_of(f"{stem}.log", tree).st_size // LEAST_BYTES[0] + 1
     return min(batches * entry_bytes + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
 
 
@@ -185,18 +181,10 @@ class SpotCheck:
 
     def _fits_at(self, entry: int, offset: int, position: int) -> bool:
         """Whether a batch starts at a position, and no batch before it ends at the offset or later."""
-        front = os.pread(self.descriptor, _FRONT.size, position)
-        if len(front) < _FRONT.size:
+        front = batch_front(os.pread(self.descriptor, FRONT_BYTES, position))
+        if front is None or not front.fits(self.log_bytes - position):
             return False
-        first, length, _, magic = _FRONT.unpack(front)
-        smallest = {0: 14, 1: 22, batch_v2.MAGIC: batch_v2.HEADER.size - batch_v2.LOG_OVERHEAD}.get(magic)
-        if (
-            smallest is None
-            or length < smallest
-            or position + length + batch_v2.LOG_OVERHEAD > self.log_bytes
-        ):
-            return False
-        return first <= offset or self._ends_below(entry, offset, position)
+        return front.offset <= offset or self._ends_below(entry, offset, position)
 
     def _ends_below(self, entry: int, offset: int, position: int) -> bool:
         """Whether the batches from the entry before up to a position end exactly there, below an offset.

@@ -14,15 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set, record
+from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
 from krepair.kernels import dump_rows as r
 from krepair.kernels.large_batches import checksum_huge
-from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1
 from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto
-from krepair.kernels.scan_window import MIN_LENGTH
 from krepair.pipeline.byte_stream import ByteStream, StoredBytes
 from krepair.pipeline.damage import LARGEST_LOG_BYTES
 from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, of_fields
@@ -36,7 +35,6 @@ _SLACK: Final = 64
 LOWEST_OFFSET: Final = -(2**63)
 """A damaged base offset may be negative: a batch with one is shown like any other."""
 _HIGHEST_OFFSET: Final = 2**63 - 1
-_LEAST: Final = (OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, MIN_LENGTH)
 
 Walk = Generator[bytes | memoryview, None, int]
 
@@ -180,15 +178,8 @@ class LogWalk:
         """Whether the log ends at a position, or what begins there looks like a batch of later offsets."""
         if position == self._size:
             return True
-        head = self._read(position, message_set.CRC_START + 1)
-        if len(head) <= message_set.CRC_START or head[message_set.CRC_START] > batch_v2.MAGIC:
-            return False
-        offset, length = (
-            int.from_bytes(head[:8], "big", signed=True),
-            int.from_bytes(head[8:12], "big", signed=True),
-        )
-        fits = length >= _LEAST[head[message_set.CRC_START]] and position + length + 12 <= self._size
-        return fits and offset > offset_before
+        front = batch_front(self._read(position, FRONT_BYTES))
+        return front is not None and front.fits(self._size - position) and front.offset > offset_before
 
     def _no_batch(self, position: int) -> Walk:
         """What stands where no batch can; returns where to go on."""
@@ -196,16 +187,18 @@ class LogWalk:
         left = self._size - position
         if not any(head):
             return (yield from self._damaged(position, "a batch", "zeros"))
-        if left <= message_set.CRC_START:
+        front = batch_front(head)
+        if front is None:
             return (yield from self._damaged(position, "a batch header", f"{left} bytes to the end"))
-        magic = head[message_set.CRC_START]
-        size = int.from_bytes(head[8:12], "big", signed=True) + batch_v2.LOG_OVERHEAD
-        if magic > batch_v2.MAGIC:
-            return (yield from self._damaged(position, "magic 0, 1 or 2", f"magic {magic}"))
-        if size < _LEAST[magic] + batch_v2.LOG_OVERHEAD:
-            least = _LEAST[magic] + batch_v2.LOG_OVERHEAD
-            return (yield from self._damaged(position, f"a batch of at least {least} bytes", f"{size} bytes"))
-        return (yield from self._damaged(position, f"a batch of {size} bytes", f"{left} bytes to the end"))
+        if not front.is_known:
+            return (yield from self._damaged(position, "magic 0, 1 or 2", f"magic {front.magic}"))
+        least = LEAST_BYTES[front.magic]
+        if front.size < least:
+            expected = f"a batch of at least {least} bytes"
+            return (yield from self._damaged(position, expected, f"{front.size} bytes"))
+        return (
+            yield from self._damaged(position, f"a batch of {front.size} bytes", f"{left} bytes to the end")
+        )
 
     def _damaged(self, position: int, expected: str, found: str) -> Walk:
         """Find the next valid batch and show what lies before it as damage; returns its position, or the end."""

@@ -1,0 +1,34 @@
+"""Where the next batch begins: the one question that every walk over a window asks, in one function.
+
+What a walk keeps of a batch is its own; so is what it says where none begins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from krepair.formats import batch_v2
+from krepair.formats.batch_front import LEAST_BYTES
+from krepair.kernels.jit import inlined_by_numba
+from krepair.kernels.words import be32, byte_at
+
+_LENGTH, _MAGIC = batch_v2.HEADER.place("batch_length"), batch_v2.HEADER.place("magic")
+_LENGTH_END = batch_v2.LOG_OVERHEAD
+_LEAST_V0, _LEAST_V1, _LEAST_V2 = LEAST_BYTES
+
+
+@inlined_by_numba
+def next_batch(buf: Any, place: Any, left: Any) -> Any:
+    """Bytes of the batch or message of any format at a place, 0 if none begins there.
+
+    Args:
+        buf: uint8[W], holds at least 17 bytes from ``place`` on.
+        place: place of its first byte.
+        left: bytes of the log from there to its end; it may go on past the window.
+    """
+    magic = np.int64(byte_at(buf, place + _MAGIC))
+    size = be32(buf, place + _LENGTH) + _LENGTH_END
+    least = _LEAST_V2 if magic == 2 else _LEAST_V1 if magic == 1 else _LEAST_V0
+    return size if magic <= 2 and size >= least and size <= left else np.int64(0)
