@@ -120,6 +120,10 @@ class _RangesNeeded(Exception):  # noqa: N818 - not an error either
     """There is a batch of a transaction, and nobody has looked for the aborted ones."""
 
 
+class _TooLarge(Exception):  # noqa: N818 - not an error either
+    """A batch takes more memory than there is beside the writer's own."""
+
+
 class _Side:
     """A log that is read forward through a window."""
 
@@ -173,9 +177,14 @@ class _LentWindow(_Side):
 
 
 class _Content:
-    """The uncompressed records of one batch after another, in a buffer that is moved along."""
+    """The uncompressed records of one batch after another, in a buffer that is moved along.
 
-    def __init__(self) -> None:
+    Args:
+        grows: whether a record may be larger than the buffer.
+    """
+
+    def __init__(self, *, grows: bool) -> None:
+        self._grows = grows
         self._pieces: Iterator[bytes | Damage] = iter(())
         self.buffer: Bytes = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
         self.end = 0
@@ -209,6 +218,8 @@ class _Content:
         if wanted > self._most:
             raise _Wrong(f"a record of more than {self._most} bytes")
         if wanted > len(self.buffer):
+            if not self._grows:
+                raise _TooLarge
             # At once as large as it may get: what nothing is written into takes no memory.
             larger: Bytes = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
@@ -224,6 +235,7 @@ class _Group:
 
     item: CheckItem
     tree: Tree
+    beside_writer: bool = False
 
     def __post_init__(self) -> None:
         self.points = np.frombuffer(self.item.points, np.uint64) >> np.uint64(3)
@@ -237,7 +249,7 @@ class _Group:
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
         self.rows: list[CheckedRows] = []
-        self.content, self.kept = _Content(), _Content()
+        self.content, self.kept = (_Content(grows=not self.beside_writer) for _ in range(2))
 
     def run(self) -> None:
         """Read all of it.
@@ -333,6 +345,8 @@ class _Group:
             self._check_unpacked(side, result, first, row, source)
             first = row
             if not self._add(codec, content, kept):
+                if self.beside_writer:
+                    raise _TooLarge
                 # large, or broken: piece by piece, and that says what is wrong
                 state[v.C_SOURCE], state[v.C_RESULT] = place, at
                 self._slow(side, result, source)
@@ -593,7 +607,8 @@ class SourceProof:
     """Holds what is written of one source against it, window by window, while both are in memory.
 
     It is given the bytes, and nothing else of what their writer knows. That the file holds what was written, and that
-    its CRCs are right, has to be found by who reads it later.
+    its CRCs are right, has to be found by who reads it later. The writer holds large records at the same time, so where
+    one comes, it gives up, and the files are read for the proof.
 
     Args:
         item: of one source. Its files are not read.
@@ -602,7 +617,7 @@ class SourceProof:
 
     def __init__(self, item: CheckItem, tree: Tree) -> None:
         self._item = item
-        self._group = _Group(item, tree)
+        self._group = _Group(item, tree, beside_writer=True)
         self._source, self._result = _LentWindow(), _LentWindow()
         self._outcome: CheckResult | None = None
         self._goes_on = True
@@ -626,6 +641,8 @@ class SourceProof:
             self._group.check_windows(self._source, self._result, self._item.sources[0])
         except (_RangesNeeded, _Wrong, OSError) as problem:
             self._outcome, self._goes_on = _failed(self._item, problem), False
+        except _TooLarge:
+            self.give_up()
 
     def give_up(self) -> None:
         """Prove nothing: the files have to be read for it."""

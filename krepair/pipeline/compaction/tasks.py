@@ -314,7 +314,10 @@ def _staged(
             keep_positions=np.array(item.keep_positions, np.int64),
             last_position=item.last_position,
         )
-        summary = scan_segment(inputs, log.read_into, on_window=copy.take)
+        try:
+            summary = scan_segment(inputs, log.read_into, on_window=copy.take)
+        finally:
+            log.on_source = None  # they know each other, and would keep their buffers after this
         copy.finish()
     found, summary = _as_left(compact, entries, log, summary)
     if not found.failure:
