@@ -399,8 +399,14 @@ class _Disk:
         _done("mount", "-o", "remount,abort", str(self.mount))
 
     def again(self) -> None:
-        """Mounted again, for writing."""
-        _done("umount", str(self.mount))
+        """Mounted again, for writing: a copy of it, as after a restart.
+
+        A mount namespace that another process made meanwhile has the old mount, too, and holds it in the state it has.
+        """
+        _done("umount", "-l", str(self.mount))
+        old, self._image = self._image, self._image.with_name("image again")
+        _done("cp", "--sparse=always", str(old), str(self._image))
+        old.unlink()
         self._mount()
 
 
