@@ -13,7 +13,8 @@ import pytest
 from krepair.durable.scratch import Scratch
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # where the tests run under nohup it is ignored
 from krepair.durable.scratch import Scratch, write_scratch
 scratch = Scratch(sys.argv[1], ())
 with open(scratch.path + "/rows", "wb") as file:
