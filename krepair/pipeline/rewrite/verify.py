@@ -18,7 +18,7 @@ from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_whole, status_of
+from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
@@ -125,10 +125,7 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
         OSError: a file cannot be read.
     """
     change, stem, name = item.change, _stem(item), new_name(item)
-    size = status_of(f"{stem}.log", tree).st_size
-    if size != change.log_bytes:
-        return wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
-    audit = companion_audit(stem, change.base_offset, size, tree)
+    audit = companion_audit(stem, change.base_offset, change.log_bytes, tree)
     problem = read_new_log(item, tree, audit.feed)
     if problem:
         return wrong(problem)
@@ -139,7 +136,7 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
         or not_those_made(item, tree)
         or attribute_problem(item, tree)
     )
-    return wrong(problem) if problem else FinishResult(batches=change.batches, bytes=size)
+    return wrong(problem) if problem else FinishResult(batches=change.batches, bytes=change.log_bytes)
 
 
 def _stem(item: FinishItem) -> str:
