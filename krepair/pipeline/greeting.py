@@ -29,7 +29,7 @@ from krepair.logdir.reading import why
 NONCE: Final = "hosts~"
 ANSWER: Final = "answer~"
 REPLY: Final = "reply~"
-YES: Final = b"yes"
+YES: Final = "yes"
 LOCKS_DIFFER: Final = "a broker would not be kept away"
 """In the words of a worker to which locks do not reach, or from which they do not."""
 WAITS_S: Final = 90.0
@@ -139,21 +139,20 @@ class Greeter:
                 stirring.stir()
                 for name in self._tree.names(greeting.folder):
                     token = name.removeprefix(prefix)
-                    if token != name and token not in answered:
-                        self._reply(token)
+                    if token != name and token not in answered and self._reply(token):
                         answered.add(token)
 
-    def _reply(self, token: str) -> None:
+    def _reply(self, token: str) -> bool:
+        """Answer a worker. False while not all that it says has arrived: then the next look reads it again."""
         greeting = self.greeting
         path = f"{greeting.folder}/{ANSWER}{greeting.nonce}~{token}"
         said = self._tree.read(path, _AT_MOST)
         if said != _answer_of(greeting, token):
-            return  # not all of it has arrived yet
+            return False
         seen = holder_of_file(path, self._tree) is not None
-        reply = (
-            YES if seen else f"a lock that it holds is not seen on {greeting.host}: {LOCKS_DIFFER}".encode()
-        )
-        self._disk.create(f"{greeting.folder}/{REPLY}{greeting.nonce}~{token}", reply)
+        reply = YES if seen else f"a lock that it holds is not seen on {greeting.host}: {LOCKS_DIFFER}"
+        self._disk.create(f"{greeting.folder}/{REPLY}{greeting.nonce}~{token}", f"{reply}\n".encode())
+        return True
 
 
 def _answer_of(greeting: Greeting, token: str) -> bytes:
@@ -204,8 +203,9 @@ def _said(greeting: Greeting, tree: Tree, token: str, stirring: _Stirring, waits
     until = time.monotonic() + waits_s
     while time.monotonic() < until:
         stirring.stir()
-        reply = tree.read(path, _AT_MOST)
-        if reply:
-            return "" if reply == YES else os.fsdecode(reply)
+        reply = os.fsdecode(tree.read(path, _AT_MOST) or b"")
+        if reply.endswith("\n"):  # else it is not there yet, or a part of it
+            text = reply.removesuffix("\n")
+            return "" if text == YES else text
         time.sleep(_LOOK_EVERY_S)
     return f"what it writes into {greeting.folder} does not reach {greeting.host}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir import lock
@@ -210,10 +212,54 @@ def test_worker_whose_lock_the_driver_does_not_see_is_told_so(
         assert "a lock that it holds is not seen on" in why_not_greeted(greeter.greeting)
 
 
+def test_answer_that_the_driver_finds_before_it_is_whole_is_answered_once_it_is(
+    log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may look between the making of the file and the writing, or see a part of what is written."""
+    looks = []
+    reply, append = Greeter._reply, RealDisk.append
+
+    def replies(greeter: Greeter, token: str) -> bool:
+        looks.append(token)
+        return reply(greeter, token)
+
+    def in_two_pieces(disk: RealDisk, path: str, data: bytes) -> None:
+        for number, piece in enumerate((data[:7], data[7:]), start=1):
+            until = time.monotonic() + 20
+            while len(looks) < number and time.monotonic() < until:
+                time.sleep(0.01)
+            append(disk, path, piece)
+
+    monkeypatch.setattr(Greeter, "_reply", replies)
+    monkeypatch.setattr(RealDisk, "append", in_two_pieces)
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert why_not_greeted(greeter.greeting, waits_s=20) == ""
+    assert len(looks) == 3
+
+
+def test_reply_that_the_worker_sees_only_in_part_is_read_again(
+    log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Tree.read
+    partly = []
+
+    def in_part(tree: Tree, path: str, most: int) -> bytes:
+        whole = read(tree, path, most)
+        if f"/{greetings.REPLY}" in path and whole and len(partly) < len(whole):
+            partly.append(whole[: len(partly)])
+            return partly[-1]
+        return whole
+
+    monkeypatch.setattr(Tree, "read", in_part)
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert why_not_greeted(greeter.greeting, waits_s=20) == ""
+    assert partly[-1] != b""
+
+
 def test_worker_whose_answer_does_not_arrive_gives_up(
     log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Greeter, "_reply", lambda self, token: None)
+    monkeypatch.setattr(Greeter, "_reply", lambda self, token: False)
     with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
         assert "does not reach" in why_not_greeted(greeter.greeting, waits_s=0.3)
 
