@@ -24,8 +24,9 @@ from unittest import mock
 
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
-from tools.bench import cluster, compact, recovery, replicas
+from tools.bench import cluster, compact, many, recovery, replicas
 from tools.bench.data import NOW_MS, Made, make
+from tools.bench.table import Table
 
 FAR_MS = NOW_MS + 10**10
 KREPAIR = Path(sys.executable).parent / "krepair"
@@ -127,6 +128,7 @@ class Bench:
         self.runs = runs
         self.series: dict[str, Series] = {}
         self.notes: dict[str, float | str] = {}
+        self.table = Table()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.ten = make(folder / "ten", "markers", 0)
@@ -388,6 +390,13 @@ class Bench:
             print(f"  {name}: {value:,.2f}", file=sys.stderr, flush=True)
         shutil.rmtree(room)
 
+    def many(self, partitions: int) -> None:
+        """Many small partitions: whole processes, and calls a partition."""
+        room = self.folder / "many"
+        room.mkdir()
+        many.measure(self.table, room, partitions, self.runs)
+        shutil.rmtree(room)
+
     # -- dump and groups, whole processes against the broker's dump tool
 
     def looking(self, kind: str, made: Made, ours: list[str], theirs: list[str]) -> None:
@@ -485,6 +494,7 @@ class Bench:
         lines += [each.line() for each in self.series.values()]
         lines += ["", "| | |", "|---|---:|"]
         lines += [f"| {name} | {value:.2f} |" for name, value in self.notes.items()]
+        lines += ["", self.table.report()]
         return "\n".join(lines)
 
 
@@ -544,10 +554,11 @@ def main() -> None:
     parser.add_argument("--markers-mb", type=int, default=1000)
     parser.add_argument("--half-mb", type=int, default=400, help="a cleaner's offset map must hold its keys")
     parser.add_argument("--cluster-mb", type=int, default=4000, help="part cluster: bytes of logs in all")
+    parser.add_argument("--partitions", type=int, default=2000, help="part many")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
-        default="start,markers,half,two,memory,index,recovery,compact,compare,dump,groups,transactions,peers",
+        default="start,markers,half,two,memory,index,recovery,compact,compare,many,dump,groups,transactions,peers",
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
@@ -576,6 +587,7 @@ def main() -> None:
         )  # type: ignore[misc]
     steps.append(("compact", bench.key_compaction))
     steps.append(("compare", bench.replicas))
+    steps.append(("many", lambda: bench.many(chosen.partitions)))
     steps.append(("cluster", lambda: bench.cluster(chosen.cluster_mb * 10**6)))
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):

@@ -40,12 +40,12 @@ def bytes_read(process: int | None = None) -> int:
 
 
 def make_cold(root: Path) -> None:
-    """Write a directory out, and have the kernel forget its pages."""
+    """Write all to the disk, and have the kernel forget the pages of a directory, but not the names in it."""
+    os.sync()
     for path in root.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)

@@ -1,0 +1,144 @@
+"""Part ``many``: whole processes over many small partitions, where the bytes cost little and the calls are counted.
+
+    python -m tools.bench --only many                        2,000 partitions of three segments
+    python -m tools.bench --only many --partitions 400       fewer
+
+Each partition has three segments of four small batches, eleven files with its snapshots and epochs: those of
+``tests/ops/test_calls.py``. ``check`` reads a directory that was stopped cleanly. Recovery gets one that was killed
+with all its recovery points at 0. The peer of ``plan`` and ``apply`` is what they take the place of: the broker's own
+loader opens each partition, in one warm JVM.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
+from krepair.plan.model import Plan
+from tests import calls
+from tests.builders import NOW_MS
+from tests.lab.judge import Judge
+from tests.ops.test_calls import write
+from tools.bench.cost import make_cold
+from tools.bench.processes import done
+from tools.bench.table import Spent, Table, log_bytes_of, spent_by
+
+VERSIONS: Final = ("2.2.1", "4.3.1")
+SETTINGS: Final = {"segment.bytes": 1 << 30}
+RECOVERY: Final = ("--fix", "recovery", "--broker-version", "3.9.2")
+FEW, MORE = 20, 60
+"""Partitions of the two runs whose calls are counted: their difference leaves out what is done once."""
+_WARMING: Final = 200
+
+
+def measure(table: Table, room: Path, partitions: int, runs: int) -> None:
+    """Every verb over so many partitions.
+
+    Args:
+        table: gets the lines.
+        room: an empty folder for the data.
+        partitions: how many.
+        runs: how often each is measured.
+    """
+    clean, killed = room / "clean", room / "killed"
+    write(clean, partitions, clean=True)
+    write(killed, partitions, clean=False)
+    size = log_bytes_of(clean)
+    name = f"{partitions:,} partitions"
+
+    def noted(what: str, spent: Spent, *, cold: bool) -> None:
+        table.note(f"{name}: {what}", size, spent, cold=cold, partitions=partitions)
+
+    for cold in (False, True):
+        for _ in range(runs):
+            for verb in ("check", "verify"):
+                if cold:
+                    make_cold(clean)
+                noted(verb, done(verb, clean), cold=cold)
+            _recovery(room, killed, lambda what, spent, cold=cold: noted(what, spent, cold=cold), cold=cold)
+    _loaders(killed, partitions, runs, noted)
+    for version in VERSIONS:
+        table.against(f"{name}: plan + apply --fix recovery", f"{name}: start of {version} after a kill")
+    for what, count in _calls(room).items():
+        table.fact(f"calls a partition: {what}", count)
+
+
+def _recovery(room: Path, killed: Path, noted: Callable[[str, Spent], None], *, cold: bool) -> None:
+    """Plan, apply, verify and undo of one copy."""
+    root, plan = room / "logs", room / "recovery.krplan"
+    plan.unlink(missing_ok=True)
+    shutil.copytree(killed, root)
+    if cold:
+        make_cold(root)
+    planned = done("plan", root, *RECOVERY, "--out", str(plan))
+    applied = done("apply", plan)
+    noted("plan --fix recovery", planned)
+    noted("apply", applied)
+    noted("plan + apply --fix recovery", planned.more(applied))
+    noted("verify of its plan", done("verify", plan))
+    noted("undo", done("undo", plan))
+    shutil.rmtree(root)
+
+
+def _loaders(killed: Path, partitions: int, runs: int, noted: Callable[..., None]) -> None:
+    """The broker's own loader opens all partitions, one after the other; it works in place, so on copies."""
+    with ExitStack() as stack:
+        judges = [stack.enter_context(Judge(one, heap="1g", timeout_s=900)) for one in VERSIONS]
+        for judge in judges:
+            for run in range(-1, 2 * runs):
+                root = killed.with_name("started")
+                shutil.copytree(killed, root)
+                cold = run >= runs
+                if cold:
+                    make_cold(root)
+                folders = sorted(path for path in root.iterdir() if path.is_dir())
+                # the first one warms the JVM
+                some = folders[: _WARMING if run < 0 else partitions]
+                spent = spent_by(lambda judge=judge, some=some: _start(judge, some), judge)  # type: ignore[misc]
+                if run >= 0:
+                    noted(f"start of {judge.version} after a kill", spent, cold=cold)
+                shutil.rmtree(root)
+
+
+def _start(judge: Judge, folders: list[Path]) -> None:
+    for folder in folders:
+        judge.start(folder, clean=False, recovery_point=0, log_start=0, settings=SETTINGS)
+
+
+def _calls(room: Path) -> dict[str, float]:
+    """``check: open`` -> calls for each partition, and so on; all verbs in this process."""
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS)
+    recovery = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    clean = {number: write(room / f"calls-{number}", number, clean=True) for number in (FEW, MORE)}
+    plans: dict[int, list[Plan]] = {FEW: [], MORE: []}
+    for number, some in plans.items():
+        for turn in range(2):
+            root = write(room / f"calls-{number}-{turn}", number, clean=False)
+            some.append(make_plan(str(root), recovery))
+
+    def next_of(work: Callable[[Plan], object]) -> Callable[[int], object]:
+        waiting = {number: iter(some) for number, some in plans.items()}
+        return lambda number: work(next(waiting[number]))
+
+    # each verb meets a plan as the verb before has left it
+    verbs: dict[str, Callable[[int], object]] = {
+        "check": lambda number: check([str(clean[number])], options),
+        "plan": next_of(lambda plan: make_plan(plan.log_dir, recovery)),
+        "apply": next_of(lambda plan: apply(plan, recovery)),
+        "verify": next_of(lambda plan: verify_plan(plan, recovery)),
+        "undo": next_of(lambda plan: undo(plan, recovery)),
+    }
+    return {
+        f"{verb}: {call}": count
+        for verb, work in verbs.items()
+        for call, count in calls.for_each(work, FEW, MORE).items()
+    }
