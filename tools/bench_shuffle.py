@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from krepair.durable.scratch import make_scratch
-from krepair.kernels.scan import Int64s
+from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.compaction.items import KeysItem
 from krepair.pipeline.compaction.keys import TABLE_ROWS, KeyWalk, Rows

@@ -6,15 +6,10 @@ that marker-only compaction may drop. ``krepair.pipeline.rewrite.verify`` proves
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from krepair.formats.arrays import Bools, Int32s, Uint8s
 from krepair.kernels import check_kept as k
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Int32s = np.ndarray[Any, np.dtype[np.int32]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _WRONG = {
     k.FIRST_NOT_AT_0: "the first batch starts at place {place}, not 0",
@@ -27,7 +22,7 @@ _WRONG = {
 }
 
 
-def audit_window(window: Bytes, starts: Int32s, end: int, kept: Bools) -> str:
+def audit_window(window: Uint8s, starts: Int32s, end: int, kept: Bools) -> str:
     """Check the claim that batches fill a window without gaps, and that only batches without records go.
 
     The places are proven: the first is 0, and the length field of each batch leads to the next one.
@@ -50,7 +45,7 @@ def audit_window(window: Bytes, starts: Int32s, end: int, kept: Bools) -> str:
     return _WRONG[found].format(place=place[0]) if found else ""
 
 
-def audit_gathered(window: Bytes, starts: Int32s, end: int, kept: Bools, copied: Bytes) -> str:
+def audit_gathered(window: Uint8s, starts: Int32s, end: int, kept: Bools, copied: Uint8s) -> str:
     """Check that ``copied`` holds the kept batches of an audited window, without gaps.
 
     For each batch, the CRC and the bytes that it does not cover are compared. The other bytes are checked by the CRC

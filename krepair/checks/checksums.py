@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import CRC_START, HEADER
 from krepair.formats.castagnoli import crc32c
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 CRC_BYTES = 4
 _ONES = np.uint32(0xFFFFFFFF)
@@ -25,7 +23,7 @@ _FRONT = np.dtype(
 assert _FRONT.itemsize <= HEADER.size
 
 
-def crcs_are_right(buffer: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int) -> bool:
+def crcs_are_right(buffer: Uint8s, places: Int64s, headers: np.ndarray[Any, Any], end: int) -> bool:
     """Whether the stored CRC-32C of every batch of a window is right.
 
     If one batch is wrong, that is always noticed. If several are wrong, it is missed with a chance of 1 in 2**32, as
@@ -58,7 +56,7 @@ def crcs_are_right(buffer: Bytes, places: Int64s, headers: np.ndarray[Any, Any],
     return right
 
 
-def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
+def first_wrong_crc(window: Uint8s, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
     """Index of the first batch with a wrong CRC, -1 if all are right. It checks batch by batch.
 
     Args:

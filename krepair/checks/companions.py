@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from krepair.checks.index_findings import IndexFile, Int64s
+from krepair.checks.index_findings import IndexFile
 from krepair.checks.index_judge import SegmentIndexes
 from krepair.checks.walk import Walked
 from krepair.formats import batch_v2, txn_index
+from krepair.formats.arrays import Int64s
 
 TXN_INDEX = ".txnindex"
 Problem = tuple[str, int, str]

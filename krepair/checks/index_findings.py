@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from krepair.formats import fixed_entries, offset_index, time_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
 
@@ -21,8 +22,6 @@ ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENT
 
 LARGEST_INDEX_BYTES: Final = 2**31 - 1
 """A broker cannot map a larger file."""
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class IndexFile(NamedTuple):

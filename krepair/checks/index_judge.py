@@ -38,11 +38,11 @@ from krepair.checks.index_findings import (
     TIME_INDEX,
     IndexFile,
     IndexProblem,
-    Int64s,
     byte_problems,
     offset_entries,
     time_entries,
 )
+from krepair.formats.arrays import Int64s
 
 CLEANER_CHUNK_BYTES: Final = 262_144
 """Size of one of the two I/O buffers of a cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""

@@ -16,13 +16,13 @@ from krepair.checks.index_findings import (
     INDEX,
     TIME_INDEX,
     IndexFile,
-    Int64s,
     byte_problems,
     offset_entries,
     time_entries,
 )
 from krepair.checks.index_judge import IndexAudit
 from krepair.checks.walk import Walked
+from krepair.formats.arrays import Int64s
 
 
 @dataclass

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from krepair.checks.walk import walk
+from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import ReadInto
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 _LAST, _CRC = 0, 1
 _NO_ROWS: Int64s = np.empty((0, 2), np.int64)
 _NO_END = 2**63 - 1

@@ -17,14 +17,13 @@ import numpy as np
 
 from krepair.checks.checksums import CRC_BYTES, crcs_are_right, first_wrong_crc
 from krepair.checks.walk_old import ReadAt, old_begins, walk_old
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 ReadInto = Callable[[memoryview, int], int]
-Claim = Callable[[Bytes], np.ndarray[Any, Any]]
-OnPlaces = Callable[[Bytes, Int64s, int], None]
+Claim = Callable[[Uint8s], np.ndarray[Any, Any]]
+OnPlaces = Callable[[Uint8s, Int64s, int], None]
 
 WINDOW_BYTES = 1 << 21
 _LENGTH = HEADER.place("batch_length")
@@ -65,19 +64,19 @@ class Walked:
         return found
 
 
-def gathered(window: Bytes, places: Any, width: int) -> Bytes:
+def gathered(window: Uint8s, places: Any, width: int) -> Uint8s:
     """uint8[N, width]: the bytes at N places. No place may be above ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
-    rows: Bytes = words[places].view(np.uint8).reshape(len(places), width)
+    rows: Uint8s = words[places].view(np.uint8).reshape(len(places), width)
     return rows
 
 
-def headers_at(window: Bytes, places: Any) -> np.ndarray[Any, Any]:
+def headers_at(window: Uint8s, places: Any) -> np.ndarray[Any, Any]:
     """Structured array[N] of the v2 headers at N places. No place may be above ``len(window) - HEADER.size``."""
     return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
 
 
-def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
+def proven_headers(window: Uint8s, places: Any) -> np.ndarray[Any, Any] | None:
     """The headers of v2 batches, if exactly these places are the starts of batches; else None.
 
     The first place must be 0, and the size of each batch must lead to the next place.
@@ -101,7 +100,7 @@ def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
 
 
 def _batches_of(
-    window: Bytes, claim: Claim | None, *, final: bool
+    window: Uint8s, claim: Claim | None, *, final: bool
 ) -> tuple[Int64s, np.ndarray[Any, Any], int, str]:
     """As ``find_batches``, with the headers. If the claim is proven, the search is skipped."""
     places = np.empty(0, np.int64) if claim is None else claim(window).astype(np.int64)
@@ -117,7 +116,7 @@ def _batches_of(
     return places, headers, end + rest, problem
 
 
-def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
+def find_batches(window: Uint8s, *, final: bool) -> tuple[Int64s, int, str]:
     """Find the whole v2 batches from place 0 on.
 
     Returns:
@@ -154,7 +153,7 @@ def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
     return np.concatenate(parts), place, problem
 
 
-def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
+def _run_of_size(window: Uint8s, place: int, size: int, length: int) -> int:
     """How many batches from ``place`` on have the same size, found in one step."""
     count = (len(window) - place) // size
     if count <= 0:
@@ -226,7 +225,7 @@ def walk(
 
 
 def walk_in_memory(
-    buffer: Bytes, places: Any, end: int, position: int, last_offset: int, read_into: ReadInto
+    buffer: Uint8s, places: Any, end: int, position: int, last_offset: int, read_into: ReadInto
 ) -> Iterator[Walked]:
     """The batches of one window that was read by somebody else, every CRC checked; as ``walk`` gives them.
 
@@ -249,7 +248,7 @@ def walk_in_memory(
 
 
 def _judged(
-    buffer: Bytes,
+    buffer: Uint8s,
     places: Int64s,
     headers: np.ndarray[Any, Any],
     end: int,

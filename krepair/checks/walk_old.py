@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.formats.arrays import Int64s
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 ReadAt = Callable[[int, int], bytes]
 
 _FIXED = message_set.CRC_START + 1

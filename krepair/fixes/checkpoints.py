@@ -17,9 +17,9 @@ from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import NEVER_TOUCHED
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.pipeline.engines.engine import Engine

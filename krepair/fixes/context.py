@@ -9,6 +9,7 @@ from typing import Any, Final
 from krepair.durable.scratch import Scratch
 from krepair.errors import UsageError
 from krepair.fixes.survey import Sights, Survey
+from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
@@ -18,7 +19,6 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
-from krepair.rules.model import Int64s
 from krepair.rules.refetch import RefetchProof
 
 Version = tuple[int, int, int] | None

@@ -10,7 +10,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import log_name
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.pipeline.jobs import MAP_DAMAGE
 from krepair.rules.damage import Damaged, DamagedLogs, damages_of, rule_of, unmapped, valid_range
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from krepair.pipeline.damage import MapItem, MapResult
 
 DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
-_INT32_MAX = 2**31 - 1
 
 
 def maps_of(survey: Survey) -> Mapping[int, MapResult]:
@@ -62,7 +61,7 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
         first=valid_range(facts.summary),
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
-        highest=min(facts.base_offset + _INT32_MAX, later[0] - 1 if later else INT64_MAX),
+        highest=min(facts.base_offset + INT32_MAX, later[0] - 1 if later else INT64_MAX),
         interval_bytes=survey.settings.index_interval_bytes,
         next_base=later[0] if later else -1,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from krepair.fixes.survey import Survey
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import LogDir, Segment
 
 STANDS_STILL_SEGMENTS: Final = 10

@@ -11,15 +11,16 @@ import numpy as np
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import Partition, Segment
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.effects import log_effect
 from krepair.plan.model import Change
-from krepair.rules.model import Int64s, LeftAlone, SegmentFacts
+from krepair.rules.model import LeftAlone, SegmentFacts
 
 Ranges = tuple[tuple[int, int], ...]
 

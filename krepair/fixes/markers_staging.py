@@ -14,6 +14,7 @@ from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading, whys_of
 from krepair.fixes.staging import Staging, Work, error_of
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
@@ -25,7 +26,7 @@ from krepair.plan.figures import setting
 from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import held_between, limit_now, stage_inputs, why_undecided
-from krepair.rules.model import Int64s, MarkerPolicy, SegmentFacts
+from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 
 def groups_of(staging: Staging) -> list[RewriteSegments]:

@@ -12,8 +12,9 @@ import numpy as np
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
@@ -21,7 +22,6 @@ from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.rules.evidence import OtherLog, why_other_topic
-from krepair.rules.model import Int64s
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile

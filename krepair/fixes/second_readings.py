@@ -17,7 +17,7 @@ from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import Place

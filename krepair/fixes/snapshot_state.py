@@ -13,11 +13,12 @@ import numpy as np
 
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
+from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, NameState, log_name, parse_file_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
-from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine

@@ -23,9 +23,9 @@ from krepair.errors import (
 from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult

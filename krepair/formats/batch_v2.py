@@ -16,6 +16,7 @@ import numpy.typing as npt
 from krepair.errors import UsageError
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.layout import Field, Layout
 
 HEADER = Layout(
@@ -52,7 +53,6 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-INT32_MAX = 2**31 - 1
 
 
 def next_sequence(sequence: int, increment: int) -> int:

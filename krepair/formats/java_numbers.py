@@ -1,4 +1,4 @@
-"""Reads numbers in text exactly as Java does, so as a broker does.
+"""Java's numbers: how large they get, and how text is read as one, so as a broker reads it.
 
 Python's ``int`` also accepts spaces and underscores, which a broker refuses.
 
@@ -8,7 +8,10 @@ Source: ``Integer.parseInt``, ``Long.parseLong`` and ``Character.digit`` of Java
 from __future__ import annotations
 
 import re
+from typing import Final
 
+INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
 SIGNED_DIGITS = re.compile(r"[+-]?\d+", re.UNICODE)
 LARGEST_BMP_CODE = 0xFFFF
 MAX_LITERAL_CHARACTERS = 1024

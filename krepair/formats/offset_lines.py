@@ -12,15 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s, Uint8s, Uint64s
 from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
-Bytes1 = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LONGEST_TOPIC: Final = 249
 _LONGEST_PARTITION: Final = 9
@@ -157,7 +154,7 @@ def _places(data: bytes, start: int, count: int) -> tuple[Int64s, Int64s, Int64s
     )
 
 
-def _numbers(array: Bytes1, starts: Int64s, ends: Int64s, longest: int) -> Int64s | None:
+def _numbers(array: Uint8s, starts: Int64s, ends: Int64s, longest: int) -> Int64s | None:
     """The numbers at these places, int64[N]; None if one is not a number, is too long, or has a leading zero."""
     lengths = ends - starts
     if lengths.min() < 1 or lengths.max() > longest:

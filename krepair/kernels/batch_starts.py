@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int32s, Uint8s
 from krepair.kernels.jit import kernel
 from krepair.kernels.scan_window import HEADER, LENGTH, LENGTH_END, MAGIC, MIN_LENGTH
 from krepair.kernels.words import be32, byte_at
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Int32s = np.ndarray[Any, np.dtype[np.int32]]
 
 
 @kernel
@@ -31,7 +29,7 @@ def _claim(buf: Any, filled: int, places: Any) -> Any:
     return count
 
 
-def claimed_places(window: Bytes) -> Int32s:
+def claimed_places(window: Uint8s) -> Int32s:
     """Places of the v2 batches that lie whole in a window, found by their length fields from place 0 on.
 
     Args:
@@ -66,7 +64,7 @@ def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> Any:
 
 
 def gather_kept(
-    window: Bytes, starts: Int32s, end: int, kept: np.ndarray[Any, np.dtype[np.bool_]], out: Bytes
+    window: Uint8s, starts: Int32s, end: int, kept: np.ndarray[Any, np.dtype[np.bool_]], out: Uint8s
 ) -> int:
     """Move the kept batches of a window side by side into ``out``.
 

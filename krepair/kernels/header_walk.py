@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.kernels.jit import kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.kernels.scan_window import (
     BASE_OFFSET,
     HEADER,
@@ -114,7 +115,7 @@ class HeaderWalk:
         # A window as small as the log: zeroing a large one takes longer than the walk of a small log.
         left = min(self.file_size, self.until + HEADER) - self.position
         view = memoryview(bytearray(max(min(self.window_bytes, left), HEADER)))
-        window: Bytes = np.frombuffer(view, np.uint8)
+        window: Uint8s = np.frombuffer(view, np.uint8)
         state = np.array([self.position, 0, self.magics], np.int64)
         rows: Int64s = np.empty((min(_ROWS, len(view) // OLD_HEADER + 1), 3), np.int64)
         status = NEED_BYTES

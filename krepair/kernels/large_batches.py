@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.formats.arrays import Uint8s
 from krepair.formats.batch_front import batch_front
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_piece
 from krepair.kernels.scan_window import crc_piece
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ReadInto = Callable[[memoryview, int], int]
 
 
@@ -33,14 +33,14 @@ class HugeChecksum:
     damage: int
 
 
-def huge_size(window: Bytes) -> int:
+def huge_size(window: Uint8s) -> int:
     """Bytes of the batch or message at the front of the window, by its length field, which all formats share."""
     front = batch_front(window.data)
     assert front is not None
     return front.size
 
 
-def checksum_huge(window: Bytes, filled: int, read_into: ReadInto, position: int) -> HugeChecksum:
+def checksum_huge(window: Uint8s, filled: int, read_into: ReadInto, position: int) -> HugeChecksum:
     """Check the batch at the front of the window; the rest of it is read from the file.
 
     Args:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import kernel
@@ -28,12 +30,11 @@ from krepair.kernels.legacy import (
     OLD_TIMESTAMP,
 )
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan import DAMAGE_TEXT, Bytes, Int64s, ReadInto
+from krepair.kernels.scan import DAMAGE_TEXT, ReadInto
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     CRC,
     HEADER,
-    INT32_MAX,
     LAST_DELTA,
     LENGTH,
     LENGTH_END,
@@ -230,7 +231,7 @@ class IndexEntries:
         self._columns: Int64s = np.empty((3, 0), np.int64)
         self._origin = 0
 
-    def take(self, window: Bytes, end: int, starts: Any) -> Int64s:
+    def take(self, window: Uint8s, end: int, starts: Any) -> Int64s:
         """Enter the batches of the next window.
 
         Args:
@@ -374,7 +375,7 @@ def _closed(state: Int64s, times: Int64s) -> Int64s:
     return times
 
 
-def _settle_huge(window: Bytes, filled: int, read_into: ReadInto, state: Int64s, *, check_crc: bool) -> None:
+def _settle_huge(window: Uint8s, filled: int, read_into: ReadInto, state: Int64s, *, check_crc: bool) -> None:
     """Check the batch at the front of the window piece by piece. The next call of the kernel then uses its header."""
     if check_crc:
         huge = checksum_huge(window, filled, read_into, int(state[R_ORIGIN]))
@@ -385,7 +386,7 @@ def _settle_huge(window: Bytes, filled: int, read_into: ReadInto, state: Int64s,
 
 
 def _recovered(
-    state: Int64s, window: Bytes, filled: int, file_size: int, offsets: Int64s, times: Int64s
+    state: Int64s, window: Uint8s, filled: int, file_size: int, offsets: Int64s, times: Int64s
 ) -> RecoveredSegment:
     valid_bytes = int(state[R_ORIGIN] + state[R_PLACE])
     left = file_size - valid_bytes

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.kernels import scan_window as kernel
 from krepair.kernels.compact_records import SLACK
@@ -22,13 +24,9 @@ from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
 WINDOW_BYTES = 1 << 20
 _FIRST_ROWS = 64
 _FIRST_EPOCHS = 64
-INT64_MAX = 2**63 - 1
 
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Int32s = np.ndarray[Any, np.dtype[np.int32]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ReadInto = Callable[[memoryview, int], int]
-OnWindow = Callable[[Bytes, int, Int32s, Bytes], None]
+OnWindow = Callable[[Uint8s, int, Int32s, Uint8s], None]
 
 DAMAGE_TEXT: dict[int, str] = {
     c.D_LENGTH: "batch_length of at least 49 was expected, found {found}",
@@ -142,7 +140,7 @@ class SegmentSummary:
     decisions: int
     rows: Int64s
     tallies: Int64s
-    entry_flags: Bytes
+    entry_flags: Uint8s
     epochs: Int64s
     stamped: int
     largest_batch: int
@@ -319,10 +317,10 @@ class WholeWindows:
         self._state = _first_state(inputs)
         self._array = _inputs_array(inputs, stage=False)
         self._tallies: Int64s = np.zeros((c.CLASS_COUNT, c.TALLY_COLUMNS), np.int64)
-        self._entry_flags: Bytes = np.zeros(len(inputs.entries), np.uint8)
+        self._entry_flags: Uint8s = np.zeros(len(inputs.entries), np.uint8)
         self._whole = True
 
-    def take(self, window: Bytes, end: int) -> None:
+    def take(self, window: Uint8s, end: int) -> None:
         """Scan one window.
 
         Args:
@@ -339,17 +337,17 @@ class WholeWindows:
             self._state[c.S_ORIGIN] += end
             self._state[c.S_PLACE] = 0
 
-    def _scan(self, window: Bytes, filled: int) -> int:
+    def _scan(self, window: Uint8s, filled: int) -> int:
         nothing = np.empty(0, np.int32)
         return _scan_filled(
             window, filled, self._state, self._array, self._tables, self._tallies, self._inputs, self._entry_flags,
             nothing, self._entry_flags[:0],
         )  # fmt: skip
 
-    def _huge(self, window: Bytes, end: int) -> None:
+    def _huge(self, window: Uint8s, end: int) -> None:
         """The last batch passes the window."""
         state, place = self._state, int(self._state[c.S_PLACE])
-        front: Bytes = window[place:].copy()
+        front: Uint8s = window[place:].copy()
         position = int(state[c.S_ORIGIN]) + place
         if place + huge_size(front) != end:
             return
@@ -369,8 +367,8 @@ class WholeWindows:
         return _summary(self._inputs, self._state, self._tables, self._tallies, self._entry_flags, text)
 
 
-def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
-                 inputs: ScanInputs, entry_flags: Bytes, starts: Any, batch_classes: Bytes) -> int:  # fmt: skip
+def _scan_filled(window: Uint8s, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
+                 inputs: ScanInputs, entry_flags: Uint8s, starts: Any, batch_classes: Uint8s) -> int:  # fmt: skip
     """Call the kernel of each format in turn. When a kernel says that a table is full, the table grows."""
     while True:
         status = kernel.scan_window(
@@ -390,7 +388,7 @@ def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, table
             return int(status)
 
 
-def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Bytes,
+def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Uint8s,
              damage_text: str) -> SegmentSummary:  # fmt: skip
     rows = tables.rows[: state[c.S_ROWS]]
     rows = rows[np.argsort(rows[:, c.P_ID], kind="stable")]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from krepair.formats import batch_v2
+from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.jit import inlined_by_numba, kernel
 from krepair.kernels.next_batch import next_batch
@@ -50,8 +51,6 @@ BASE_SEQUENCE, RECORD_COUNT = _P["base_sequence"], _P["record_count"]
 LENGTH_END = LEADER_EPOCH  # batch_length counts the bytes behind itself
 TRANSACTIONAL, CONTROL, DELETE_HORIZON = batch_v2.TRANSACTIONAL, batch_v2.CONTROL, batch_v2.DELETE_HORIZON
 MIN_LENGTH = HEADER - LENGTH_END
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 ABORT, COMMIT, OTHER, MALFORMED = 0, 1, 2, 3
 
 # The layout of nearly every marker: transactional and control attributes, one record without timestamp delta, a key

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan import Int64s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.kernels.scan_window import (
     ABORT,
     ATTRIBUTES,

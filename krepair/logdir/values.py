@@ -12,12 +12,10 @@ from msgspec import Struct
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, written_lines
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.formats.filenames import MAX_OFFSET, FileKind, NameState, parse_file_name
 
 if TYPE_CHECKING:
     from krepair.formats.offset_lines import OffsetLines
-
-_MAX_OFFSET = 2**63 - 1
 
 
 class FileRef(NamedTuple):
@@ -184,7 +182,7 @@ class Partition(NamedTuple):
 
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
         """Each segment with the base offset of the next one; the last one with the largest possible offset."""
-        ends = [segment.base_offset for segment in self.segments[1:]] + [_MAX_OFFSET]
+        ends = [segment.base_offset for segment in self.segments[1:]] + [MAX_OFFSET]
         return tuple(zip(self.segments, ends, strict=False))
 
     @property

@@ -14,6 +14,7 @@ from krepair.errors import RefusedError, UnreadableError
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import ListedLog, listed, rows_elsewhere
 from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.question_file import (
     QUESTION,
     QUESTION_MAGIC,
@@ -24,7 +25,6 @@ from krepair.formats.question_file import (
     read_asked,
     write_answered,
 )
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.lock import is_locked
 from krepair.logdir.replica import CURRENT, FUTURE, BrokerState, ReplicaState
 from krepair.logdir.view import read_partition

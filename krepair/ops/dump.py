@@ -16,6 +16,7 @@ from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,
+    MAX_OFFSET,
     META_PROPERTIES,
     FileKind,
     FolderKind,
@@ -39,7 +40,6 @@ DECODERS: Final[dict[str, RecordTable]] = {
 DECODE_NAMES: Final = ("auto", *DECODERS, "none")
 _TOPICS: Final = {table.topic: table for table in DECODERS.values()}
 _KRAFT_SNAPSHOT: Final = re.compile(r"(bootstrap|[0-9]{20}-[0-9]{10})\.checkpoint")
-_MOST_OFFSET: Final = 2**63 - 1
 _ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", "partition.metadata", "offsets",
                  "meta.properties", "text")  # fmt: skip
 
@@ -66,7 +66,7 @@ class DumpOptions:
     records: bool = False
     as_json: bool = False
     lowest: int = LOWEST_OFFSET
-    highest: int = _MOST_OFFSET
+    highest: int = MAX_OFFSET
     grep: str = ""
     limit: int | None = None
     keys: str = AUTO
@@ -326,7 +326,7 @@ def parse_offsets(text: str) -> tuple[int, int]:
     )
     if not good or not (first or last):
         raise UsageError(f"--offsets {text!r}: expected A..B, as 100..200, 100.. or ..200")
-    lowest, highest = int(numbers[0] or 0), int(numbers[1] or _MOST_OFFSET)
+    lowest, highest = int(numbers[0] or 0), int(numbers[1] or MAX_OFFSET)
     if lowest > highest:
         raise UsageError(f"--offsets {text!r}: {lowest} is above {highest}")
     return lowest, highest

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from krepair.errors import KrepairError
 from krepair.fixes.context import planned_place
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import KeptFile
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem, ScanResult

@@ -20,6 +20,7 @@ from krepair.errors import RefusedError, UnreadableError
 from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import half_done
 from krepair.fixes.swaps import log_swaps
+from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsReader
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
@@ -39,7 +40,7 @@ from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaI
 from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, without_end
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
 
 _SECRET_BYTES: Final = 16
 TRIES: Final = 3

@@ -14,6 +14,7 @@ from krepair.fixes.context import Context, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import log_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.transaction_state import (
     IN_PROGRESS,
     TOPIC,
@@ -22,7 +23,6 @@ from krepair.formats.transaction_state import (
     state_name,
 )
 from krepair.formats.words import count_text
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.coordinator_topic import (

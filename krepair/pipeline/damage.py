@@ -20,12 +20,12 @@ from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
-from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without

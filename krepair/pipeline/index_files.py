@@ -16,10 +16,10 @@ from krepair.checks.index_findings import (
     MISSING,
     TIME_INDEX,
     IndexFile,
-    Int64s,
     real_bytes,
 )
 from krepair.durable.tree import Tree
+from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import ReadInto

@@ -15,8 +15,8 @@ from msgspec import Struct
 from krepair.checks.index_findings import INDEX, TIME_INDEX
 from krepair.checks.made_indexes import MadeIndexes
 from krepair.durable.tree import Tree
+from krepair.formats.arrays import Int32s, Uint8s
 from krepair.kernels.recover import IndexEntries
-from krepair.kernels.scan import Bytes, Int32s
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.indexes.regenerate import index_bytes, read_into_from
 from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
@@ -86,7 +86,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
     with opened_for_reading(f"{item.reading.place.stem(base_offset)}.log", tree) as descriptor:
         read_into = read_into_from(descriptor)
 
-        def take(window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        def take(window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
             del batch_classes
             entries.take(window, end, starts)
             judge.tell(*entries.so_far())

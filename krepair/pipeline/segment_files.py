@@ -6,7 +6,7 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
-from krepair.kernels.scan import Int64s
+from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading, read_open
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import Place

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.lz4_frames import unpack_lz4
-from krepair.kernels.scan import Bytes, Int64s
 from krepair.kernels.snappy_frames import unpack_snappy
 from krepair.kernels.zstd_frames import most_of_zstd
 
@@ -39,10 +39,10 @@ class UnpackedBatches:
         self._most: Int64s = np.zeros(rows, np.int64)
 
     def _make(self, size: int) -> None:
-        self.bytes: Bytes = np.empty(size + SLACK, np.uint8)[:size]
+        self.bytes: Uint8s = np.empty(size + SLACK, np.uint8)[:size]
         self._view = self.bytes.data
 
-    def unpack(self, window: Bytes, packed: Int64s, first: int, count: int) -> int:
+    def unpack(self, window: Uint8s, packed: Int64s, first: int, count: int) -> int:
         """Unpack batches from one row on, as many as there is room for.
 
         Args:

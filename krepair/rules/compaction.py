@@ -13,19 +13,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.kernels import compact_filter as f
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules import span as spans
-from krepair.rules.model import (
-    Int64s,
-    LeftAlone,
-    MarkerPolicy,
-    PartitionDecision,
-    SegmentFacts,
-    SpanDecision,
-)
+from krepair.rules.model import LeftAlone, MarkerPolicy, PartitionDecision, SegmentFacts, SpanDecision
 from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.producers import all_ids, needs_of, states_by_broker, states_by_scan, undecidable
 

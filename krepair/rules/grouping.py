@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.rules.model import GroupDecision, MarkerPolicy
 from krepair.rules.outcome import SourceSegment
 
-INT32_MAX = 2**31 - 1
 TIME_INDEX_ENTRY_BYTES = 12
 OFFSET_INDEX_ENTRY_BYTES = 8
 _CLOSING_ENTRY = 1

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET
 
+from krepair.formats.arrays import Bools, Int64s
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import segment_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.scan_window import decision_delta
 from krepair.rules import span as spans
 from krepair.rules.grouping import group
 from krepair.rules.model import (
     GroupDecision,
-    Int64s,
     LeftAlone,
     MarkerPolicy,
     NeedsRescan,
@@ -34,7 +35,6 @@ from krepair.rules.model import (
 )
 from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
 from krepair.rules.producers import (
-    INT64_MAX,
     ProducerNeeds,
     ProducerStates,
     all_ids,
@@ -61,7 +61,6 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
     c.MARKER_HELD: Reason.MARKER_HELD,
 }
-_Bools = np.ndarray[Any, np.dtype[np.bool_]]
 _NOWHERE = -2  # no batch has this position; -1 already means none
 _MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
@@ -275,7 +274,7 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
     return tuple((int(pid), int(epoch)) for pid, epoch in needs.markers[here])
 
 
-def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
+def _keep_leading(one: _Corrected, rows: Int64s, carried: Bools) -> None:
     """Keep markers of transactions that have a batch left in an earlier segment."""
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
@@ -283,16 +282,16 @@ def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
         )
 
 
-def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> _Bools:
+def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools:
     """Per row, whether its last data batch is an emptied one that an active producer needs."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
-    wanted: _Bools = (
+    wanted: Bools = (
         (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
     )
     return wanted
 
 
-def _keep_needed(one: _Corrected, rows: Int64s, ours: _Bools, carried: _Bools) -> _Bools:
+def _keep_needed(one: _Corrected, rows: Int64s, ours: Bools, carried: Bools) -> Bools:
     """Keep the last data batch of these rows, which is emptied, and the marker after it.
 
     Returns:
@@ -311,7 +310,7 @@ def _keep_needed(one: _Corrected, rows: Int64s, ours: _Bools, carried: _Bools) -
             one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
         )
     one.keep_positions = tuple(sorted(positions))
-    still_open: _Bools = ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
+    still_open: Bools = ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
     return still_open
 
 

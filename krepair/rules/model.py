@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules.outcome import HorizonChoice, SourceSegment
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)

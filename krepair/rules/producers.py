@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
-from krepair.rules.model import Int64s, LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
+from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
 
-INT64_MAX = 2**63 - 1
 _NO_EPOCH = -1
 
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import segment_name
 from krepair.formats.producer_snapshot import ENTRY
 from krepair.kernels import classes as c
-from krepair.rules.model import Int64s
 
 Version = tuple[int, int, int] | None
 MARKERS_HAVE_TIMES: Version = (2, 4, 1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.formats.filenames import log_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
-from krepair.rules.producers import INT64_MAX, ProducerStates
+from krepair.rules.producers import ProducerStates
 
 
 def decide_span(

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.checks.side_by_side import Int64s, SideBySide, batches_of, side_by_side
+from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
+from krepair.formats.arrays import Int64s
 from tests.builders import data
 
 Rows = dict[int, int]

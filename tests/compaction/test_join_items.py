@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from krepair.kernels.scan import Int64s
+from krepair.formats.arrays import Int64s
 from krepair.pipeline.compaction import partitions as compaction
 from krepair.pipeline.compaction.keys import BUCKETS
 

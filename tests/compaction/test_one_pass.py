@@ -14,7 +14,7 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.kernels.scan import Bytes, Int64s
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.pipeline.compaction import log as compaction_log
 from krepair.pipeline.compaction import tasks as compaction_tasks
 from krepair.pipeline.compaction.check import SourceProof
@@ -218,7 +218,7 @@ def test_bytes_that_a_wrong_stage_changes_before_they_are_proven_are_found(
 ) -> None:
     hold = Written._hold
 
-    def other(self: Written, piece: Bytes) -> None:
+    def other(self: Written, piece: Uint8s) -> None:
         wrong = piece.copy()
         wrong[12] ^= 1
         hold(self, wrong)
@@ -233,7 +233,7 @@ def test_a_window_that_the_proof_did_not_see_is_found(
     take = SourceProof.take
     seen = Counter[int]()
 
-    def other(self: SourceProof, window: Bytes, end: int, result: Bytes, result_end: int) -> None:
+    def other(self: SourceProof, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
         seen[id(self)] += 1
         if seen[id(self)] != 2:
             take(self, window, end, result, result_end)

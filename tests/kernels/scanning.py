@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
-from krepair.kernels.scan import INT64_MAX, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from tests import builders
 from tests.kernels import twins
 

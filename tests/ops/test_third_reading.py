@@ -9,7 +9,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import evidence, markers_staging, other_logs
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.ops.facts import facts
 from krepair.options import Engine, Options
 from krepair.pipeline.compaction.items import OffsetFile

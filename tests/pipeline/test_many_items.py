@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.pipeline.engines import spark
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir import lock
 from krepair.pipeline import greeting as greetings
 from krepair.pipeline import sight as sights

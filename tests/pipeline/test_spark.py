@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
-from krepair.kernels.scan import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.view import read_log_dir
 from krepair.options import Engine
 from krepair.pipeline.engines.engine import InlineEngine

@@ -10,7 +10,8 @@ import numpy as np
 
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
-from krepair.kernels.scan import INT64_MAX, ScanInputs, scan_segment
+from krepair.formats.java_numbers import INT64_MAX
+from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.pipeline.segment_files import entry_pairs, pairs
 from krepair.pipeline.wire import decode_summary, encode_summary
 from krepair.rules.markers import decide

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.rules.model import ProducerSnapshotState
 from krepair.rules.producers import (
-    INT64_MAX,
     ProducerStates,
     all_ids,
     disagreement,

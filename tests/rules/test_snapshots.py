@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import producer_snapshot
+from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
-from krepair.kernels.scan import Int64s
 from krepair.rules.snapshots import (
     KEEPS_BELOW_LOG_START,
     MARKERS_HAVE_TIMES,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.rules.model import MarkerPolicy, SegmentFacts, SpanDecision
-from krepair.rules.producers import INT64_MAX, ProducerStates
+from krepair.rules.producers import ProducerStates
 from krepair.rules.span import decide_span, first_problem, horizon_choices
 from tests.builders import NOW_MS
 from tests.rules.facts import POLICY, facts

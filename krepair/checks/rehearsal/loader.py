@@ -18,8 +18,8 @@ from krepair.checks.rehearsal.failures import (
 )
 from krepair.checks.rehearsal.producers import ProducerStates, SnapshotContent, SnapshotFolder
 from krepair.checks.rehearsal.segment import SegmentState
+from krepair.formats.java_numbers import INT64_MAX
 
-_INT64_MAX = 2**63 - 1
 _SPLITS_AT_MOST = 64
 Step = TypeVar("Step")
 
@@ -184,7 +184,7 @@ class _Loader:
         return self._inputs.log_start
 
     def _recover_unflushed(self) -> None:
-        unflushed = list(self._between(self._inputs.recovery_point, _INT64_MAX))
+        unflushed = list(self._between(self._inputs.recovery_point, INT64_MAX))
         for number, segment in enumerate(unflushed):
             try:
                 cut = self._recover(segment)
@@ -204,7 +204,7 @@ class _Loader:
     def _between(self, start: int, end: int) -> Iterator[SegmentState]:
         """The segments that may hold offsets from ``start`` up to, but without, ``end``."""
         bases = sorted(self.segments)
-        floor = max((base for base in bases if base <= start), default=-_INT64_MAX)
+        floor = max((base for base in bases if base <= start), default=-INT64_MAX)
         return (self.segments[base] for base in bases if floor <= base < end)
 
     # -- producers

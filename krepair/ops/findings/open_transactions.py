@@ -15,9 +15,9 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
 from krepair.formats.words import count_text
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
 from krepair.ops.findings.coordinator import coordinator_states

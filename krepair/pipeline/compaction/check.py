@@ -20,11 +20,12 @@ import numpy as np
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
 from krepair.kernels.check_aborted import abort_ranges, enter_producers
-from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
@@ -71,7 +72,7 @@ def find_abort_ranges(item: AbortsItem) -> AbortsResult:
         return AbortsResult(failure="elsewhere", why=wrong)
     producers: Int64s = np.full((1 << 10, 3), -1, np.int64)
     found: list[Int64s] = []
-    window: Bytes = np.empty(1 << 18, np.uint8)
+    window: Uint8s = np.empty(1 << 18, np.uint8)
     out: Int64s = np.empty((1 << 12, 3), np.int64)
     known = 0
     path = ""
@@ -102,7 +103,7 @@ def find_abort_ranges(item: AbortsItem) -> AbortsResult:
     return AbortsResult(ranges=np.ascontiguousarray(ranges).tobytes())
 
 
-def _fill(read_into: ReadInto, window: Bytes, held: int, position: int, size: int) -> int:
+def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
     """Fill a window behind what it holds, from the file position of its place 0; gives the valid bytes."""
     view = window.data
     wanted = min(len(window), size - position)
@@ -131,7 +132,7 @@ class _Side:
         self.read_into = read_into
         self.size = size
         self.position = 0
-        self.window: Bytes = np.zeros(WINDOW_BYTES + _SLACK, np.uint8)[:WINDOW_BYTES]
+        self.window: Uint8s = np.zeros(WINDOW_BYTES + _SLACK, np.uint8)[:WINDOW_BYTES]
         self.filled = 0
         self.go_to(0)
 
@@ -162,7 +163,7 @@ class _LentWindow(_Side):
         self.read_into = lambda buffer, position: 0
         self.position = self.size = self.filled = 0
 
-    def lend(self, window: Bytes, filled: int) -> None:
+    def lend(self, window: Uint8s, filled: int) -> None:
         """The next window of the log."""
         self.window, self.position, self.filled = window, self.size, filled
         self.size += filled
@@ -186,7 +187,7 @@ class _Content:
     def __init__(self, *, grows: bool) -> None:
         self._grows = grows
         self._pieces: Iterator[bytes | Damage] = iter(())
-        self.buffer: Bytes = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
+        self.buffer: Uint8s = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
         self.end = 0
         self._most = _LARGEST_RECORD_BYTES
 
@@ -221,7 +222,7 @@ class _Content:
             if not self._grows:
                 raise _TooLarge
             # At once as large as it may get: what nothing is written into takes no memory.
-            larger: Bytes = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
+            larger: Uint8s = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
             self.buffer = larger
         self.buffer[self.end : wanted] = np.frombuffer(piece, np.uint8)
@@ -622,7 +623,7 @@ class SourceProof:
         self._outcome: CheckResult | None = None
         self._goes_on = True
 
-    def take(self, window: Bytes, end: int, result: Bytes, result_end: int) -> None:
+    def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
         """Hold the batches of one window of the source against what was written of them.
 
         Args:

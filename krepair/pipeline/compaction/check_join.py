@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
+from krepair.formats.arrays import Int64s
 from krepair.kernels import check_compacted as v
-from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import why
 from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem, CheckJoinResult
 from krepair.pipeline.compaction.items import OffsetFile

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import compression
+from krepair.formats.arrays import Uint8s
 from krepair.formats.codec import Codec
-from krepair.kernels.scan import Bytes
 
 _SLACK: Final = 16
 _BYTES: Final = 1 << 20
@@ -31,7 +31,7 @@ class CheckedContents:
         self.ends = [0]
 
     def _make(self, size: int) -> None:
-        self.buffer: Bytes = np.zeros(size + _SLACK, np.uint8)[:size]
+        self.buffer: Uint8s = np.zeros(size + _SLACK, np.uint8)[:size]
         self._view = self.buffer.data
 
     def add(self, codec: int, stored: memoryview) -> bool:

@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.arrays import Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
 from krepair.kernels.compact_keys import BAD_CRC, BAD_ORDER, NEED_BYTES, last_stored_offset
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import Bytes, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.pipeline.byte_stream import StoredBytes
 
 LARGEST_RECORD_BYTES: Final = 64 << 20
@@ -30,7 +31,7 @@ LARGEST_MESSAGE_BYTES: Final = 32 << 20
 TOO_LARGE: Final = "compaction does not take larger ones"
 _FIRST_BYTES: Final = 1 << 20
 
-Take = Callable[[Bytes, int, int], tuple[int, int, int]]
+Take = Callable[[Uint8s, int, int], tuple[int, int, int]]
 """(buffer, end, records left) -> (status, records taken, place after them)."""
 
 
@@ -47,7 +48,7 @@ class ContentBuffer:
     """The buffer for records outside of a window, kept from batch to batch."""
 
     def __init__(self) -> None:
-        self.bytes: Bytes = _with_slack(_FIRST_BYTES)
+        self.bytes: Uint8s = _with_slack(_FIRST_BYTES)
 
     def read(
         self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
@@ -112,7 +113,7 @@ class ContentBuffer:
         self.bytes = larger
 
 
-def _with_slack(size: int) -> Bytes:
+def _with_slack(size: int) -> Uint8s:
     return np.empty(size + SLACK, np.uint8)[:size]
 
 
@@ -143,7 +144,7 @@ def record_problem(status: int) -> str:
 
 
 def content_of(
-    codec: int, window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+    codec: int, window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
 ) -> Generator[bytes | Damage, None, None]:
     """The uncompressed records of a v2 batch, in pieces.
 

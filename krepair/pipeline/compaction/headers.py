@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Uint8s
 from krepair.kernels.compact_headers import note_headers
-from krepair.kernels.scan import Bytes
 
 LEAST_MEAN_BYTES: Final = 1 << 12
 """Batches are large where they have so many bytes in the mean."""
@@ -38,12 +38,12 @@ class HeaderNotes:
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes // batch_v2.HEADER_SIZE
         self._found: list[bytes] = []
-        self._out: Bytes = np.empty(0, np.uint8)
+        self._out: Uint8s = np.empty(0, np.uint8)
         self._count = 0
         self._read = 0
         self._whole = self._most > 0
 
-    def take(self, window: Bytes, end: int) -> None:
+    def take(self, window: Uint8s, end: int) -> None:
         """Note the headers of one window.
 
         Args:

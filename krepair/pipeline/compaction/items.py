@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from krepair.kernels.scan import Int64s
+from krepair.formats.arrays import Int64s
 from krepair.pipeline.items import FailureKind, Place, ScanItem, ScanResult
 
 ROW_BYTES = 24

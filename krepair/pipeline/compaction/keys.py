@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
     ContentBuffer,
@@ -105,7 +106,7 @@ class KeyWalk:
             OSError: the file cannot be.
         """
         self.begin()
-        window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
+        window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         position = 0
         while position < self.file_size:
             filled = self._fill(window, position)
@@ -128,7 +129,7 @@ class KeyWalk:
         self._state[k.K_ONLY_TOMBSTONES] = self.only_tombstones
         self._position = 0
 
-    def take(self, window: Bytes, end: int) -> None:
+    def take(self, window: Uint8s, end: int) -> None:
         """Enter the keys of the next window of batches that somebody else has read.
 
         Args:
@@ -160,14 +161,14 @@ class KeyWalk:
             aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
         )
 
-    def _fill(self, window: Bytes, position: int) -> int:
+    def _fill(self, window: Uint8s, position: int) -> int:
         view, filled = window.data, 0
         wanted = min(len(window), self.file_size - position)
         while filled < wanted and (got := self.read_into(view[filled:wanted], position + filled)):
             filled += got
         return filled
 
-    def _step(self, window: Bytes, filled: int, position: int) -> bool:
+    def _step(self, window: Uint8s, filled: int, position: int) -> bool:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
@@ -192,7 +193,7 @@ class KeyWalk:
             raise ContentError(here, record_problem(status))
         return False
 
-    def _unpack(self, window: Bytes, filled: int, position: int) -> None:
+    def _unpack(self, window: Uint8s, filled: int, position: int) -> None:
         """Read the compressed batches that the kernel has noted, many in one call of it."""
         state, there = self._state, int(self._state[k.K_PLACE])
         count = int(state[k.K_PACKED])
@@ -208,7 +209,7 @@ class KeyWalk:
             first = after
         state[k.K_PLACE] = there
 
-    def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
+    def _enter(self, window: Uint8s, first: int, after: int, position: int) -> None:
         """Enter the keys of batches that were unpacked."""
         while first < after:
             status, first = k.keys_of_packed(
@@ -238,7 +239,7 @@ class KeyWalk:
             self.on_rows(rows, starts)
         self._state[k.K_KEYS] = 0
 
-    def _one(self, window: Bytes, filled: int, position: int) -> None:
+    def _one(self, window: Uint8s, filled: int, position: int) -> None:
         """A batch that is compressed, or passes the window."""
         place = int(self._state[k.K_PLACE])
         here = position + place
@@ -249,7 +250,7 @@ class KeyWalk:
             self._state[k.K_BATCH_LAST] = header.last_offset
             pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
 
-            def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:
+            def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
                 return self._take(buffer, end, left, header.base_offset)
 
             self._buffer.read(pieces, header.codec, header.record_count, here, take)
@@ -257,7 +258,7 @@ class KeyWalk:
             self._messages(whole_message(window, place, size, filled, self.read_into, here), here)
         self._state[k.K_PLACE] = place + size
 
-    def _take(self, buffer: Bytes, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
+    def _take(self, buffer: Uint8s, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
         taken = place = 0
         status = k.TABLE_FULL
         while status == k.TABLE_FULL:
@@ -274,7 +275,7 @@ class KeyWalk:
             data, base = raw, 0
         else:
             data, base, _ = wrapper_content(raw, position)
-        buffer: Bytes = np.frombuffer(data + bytes(SLACK), np.uint8)
+        buffer: Uint8s = np.frombuffer(data + bytes(SLACK), np.uint8)
         self._state[k.K_LAST_OFFSET] = -1
         self._state[k.K_BATCH_LAST] = max(int.from_bytes(raw[:8], "big", signed=True), 0)
         if base == 0:
@@ -298,7 +299,7 @@ class KeyWalk:
 
 
 def whole_message(
-    window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+    window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
 ) -> bytes:
     """As ``whole_batch``, of a message of v0 or v1, which is held in memory.
 
@@ -311,7 +312,7 @@ def whole_message(
 
 
 def whole_batch(
-    window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+    window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
 ) -> bytes:
     """The bytes of a batch, from the window or, where it passes that, from the file.
 

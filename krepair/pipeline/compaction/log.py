@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
@@ -22,7 +23,7 @@ from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_headers import filter_headers
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.pipeline.compaction.content import (
     ContentBuffer,
     ContentError,
@@ -51,7 +52,7 @@ _WRONG_CRC: Final = (
 
 Piece = Any
 """uint8[] or bytes."""
-OnSource = Callable[[Bytes, int], None]
+OnSource = Callable[[Uint8s, int], None]
 """Takes a window, uint8[W] with ``SLACK`` bytes behind it, and the place after its last batch: more than W if that
 passes the window."""
 _END_OF_WINDOW: Final = b""
@@ -126,12 +127,12 @@ class CompactedLog:
         self._inputs[f.N_KEYLESS] = stay.keyless
         self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
-        self._window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
-        self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
+        self._window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
+        self._out: Uint8s = np.empty(WINDOW_BYTES, np.uint8)
         self._buffer = ContentBuffer()
         self._contents = UnpackedBatches(1)
         self._packed: Int64s = np.zeros((1, k.PACKED_COLUMNS), np.int64)
-        self._kept: Bytes = np.empty(_SMALL_BYTES, np.uint8)
+        self._kept: Uint8s = np.empty(_SMALL_BYTES, np.uint8)
         self._packing = Packing()
         self._source = self.pieces()
         self._held: Any = np.empty(0, np.uint8)
@@ -392,7 +393,7 @@ class CompactedLog:
                 content.crc = crc32c(piece, content.crc)
                 ready.append(piece)
 
-        def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:
+        def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
             if len(self._out) < end:
                 self._out = np.empty(len(buffer), np.uint8)
             state[f.F_OUT] = 0
@@ -426,7 +427,7 @@ class CompactedLog:
         state[f.F_KEPT] = 0
         state[f.F_MAX_TIMESTAMP] = -1
         state[f.F_OUT] = 0
-        out: Bytes = np.empty(len(data), np.uint8)
+        out: Uint8s = np.empty(len(data), np.uint8)
         status, read = f.filter_messages(
             np.frombuffer(data, np.uint8), 0, len(data), base, self._stay.offsets, self._stay.held, self._inputs,
             state, self.tallies, out,

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
-from krepair.kernels.scan import Int64s
 from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import header_bytes_of

@@ -19,18 +19,10 @@ from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
-from krepair.kernels.scan import (
-    Bytes,
-    Int32s,
-    Int64s,
-    ReadInto,
-    ScanInputs,
-    SegmentSummary,
-    WholeWindows,
-    scan_segment,
-)
+from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.compaction.check import SourceProof
@@ -161,7 +153,7 @@ class _KeysBesideScan:
         self._problem: Exception | None = None
         walk.begin()
 
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Enter the keys of one window; see ``scan_segment`` for the arguments."""
         del starts, batch_classes
         if self._ended:

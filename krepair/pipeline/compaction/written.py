@@ -8,10 +8,11 @@ import numpy as np
 
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import WINDOW_BYTES, Bytes, Int32s, Int64s, ReadInto, WholeWindows
+from krepair.kernels.scan import WINDOW_BYTES, ReadInto, WholeWindows
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.rules.markers import stays as batch_stays
@@ -58,11 +59,11 @@ class Written:
                 for number in range(CLASS_COUNT)
             ]
         )
-        self._buffer: Bytes = np.empty(_HELD_BYTES + SLACK, np.uint8)[:_HELD_BYTES]
+        self._buffer: Uint8s = np.empty(_HELD_BYTES + SLACK, np.uint8)[:_HELD_BYTES]
         self._held = 0
         self._proven = 0
 
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Take one window; see ``scan_segment`` for the arguments."""
         kept = self._stays[batch_classes]
         if end > len(window):
@@ -74,7 +75,7 @@ class Written:
                 self._run(window, edges, first, after)
         self._read += end
 
-    def take_source(self, window: Bytes, end: int) -> None:
+    def take_source(self, window: Uint8s, end: int) -> None:
         """Take one window of the source, once all that stays of it was taken; see ``CompactedLog``."""
         if self._proof:
             self._proof.take(window, end, self._buffer[self._proven :], self._held - self._proven)
@@ -83,7 +84,7 @@ class Written:
         if self._held >= _WRITE_BYTES:
             self.finish()
 
-    def _run(self, window: Bytes, edges: Int64s, first: int, after: int) -> None:
+    def _run(self, window: Uint8s, edges: Int64s, first: int, after: int) -> None:
         start, end = int(edges[first]), int(edges[after])
         last = self._item.last_position - self._read
         if start <= last < end:
@@ -95,7 +96,7 @@ class Written:
         else:
             self._hold(window[start:end])
 
-    def _huge(self, window: Bytes, size: int, kept: bool) -> None:
+    def _huge(self, window: Uint8s, size: int, kept: bool) -> None:
         """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
         self._without_proof()
         if self._read == self._item.last_position:
@@ -118,7 +119,7 @@ class Written:
             self._proof.give_up()
             self._proof = None
 
-    def _hold(self, piece: Bytes) -> None:
+    def _hold(self, piece: Uint8s) -> None:
         if self._held + len(piece) > len(self._buffer):
             self._without_proof()  # it needs all that stays of a window
             self.finish()

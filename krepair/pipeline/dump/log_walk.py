@@ -17,6 +17,7 @@ from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import MAX_OFFSET
 from krepair.formats.words import count_text
 from krepair.kernels import dump_rows as r
 from krepair.kernels.large_batches import checksum_huge
@@ -34,7 +35,6 @@ _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
 LOWEST_OFFSET: Final = -(2**63)
 """A damaged base offset may be negative: a batch with one is shown like any other."""
-_HIGHEST_OFFSET: Final = 2**63 - 1
 
 Walk = Generator[bytes | memoryview, None, int]
 
@@ -60,7 +60,7 @@ class Wanted:
     batches: bool = True
     records: bool = True
     lowest: int = LOWEST_OFFSET
-    highest: int = _HIGHEST_OFFSET
+    highest: int = MAX_OFFSET
     left: int = 2**62
     cut: int = DEFAULT_CUT
     searched: bool = False
@@ -204,7 +204,7 @@ class LogWalk:
         """Find the next valid batch and show what lies before it as damage; returns its position, or the end."""
         lowest = int(self._state[r.W_LAST_OFFSET]) + 1
         search = find_batch(
-            self._read_into, position + 1, self._size, lowest, _HIGHEST_OFFSET, budget=self._search_left
+            self._read_into, position + 1, self._size, lowest, MAX_OFFSET, budget=self._search_left
         )
         self._search_left -= search.checksummed
         end = search.position if search.position >= 0 else self._size

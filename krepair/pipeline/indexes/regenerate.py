@@ -14,9 +14,9 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats import offset_index, time_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.layout import Layout
 from krepair.kernels.recover import recover_segment
-from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import opened_for_reading
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.producer_snapshot import ProducerSnapshot
 from krepair.formats.txn_index import AbortedTxn
-from krepair.kernels.scan import Int64s
 from krepair.kernels.transactions import (
     E_FIRST,
     E_LAST,

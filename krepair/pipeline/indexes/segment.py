@@ -28,11 +28,11 @@ from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
+from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import log_name, offset_name
 from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import IndexEntries
-from krepair.kernels.scan import Bytes, Int32s
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
@@ -307,7 +307,7 @@ class FedInspection:
         except OSError:
             return None
 
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
         del batch_classes
         self._segment.judged.audit.feed_columns(*self._entries.take(window, end, starts))

@@ -18,10 +18,10 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.durable.tree import Tree
+from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
-    Int64s,
     LogFile,
     Part,
     Reading,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from krepair.checks.walk import Walked, gathered, walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s
 from krepair.formats.control import decode_end_txn, decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.record import batch_records
@@ -23,8 +24,6 @@ from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
 from krepair.plan.model import ReplaceFile
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Reading(Struct, frozen=True, kw_only=True):

@@ -15,8 +15,9 @@ from msgspec import Struct
 from krepair.checks.walk import Walked, walk, walk_in_memory
 from krepair.durable.medium import forget_pages, make_sure_it_is_written
 from krepair.durable.tree import Tree
+from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import offset_name
-from krepair.kernels.scan import Bytes, Int32s, ReadInto
+from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, reading_at
@@ -152,7 +153,7 @@ class SegmentReading:
             self._damage = f"{_name(self._item)}.log, position {walked.position}: {walked.problem}"
             self.is_damaged = True
 
-    def take_window(self, window: Bytes, places: Int32s, end: int, read_into: ReadInto) -> None:
+    def take_window(self, window: Uint8s, places: Int32s, end: int, read_into: ReadInto) -> None:
         """A window that another reader has in memory, which is spent by it.
 
         Args:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, producer_snapshot
+from krepair.formats.arrays import Int64s
 from krepair.formats.control import ControlType
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -25,7 +26,6 @@ from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
-    Int64s,
     LogFile,
     Part,
     Reading,

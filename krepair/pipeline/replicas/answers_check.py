@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsDamagedError
 from krepair.formats.facts_tables import Table, unpacked
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.question_file import ANSWER_COLUMNS, AskedPartition, PartitionDigest, table_of
-from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.pipeline.compaction.items import OffsetFile, RowFile
 from krepair.pipeline.replicas.questions import Answer, asked_rows
 

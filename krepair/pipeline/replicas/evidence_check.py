@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from krepair.checks.walk import walk
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s
 from krepair.kernels.batch_starts import claimed_places
-from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import replica_rows as h
@@ -19,7 +20,7 @@ from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, Int64s, fates_of
+from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 
 _CUT: Final = 256
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
@@ -29,13 +30,7 @@ from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import (
-    EVENT_COLUMNS,
-    Int64s,
-    folded,
-    no_rows,
-    transactions_of,
-)
+from krepair.rules.replicas.transactions import EVENT_COLUMNS, folded, no_rows, transactions_of
 
 RANGE_COLUMNS: Final = 4
 EPOCH_COLUMNS: Final = 3

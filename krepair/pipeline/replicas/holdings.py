@@ -25,8 +25,9 @@ from krepair.checks.walk import walk
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.batch_starts import claimed_places
-from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place

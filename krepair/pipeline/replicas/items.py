@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.kernels.scan import Int64s
+from krepair.formats.arrays import Int64s
 from krepair.pipeline.items import FailureKind, Place
 
 _PART_BYTES: Final = 1 << 29

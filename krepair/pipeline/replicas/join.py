@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.compaction.keys import BUCKETS
 from krepair.pipeline.replicas.items import Run
 from krepair.rules.replicas.judge import Content, Group, RecordDifference
 from krepair.rules.replicas.keys import KeyFinding, Words, differing, joined, judge_keys, merged
-from krepair.rules.replicas.transactions import Int64s
 
 ROWS_AT_ONCE: Final = 1 << 20
 _RECORD_COLUMNS: Final = 2

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.arrays import Int64s
 from krepair.pipeline.replicas.join import within
 from krepair.rules.replicas.judge import RecordDifference
 from krepair.rules.replicas.keys import KeyTable, Standing, judge_keys
-from krepair.rules.replicas.transactions import Int64s
 
 
 class PairBounds(Struct, frozen=True, kw_only=True):

@@ -14,8 +14,10 @@ from typing import Final
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
+from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
 from krepair.formats.facts_tables import Table, packed, unpacked
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.question_file import (
     ANSWER_COLUMNS,
     KEY_COLUMNS,
@@ -24,7 +26,6 @@ from krepair.formats.question_file import (
     table_of,
 )
 from krepair.kernels.compact_keys import LARGEST
-from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.pipeline.compaction.items import (
     FindAbortedItem,
     KeysItem,

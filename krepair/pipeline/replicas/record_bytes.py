@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from krepair.formats.arrays import Uint8s
 from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
-from krepair.kernels.scan import Bytes
 from krepair.pipeline.compaction.content import LARGEST_RECORD_BYTES
 from krepair.rules.replicas.keys import Words
 
@@ -46,7 +46,7 @@ class RecordBytes:
     def __init__(self, secret: Words, most: int = LARGEST_RECORD_BYTES) -> None:
         self._secret = secret
         self._most = most
-        self._held: Bytes = np.empty(_FIRST_BYTES + SLACK, np.uint8)
+        self._held: Uint8s = np.empty(_FIRST_BYTES + SLACK, np.uint8)
         self.begin(-1)
 
     def begin(self, key_size: int) -> None:
@@ -85,7 +85,7 @@ class RecordBytes:
             self._put_pieces()
             size = _PIECE_BYTES
         if self._end + wanted > len(self._held) - SLACK < size:
-            larger: Bytes = np.empty(size + SLACK, np.uint8)
+            larger: Uint8s = np.empty(size + SLACK, np.uint8)
             larger[: self._end] = self._held[: self._end]
             self._held = larger
         return min(size, len(self._held) - SLACK) - self._end

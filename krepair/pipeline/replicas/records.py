@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, message_set
+from krepair.formats.arrays import Int64s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -40,7 +41,7 @@ from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, fates_of
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, fates_of
 
 OnHashes = Callable[[Words, Int64s, Int64s, Any], None]
 """Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether

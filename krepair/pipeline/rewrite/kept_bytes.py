@@ -6,13 +6,13 @@ import os
 
 import numpy as np
 
-from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window
+from krepair.checks.audit import audit_gathered, audit_window
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Bools, Int32s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels.batch_starts import gather_kept
 from krepair.kernels.classes import CLASS_COUNT
-from krepair.kernels.large_batches import Bytes
 from krepair.kernels.scan import WINDOW_BYTES
 from krepair.pipeline.items import StageItem
 from krepair.plan.model import SourceSegment
@@ -51,10 +51,10 @@ class KeptBytes:
             ]
         )
         self._last_position = source.last_position
-        self._held: Bytes = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)
+        self._held: Uint8s = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)
         self._holds = 0
 
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Take one window; see ``scan_segment`` for the arguments."""
         if self.problem:
             return
@@ -74,7 +74,7 @@ class KeptBytes:
         if self._holds and not self.problem:
             self._write()
 
-    def _gather(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> None:
+    def _gather(self, window: Uint8s, end: int, starts: Int32s, kept: Bools) -> None:
         last = b""
         if self._read <= self._last_position < self._read + end:
             last = self._last_batch(window, end)
@@ -87,7 +87,7 @@ class KeptBytes:
             self._holds += count
         self._hold(last)
 
-    def _last_batch(self, window: Bytes, end: int) -> bytes:
+    def _last_batch(self, window: Uint8s, end: int) -> bytes:
         """The last batch is emptied unless it is so already."""
         place = self._last_position - self._read
         batch = window[place:end].tobytes()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
@@ -38,7 +39,6 @@ EMPTIED_BATCH_BYTES: Final = 61
 SMALLEST_MESSAGE_BYTES: Final = 26
 """A message of v0 without key and value."""
 
-_INT32_MAX: Final = 2**31 - 1
 _HEX_16: Final = re.compile(r"[0-9a-f]{16}")
 _TXN_INDEX_ENTRY_BYTES: Final = 34
 _MARKERS_KEPT: Final = (
@@ -287,7 +287,7 @@ def _new_segment(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Obj
     ):
         if has != parts:
             yield Objection("RV20", where, f"{name} is {has}, its sources give {parts}")
-    if change.last_offset - change.base_offset > _INT32_MAX or change.log_bytes > _INT32_MAX:
+    if change.last_offset - change.base_offset > INT32_MAX or change.log_bytes > INT32_MAX:
         yield Objection("RV22", where, "offsets or positions do not fit 32 bits")
     if len(change.sources) > 1 and change.log_bytes > facts.segment_bytes:
         yield Objection(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.formats.filenames import offset_name
+from krepair.formats.filenames import MAX_OFFSET, offset_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import RollSegment
 from krepair.plan.objection import Objection
-
-_LARGEST_OFFSET: Final = 2**63 - 1
 
 
 class Roll(PlannedAction[RollSegment]):
@@ -47,7 +44,7 @@ class Roll(PlannedAction[RollSegment]):
         if where != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
             yield Objection("RV09", where, f"is not segment {change.base_offset} of this folder")
         end = facts.partition.log_end_offset
-        if change.base_offset != end or not max(facts.bases, default=-1) < end <= _LARGEST_OFFSET:
+        if change.base_offset != end or not max(facts.bases, default=-1) < end <= MAX_OFFSET:
             yield Objection("RV30", where, f"the log ends at offset {end}, a segment cannot begin elsewhere")
         for name in change.names:
             if name in facts.files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from krepair.formats.filenames import segment_name
+from krepair.formats.filenames import MAX_OFFSET, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import SWAPS
@@ -13,7 +13,6 @@ from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, Partitio
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
 
-_LARGEST_OFFSET = 2**63 - 1
 _LEFTOVERS_FIX = "leftovers"
 _RULE = "KR601"
 
@@ -59,7 +58,7 @@ class Swap(PlannedAction[CompleteSwap]):
         if _LEFTOVERS_FIX not in facts.fixes or change.rule != _RULE:
             yield Objection("RV31", where, f"a swap is completed by --fix leftovers alone, for {_RULE}")
         in_place = where == f"{facts.partition.folder}/{log}"
-        if not 0 <= base <= change.last_offset < _LARGEST_OFFSET or not in_place:
+        if not 0 <= base <= change.last_offset < MAX_OFFSET or not in_place:
             yield Objection("RV31", where, "its offsets or its change_id are wrong")
         if file is None or file.size != change.log_bytes or change.log_bytes <= 0 or change.batches <= 0:
             yield Objection(

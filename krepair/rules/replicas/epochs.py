@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.rules.replicas.transactions import Int64s
+from krepair.formats.arrays import Int64s
 
 
 class Fork(NamedTuple):

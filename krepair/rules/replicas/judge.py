@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.kernels.replica_rows import RANGE_BITS
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
 from krepair.rules.replicas.keys import KeyFinding, Standing, Words
 from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions, longer_aborts
-from krepair.rules.replicas.transactions import Int64s, last_stable_offset
+from krepair.rules.replicas.transactions import last_stable_offset
 
 _NO_FORK: Final = 2**63 - 1
 _AGREEING: Final = 2

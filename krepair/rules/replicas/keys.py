@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.arrays import Bools, Int64s
 from krepair.kernels.replica_rows import (
     ABORTED,
     COMMITTED,
@@ -36,8 +37,6 @@ from krepair.rules.replicas.model import (
 )
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_EXAMPLES: Final = 20
 
@@ -74,9 +73,9 @@ class Standing(Struct, frozen=True, kw_only=True):
     read_to: int = -1
     hidden: int = -1
 
-    def covers(self, offsets: Int64s) -> Flags:
+    def covers(self, offsets: Int64s) -> Bools:
         """Of which offsets it is known whether it has a record there, or a later one of the same key."""
-        found: Flags = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden) & self.says
+        found: Bools = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden) & self.says
         return found
 
 
@@ -188,7 +187,7 @@ def judge_keys(
     if not len(table.offsets):
         return []
     judge = _Judge(table, standings, forks)
-    found: dict[tuple[str, int], Flags] = {}
+    found: dict[tuple[str, int], Bools] = {}
     for column in range(len(standings)):
         for other in range(len(standings)):
             if column != other and standings[column].says and standings[other].says:
@@ -207,14 +206,14 @@ class _Judge:
     ) -> None:
         self._table, self._standings, self._forks = table, standings, forks
 
-    def _lacks(self, offsets: Int64s, column: int) -> Flags:
+    def _lacks(self, offsets: Int64s, column: int) -> Bools:
         """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
         standing, table = self._standings[column], self._table
         pending = (table.aborts[:, column] == offsets) | (table.opens[:, column] >= offsets)
-        found: Flags = standing.covers(offsets) & (table.offsets[:, column] < offsets) & ~pending
+        found: Bools = standing.covers(offsets) & (table.offsets[:, column] < offsets) & ~pending
         return found
 
-    def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Flags]]:
+    def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Bools]]:
         """Yield (kind, column of the replica that is wrong, rows)."""
         table, has, lacks = self._table, self._standings[r], self._standings[s]
         o, x = table.offsets[:, r], table.offsets[:, s]
@@ -264,7 +263,7 @@ class _Judge:
         yield TOMBSTONE_OR_ABORT_MISSED, r, value & committed
         yield TOMBSTONE_MISSED, r, value & ~committed
 
-    def finding(self, kind: str, column: int, rows: Flags) -> KeyFinding:
+    def finding(self, kind: str, column: int, rows: Bools) -> KeyFinding:
         """What rows of one kind come to."""
         table = self._table
         # the offset at which the replicas part: the greatest that one of them has
@@ -292,13 +291,13 @@ class _Judge:
         )
 
 
-def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Flags:
+def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Bools:
     """Whether offsets lie in gaps, which ascend."""
     if not gaps:
         return np.zeros(len(offsets), bool)
     edges = np.array(gaps, np.int64)
     place = np.searchsorted(edges[:, 0], offsets, "right") - 1
-    found: Flags = (place >= 0) & (offsets < edges[np.maximum(place, 0), 1])
+    found: Bools = (place >= 0) & (offsets < edges[np.maximum(place, 0), 1])
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from krepair.formats.arrays import Int64s
 from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, MARKER_MISSED, STUCK
 from krepair.rules.replicas.transactions import (
     ABORT,
@@ -18,7 +19,6 @@ from krepair.rules.replicas.transactions import (
     T_LAST,
     T_MARKER,
     T_PRODUCER,
-    Int64s,
     open_transactions,
     touching,
 )

@@ -9,14 +9,12 @@ Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from krepair.formats.arrays import Bools, Int64s
 from krepair.kernels import replica_rows as bits
-
-Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 # columns of an event
 E_PRODUCER, E_OFFSET, E_KIND, E_EPOCH = range(4)
@@ -107,7 +105,7 @@ def last_stable_offset(transactions: Int64s, log_end: int) -> int:
     return int(found[:, T_FIRST].min()) if len(found) else log_end
 
 
-def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Flags:
+def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
     """Which transactions reach into a damaged part: there may be a marker in it, or more of their data.
 
     Args:

@@ -1,0 +1,14 @@
+"""Names of arrays of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Int32s = np.ndarray[Any, np.dtype[np.int32]]
+Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
+Uint8s = np.ndarray[Any, np.dtype[np.uint8]]
+"""Bytes, as numpy and the kernels read them."""
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
