@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Protocol
 
 import lz4.frame
@@ -141,28 +142,37 @@ class Packing:
         if codec == Codec.LZ4:
             return _Lz4(broken_checksum=magic == 0)
         if codec == Codec.ZSTD and magic == 2:
-            # Kept, because it takes 50 microseconds to make a context, and 2 to begin a stream in it.
-            self._zstd = self._zstd or zstandard.ZstdCompressor(write_content_size=False)
-            return _Zstd(self._zstd)
+            return _Zstd(self._zstd_context())
         raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
 
-    def whole(self, codec: int, content: memoryview) -> bytes:
-        """A stream of v2 in one go; the bytes are those that ``begin`` gives.
+    def _zstd_context(self) -> zstandard.ZstdCompressor:
+        # Kept, because it takes 50 microseconds to make a context, and 2 to begin a stream in it.
+        self._zstd = self._zstd or zstandard.ZstdCompressor(write_content_size=False)
+        return self._zstd
 
-        zstd is begun like a stream, too: a frame whose size is known from the start gets other bytes.
+    def wholes(self, contents: Iterable[tuple[int, memoryview]]) -> list[bytes]:
+        """Streams of v2, each in one go; the bytes are those that ``begin`` gives. Of nothing comes nothing.
 
         Args:
-            codec: codec id from the attributes.
-            content: what it holds.
+            contents: codec id from the attributes, and what a stream holds.
 
         Raises:
             UsageError: an unknown codec.
         """
+        return [self._whole(codec, content) if len(content) else b"" for codec, content in contents]
+
+    def _whole(self, codec: int, content: memoryview) -> bytes:
         if codec == Codec.LZ4:
-            return bytes(
-                lz4.frame.compress(
-                    content, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-                )
+            frame: bytes = lz4.frame.compress(
+                content, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
             )
+            return frame
+        if codec == Codec.ZSTD:
+            # Begun like a stream, too: a frame whose size is known from the start gets other bytes.
+            stream = self._zstd_context().compressobj()
+            return stream.compress(content) + stream.flush()
+        if codec == Codec.SNAPPY and len(content) <= XERIAL_BLOCK_BYTES:
+            block = bytes(snappy.compress(content))
+            return XERIAL_HEADER + struct.pack(">i", len(block)) + block
         packer = self.begin(codec)
         return packer.add(content) + packer.finish()

@@ -24,7 +24,12 @@ from krepair.kernels.compact_keys import (
     NO_BATCH,
     OTHER,
     OUTPUT_FULL,
+    P_END,
+    P_PLACE,
+    P_START,
+    PACKED_COLUMNS,
     TRANSACTIONAL,
+    UNPREPARED,
 )
 from krepair.kernels.compact_records import (
     F_KEY_SIZE,
@@ -71,13 +76,21 @@ F_ROW: Final = 7  # row of the next header that was noted
 F_POSITION: Final = 8  # position of its batch
 F_RUN_ROW: Final = 9  # row of the header after a run of batches that have to be read
 F_RUN_END: Final = 10  # position after that run
-FIELDS: Final = 11  # fields of the current record
+F_NEXT: Final = 11  # row of the next compressed batch that was prepared
+F_READY: Final = 12  # row after the last of them
+FIELDS: Final = 13  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
 # what a header tells of a batch
 STAYS_PARTLY: Final = 0  # or all of it, or nothing: its records have to be looked at
 GOES_ABORTED: Final = 1
 GOES_SUPERSEDED: Final = 2
+
+# more columns of a compressed batch: how many of its records stay, -1 if it has to be read alone, and their largest
+# timestamp
+P_KEPT: Final = PACKED_COLUMNS
+P_MAX_TIMESTAMP: Final = PACKED_COLUMNS + 1
+FILTERED_COLUMNS: Final = PACKED_COLUMNS + 2
 
 # inputs
 N_NOW_MS: Final = 0
@@ -452,6 +465,49 @@ def count_gone(goes: Any, count: Any, tallies: Any) -> None:
     tallies[T_EMPTIED] += 1
 
 
+@inlined
+def _put_packed(
+    buf: Any,
+    place: Any,
+    end: Any,
+    count: Any,
+    to: Any,
+    state: Any,
+    tallies: Any,
+    packed: Any,
+    contents: Any,
+    out: Any,
+) -> Any:
+    """Write what stays of a compressed batch; ``NEED_BYTES`` if it was written."""
+    row = state[F_NEXT]
+    while row < state[F_READY] and packed[row, P_PLACE] < place:
+        row += 1
+    state[F_NEXT] = row
+    if row >= state[F_READY]:
+        return UNPREPARED
+    kept = packed[row, P_KEPT]
+    if kept < 0 or packed[row, P_PLACE] != place:
+        return OTHER
+    if kept == count:
+        state[F_OUT] = copied(buf, place, end, out, to)
+    elif kept == 0:
+        tallies[T_EMPTIED] += 1
+        put_empty(buf, place, out, to)
+        state[F_OUT] = to + HEADER
+    else:
+        start, stop = packed[row, P_START], packed[row, P_END]
+        if to + HEADER + stop - start > out.shape[0]:
+            return OUTPUT_FULL
+        # the new batch gets a right CRC whatever its bytes are
+        if crc32c_update(0, buf, place + ATTRIBUTES, end) != be32(buf, place + CRC) & 0xFFFFFFFF:
+            return BAD_CRC
+        tallies[T_REWRITTEN] += 1
+        copied(buf, place, place + HEADER, out, to)
+        state[F_OUT] = copied(contents, start, stop, out, to + HEADER)
+        write_rewritten(out, to, state[F_OUT] - to, kept, packed[row, P_MAX_TIMESTAMP], np.int64(-1))
+    return NEED_BYTES
+
+
 @kernel
 def filter_window(
     buf: Any,
@@ -464,9 +520,13 @@ def filter_window(
     inputs: Any,
     state: Any,
     tallies: Any,
+    packed: Any,
+    contents: Any,
     out: Any,
 ) -> Any:
-    """Write the records that stay, batch by batch, for uncompressed batches that lie whole in a window.
+    """Write the records that stay, batch by batch, for batches that lie whole in a window.
+
+    What stays of a compressed batch has to be prepared (see ``compact_packed``) and compressed.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -479,10 +539,13 @@ def filter_window(
         inputs: int64[INPUT_SIZE].
         state: int64[FILTER_STATE].
         tallies: int64[TALLY_COUNT].
+        packed: int64[P, FILTERED_COLUMNS] of compressed batches, by place; rows ``F_NEXT`` to ``F_READY`` count.
+        contents: uint8[C], what stays of them, compressed, from ``P_START`` to ``P_END``.
         out: uint8[V], out, from ``F_OUT`` on.
 
     Returns:
-        A status. The batch at ``F_PLACE`` is untouched, except with ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
+        A status; ``UNPREPARED`` at a compressed batch that has no row. The batch at ``F_PLACE`` is untouched,
+        except with ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[F_PLACE])
@@ -533,8 +596,11 @@ def filter_window(
             place = end
             continue
         if attributes & CODEC_MASK != 0:
-            status = OTHER
-            break
+            status = _put_packed(buf, place, end, count, to, state, tallies, packed, contents, out)
+            if status != NEED_BYTES:
+                break
+            place = end
+            continue
         state[F_LAST_OFFSET] = base_offset - 1
         state[F_KEPT] = 0
         state[F_MAX_TIMESTAMP] = -1

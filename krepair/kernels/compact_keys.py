@@ -55,6 +55,7 @@ OUTPUT_FULL: Final = 6
 BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be written anew
 PACKED_FULL: Final = 8
 TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
+UNPREPARED: Final = 10  # a compressed batch of which nobody has worked out what stays
 
 # columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
 # records in the buffer into which it is unpacked

@@ -1,4 +1,4 @@
-"""The content of lz4 frames as Kafka's clients write them, many in one call.
+"""The content of an lz4 frame as Kafka's clients write it; ``unpacked_frames`` takes many.
 
 What finds keys and what writes takes this way. The proof of a compaction unpacks by a library, so it finds a content
 that came out wrong here. A frame of another kind, or a broken one, is left to the library, too: it says what is wrong.
@@ -13,13 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2
-from krepair.kernels.compact_keys import P_END, P_PLACE, P_SIZE, P_START
 from krepair.kernels.copying import copied, repeated
 from krepair.kernels.jit import kernel
 from krepair.kernels.words import byte_at, le64
 
-_HEADER: Final = batch_v2.HEADER_SIZE
 # magic, version 1 with independent blocks and no sums, blocks of at most 64 KiB, and the sum of these two
 _FRONT = np.uint64(int.from_bytes(b"\x04\x22\x4d\x18\x60\x40\x82", "little"))
 _FRONT_BYTES: Final = 7
@@ -87,7 +84,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
 
 
 @kernel
-def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
+def lz4_frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
     """Unpack one frame; gives the place after its content, -1 if it is not a whole usual one or has no room."""
     to = np.int64(begins)
     at = np.int64(start + _FRONT_BYTES)
@@ -114,31 +111,3 @@ def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
                 break
         at += size
     return np.int64(-1)
-
-
-@kernel
-def unpack_lz4(window: Any, packed: Any, first: Any, after: Any, out: Any) -> Any:
-    """Unpack batches one behind the other, from the front of a buffer.
-
-    Args:
-        window: uint8[W + SLACK] with the batches.
-        packed: int64[P, PACKED_COLUMNS]; ``P_START`` and ``P_END`` are set.
-        first: row to begin with.
-        after: row after the last.
-        out: uint8[V + SLACK], out.
-
-    Returns:
-        The first row that was not unpacked: it has no room behind the others, or is left to the library.
-    """
-    to = np.int64(0)
-    row = np.int64(first)
-    while row < after:
-        place = packed[row, P_PLACE]
-        end = _frame(window, place + _HEADER, place + packed[row, P_SIZE], out, to, out.shape[0])
-        if end < 0:
-            break
-        packed[row, P_START] = to
-        packed[row, P_END] = end
-        to = end
-        row += 1
-    return row

@@ -1,4 +1,4 @@
-"""The content of snappy batches, many in one call: in the frames of snappy-java, or bare blocks as of librdkafka.
+"""The content of a snappy batch, in the frames of snappy-java, or a bare block as of librdkafka.
 
 The rules are those of ``lz4_frames``: what is broken, or unusual, is left to the library, which says what is wrong.
 
@@ -11,13 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, compression
-from krepair.kernels.compact_keys import P_END, P_PLACE, P_SIZE, P_START
+from krepair.formats import compression
 from krepair.kernels.copying import copied, repeated
 from krepair.kernels.jit import kernel
 from krepair.kernels.words import be32, byte_at, le64
 
-_HEADER: Final = batch_v2.HEADER_SIZE
 _MAGIC = np.uint64(int.from_bytes(compression.XERIAL_MAGIC, "little"))
 _MAGIC_BYTES: Final = len(compression.XERIAL_MAGIC)
 _FRONT_BYTES: Final = len(compression.XERIAL_HEADER)
@@ -71,7 +69,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
 
 
 @kernel
-def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
+def snappy_frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
     """Unpack one batch; gives the place after its content, -1 if it is broken, of another kind, or has no room."""
     if end - start < _MAGIC_BYTES or le64(buf, start) != _MAGIC:
         return _block(buf, start, end, out, begins, room)
@@ -87,31 +85,3 @@ def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
             return to
         at += size
     return to if at == end else np.int64(-1)
-
-
-@kernel
-def unpack_snappy(window: Any, packed: Any, first: Any, after: Any, out: Any) -> Any:
-    """Unpack batches one behind the other, from the front of a buffer.
-
-    Args:
-        window: uint8[W + SLACK] with the batches.
-        packed: int64[P, PACKED_COLUMNS]; ``P_START`` and ``P_END`` are set.
-        first: row to begin with.
-        after: row after the last.
-        out: uint8[V + SLACK], out.
-
-    Returns:
-        The first row that was not unpacked: it has no room behind the others, or is left to the library.
-    """
-    to = np.int64(0)
-    row = np.int64(first)
-    while row < after:
-        place = packed[row, P_PLACE]
-        end = _frame(window, place + _HEADER, place + packed[row, P_SIZE], out, to, out.shape[0])
-        if end < 0:
-            break
-        packed[row, P_START] = to
-        packed[row, P_END] = end
-        to = end
-        row += 1
-    return row

@@ -16,8 +16,7 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.lz4_frames import unpack_lz4
-from krepair.kernels.snappy_frames import unpack_snappy
+from krepair.kernels.unpacked_frames import unpack_frames
 from krepair.kernels.zstd_frames import most_of_zstd
 
 _BYTES: Final = 1 << 20
@@ -57,14 +56,13 @@ class UnpackedBatches:
         """
         codec = int(packed[first, P_CODEC])
         stop = min(count, first + _ROWS_AT_ONCE)
-        others = np.flatnonzero(packed[first:stop, P_CODEC] != codec)
-        stop = first + int(others[0]) if len(others) else stop
         if codec in (Codec.LZ4, Codec.SNAPPY):
-            kernel = unpack_lz4 if codec == Codec.LZ4 else unpack_snappy
-            after = int(kernel(window, packed, first, stop, self.bytes))
+            after = int(unpack_frames(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
             # It is of another kind, as all of one client are: the library takes it and those behind it.
+        others = np.flatnonzero(packed[first:stop, P_CODEC] != codec)
+        stop = first + int(others[0]) if len(others) else stop
         rows = packed[first:stop]
         if codec == Codec.ZSTD:
             most_of_zstd(window, packed, first, stop, self._most)

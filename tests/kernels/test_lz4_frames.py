@@ -11,7 +11,7 @@ import pytest
 from krepair.formats import compression
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START, PACKED_COLUMNS
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.lz4_frames import unpack_lz4
+from krepair.kernels.unpacked_frames import unpack_frames
 
 ROOM = 1 << 18
 
@@ -26,7 +26,7 @@ def unpacked(frames: list[bytes], room: int = ROOM) -> list[bytes]:
         packed[row, [P_PLACE, P_SIZE, P_CODEC]] = place, 61 + len(frame), 3
         place += 61 + len(frame)
     buffer = np.full(room + SLACK + 32, 0xAB, np.uint8)
-    count = int(unpack_lz4(window, packed, 0, len(frames), buffer[:room]))
+    count = int(unpack_frames(window, packed, 0, len(frames), buffer[:room]))
     assert (buffer[room + SLACK :] == 0xAB).all()
     return [buffer[row[P_START] : row[P_END]].tobytes() for row in packed[:count]]
 

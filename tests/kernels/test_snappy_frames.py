@@ -15,7 +15,7 @@ from krepair.formats import compression
 from krepair.formats.codec import Codec
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START, PACKED_COLUMNS
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.snappy_frames import unpack_snappy
+from krepair.kernels.unpacked_frames import unpack_frames
 
 ROOM = 1 << 18
 
@@ -30,7 +30,7 @@ def unpacked(frames: list[bytes], room: int = ROOM) -> list[bytes]:
         packed[row, [P_PLACE, P_SIZE, P_CODEC]] = place, 61 + len(frame), Codec.SNAPPY
         place += 61 + len(frame)
     buffer = np.full(room + SLACK + 32, 0xAB, np.uint8)
-    count = int(unpack_snappy(window, packed, 0, len(frames), buffer[:room]))
+    count = int(unpack_frames(window, packed, 0, len(frames), buffer[:room]))
     assert (buffer[room + SLACK :] == 0xAB).all()
     return [buffer[row[P_START] : row[P_END]].tobytes() for row in packed[:count]]
 

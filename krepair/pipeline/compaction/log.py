@@ -22,6 +22,7 @@ from krepair.formats.recompression import Packing
 from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_headers import filter_headers
+from krepair.kernels.compact_packed import filter_packed, note_packed
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.compaction.content import (
@@ -30,7 +31,6 @@ from krepair.pipeline.compaction.content import (
     content_of,
     record_problem,
     wrapper_content,
-    wrong_count,
 )
 from krepair.pipeline.compaction.headers import GAP_BYTES
 from krepair.pipeline.compaction.keys import whole_batch, whole_message
@@ -41,6 +41,10 @@ _HELD_BYTES: Final = 16 << 20
 _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
 """A content of no more is unpacked and packed in one go."""
+_LARGEST_PACKED_BYTES: Final = _SMALL_BYTES + (_SMALL_BYTES >> 2)
+"""Of such a content what stays is never compressed to more."""
+_PACKED_ROWS: Final = 1 << 12
+_ALONE: Final = -1
 _NONE: Final = -1
 _ALL: Final = 1 << 62
 
@@ -128,11 +132,13 @@ class CompactedLog:
         self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
         self._window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
-        self._out: Uint8s = np.empty(WINDOW_BYTES, np.uint8)
+        self._out: Uint8s = np.empty(_LARGEST_PACKED_BYTES, np.uint8)
         self._buffer = ContentBuffer()
-        self._contents = UnpackedBatches(1)
-        self._packed: Int64s = np.zeros((1, k.PACKED_COLUMNS), np.int64)
-        self._kept: Uint8s = np.empty(_SMALL_BYTES, np.uint8)
+        self._unpacked = UnpackedBatches(_PACKED_ROWS)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, f.FILTERED_COLUMNS), np.int64)
+        self._noted = 0
+        self._kept: Uint8s = np.empty(0, np.uint8)
+        self._contents: Uint8s = np.empty(0, np.uint8)
         self._packing = Packing()
         self._source = self.pieces()
         self._held: Any = np.empty(0, np.uint8)
@@ -209,18 +215,21 @@ class CompactedLog:
     def _from_window(self, filled: int, position: int) -> Iterator[Piece]:
         """What stays of the batches at the front of the window; ``F_PLACE`` is the place after them."""
         state = self._state
-        state[f.F_PLACE] = 0
+        state[f.F_PLACE] = state[f.F_NEXT] = state[f.F_READY] = self._noted = 0
         status = k.OUTPUT_FULL
         while status == k.OUTPUT_FULL:
             state[f.F_OUT] = 0
             status = f.filter_window(
                 self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
-                self._stay.held, self._inputs, state, self.tallies, self._out,
+                self._stay.held, self._inputs, state, self.tallies, self._packed, self._contents, self._out,
             )  # fmt: skip
             if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH):
                 self._refuse(status, position)
             if state[f.F_OUT]:
                 yield self._out[: state[f.F_OUT]]
+            if status == k.UNPREPARED:
+                self._prepare(filled)
+                status = k.OUTPUT_FULL
             if status == k.OTHER:
                 yield from self._one(filled, position)
                 status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
@@ -258,6 +267,42 @@ class CompactedLog:
             wanted = min(_PIECE_BYTES, size - done)
             yield whole_batch(self._window, filled, wanted, filled, self._read_into, position + done)
 
+    # -- compressed batches, many at a time ---------------------------------------------------------
+    def _prepare(self, filled: int) -> None:
+        """Work out what stays of the next compressed batches of the window, as many as are unpacked in one go."""
+        state, stay, packed = self._state, self._stay, self._packed
+        first = int(state[f.F_READY])
+        if first == self._noted:
+            first = state[f.F_NEXT] = 0
+            self._noted = note_packed(
+                self._window, filled, state[f.F_PLACE], stay.aborted, stay.offsets, self._inputs, state, packed
+            )  # fmt: skip
+        after = self._unpacked.unpack(self._window, packed, first, self._noted)
+        if after == first:
+            after += 1
+            packed[first, f.P_KEPT] = _ALONE
+        else:
+            after = self._filter(first, after)
+        state[f.F_READY] = after
+
+    def _filter(self, first: int, after: int) -> int:
+        """Copy what stays of batches that were unpacked, and compress it; gives the row after the last."""
+        if len(self._kept) < len(self._unpacked.bytes):
+            self._kept = np.empty(len(self._unpacked.bytes), np.uint8)
+        after = filter_packed(
+            self._window, self._packed, first, after, self._unpacked.bytes, _SMALL_BYTES, self._stay.offsets,
+            self._stay.held, self._inputs, self._state, self.tallies, self._kept,
+        )  # fmt: skip
+        rows = self._packed[first:after]
+        columns, kept = [k.P_CODEC, k.P_START, k.P_END], self._kept.data
+        pieces = self._packing.wholes(
+            (codec, kept[start:end]) for codec, start, end in rows[:, columns].tolist()
+        )
+        ends = np.cumsum([len(piece) for piece in pieces])
+        rows[:, k.P_START], rows[:, k.P_END] = np.append(0, ends[:-1]), ends
+        self._contents = np.frombuffer(b"".join(pieces), np.uint8)
+        return after
+
     # -- batches of v2 ----------------------------------------------------------------------------
     def _batch(
         self, header: BatchHeader, raw: bytes, place: int, size: int, filled: int, position: int
@@ -269,10 +314,6 @@ class CompactedLog:
             self.tallies[f.T_RECORDS] += header.record_count
             self.tallies[f.T_EMPTIED] += 1
             yield batch_v2.empty_batch(header)
-            return
-        small = self._unpacked(header.codec, place, size) if place + size <= filled else None
-        if small is not None:
-            yield self._small(header, raw, small, place, size, position)
             return
         cursor = int(self._state[f.F_CURSOR])
 
@@ -305,43 +346,6 @@ class CompactedLog:
                 pass
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
             yield from pieces(_Content(), uncounted, _ALL)
-
-    def _unpacked(self, codec: int, place: int, size: int) -> int | None:
-        """Unpack a batch in the window; gives its bytes, None if they are too many or cannot be unpacked in one go."""
-        self._packed[0, : k.P_START] = place, size, codec
-        if not self._contents.unpack(self._window, self._packed, 0, 1):
-            return None
-        end = int(self._packed[0, k.P_END])
-        return end if end <= _SMALL_BYTES else None
-
-    def _small(
-        self, header: BatchHeader, raw: bytes, end: int, place: int, size: int, position: int
-    ) -> Piece:
-        """What stays of a batch whose records lie unpacked in memory, so many bytes."""
-        state = self._state
-        state[f.F_LAST_OFFSET] = header.base_offset - 1
-        state[f.F_KEPT] = state[f.F_OUT] = 0
-        state[f.F_MAX_TIMESTAMP] = -1
-        status, read, after = f.filter_records(
-            self._contents.bytes, 0, end, header.record_count, np.frombuffer(raw, np.uint8), self._stay.offsets,
-            self._stay.held, self._inputs, state, self.tallies, self._kept,
-        )  # fmt: skip
-        left = header.record_count - read
-        if status != k.NEED_BYTES:
-            raise ContentError(position, record_problem(status))
-        if left or after != end:
-            raise ContentError(position, wrong_count(header.record_count, left, end - after))
-        if state[f.F_KEPT] == header.record_count:
-            return self._window[place : place + size]
-        if state[f.F_KEPT] == 0:
-            self.tallies[f.T_EMPTIED] += 1
-            return batch_v2.empty_batch(header)
-        self._check_crc(header, place, size, place + size, position)
-        self.tallies[f.T_REWRITTEN] += 1
-        packed = self._packing.whole(header.codec, self._kept[: state[f.F_OUT]].data)
-        new = np.frombuffer(bytearray(raw + packed), np.uint8)
-        f.write_rewritten(new, 0, len(new), int(state[f.F_KEPT]), int(state[f.F_MAX_TIMESTAMP]), -1)
-        return new
 
     def _check_crc(self, header: BatchHeader, place: int, size: int, filled: int, position: int) -> None:
         """A batch that is written anew gets a right CRC whatever its bytes are; so those that it had are checked."""
@@ -384,7 +388,7 @@ class CompactedLog:
         state[f.F_KEPT] = 0
         state[f.F_MAX_TIMESTAMP] = -1
         packer = self._packing.begin(header.codec)
-        head = np.frombuffer(raw, np.uint8)
+        head = np.frombuffer(bytearray(raw), np.uint8)
         ready: list[bytes] = []
 
         def give(piece: bytes) -> None:
