@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.torture.programme import ROOT
+from tools.torture import __main__ as programme
 from tools.torture import goals, suites
 from tools.torture.__main__ import PARTS, main
-from tools.torture.goals import GOALS, done_of, is_reached, lines, seeds_until_reached, table
-from tools.torture.state import State
+from tools.torture.goals import (
+    GOALS,
+    all_lines,
+    done_of,
+    is_one_programme,
+    is_reached,
+    lines,
+    seeds_until_reached,
+    table,
+    why_not_here,
+)
+from tools.torture.state import CHANGED, State
 
 
 def test_each_goal_is_of_a_part() -> None:
     assert GOALS.keys() <= {part.name for part in PARTS}
+    assert {part.name for part in PARTS if part.on_disk and part.name in GOALS} == goals.ON_DISKS
 
 
 def test_what_is_done_wanted_and_wrong_is_said_for_each_file_system(tmp_path: Path) -> None:
@@ -30,7 +44,63 @@ def test_what_is_done_wanted_and_wrong_is_said_for_each_file_system(tmp_path: Pa
         ("tmpfs", 1001, 10_000, 0, False),
         ("ext4", 1001, 1000, 1, False),
     ]
-    assert "| processes killed | tmpfs | 1,001 | 10,000 | 0 | no |" in table(states)
+    assert "| processes killed | tmpfs | ? | 1,001 | 10,000 | 0 | no |" in table(lines(states))
+
+
+def done_on(commit: str, folder: Path) -> None:
+    """All goals are reached on this commit."""
+    for line in all_lines(folder, GOALS):
+        figures = dict.fromkeys((GOALS[line.part].figures[0], "killed"), line.wanted)
+        State(folder, line.part, line.file_system, commit=commit).keep("unit", figures)
+
+
+def test_a_report_has_a_row_for_each_file_system_and_says_on_which_commit_it_ran(tmp_path: Path) -> None:
+    assert not is_one_programme(all_lines(tmp_path, GOALS))
+    done_on("c1", tmp_path)
+    found = all_lines(tmp_path, GOALS)
+    assert [line.file_system for line in found if line.part == "kills"] == ["ext4", "tmpfs", "xfs"]
+    assert is_one_programme(found)
+    assert "| processes killed | xfs | c1 | 1,000 | 1,000 | 0 | yes |" in table(found)
+
+
+def test_rows_of_several_commits_or_of_none_are_no_programme(tmp_path: Path) -> None:
+    done_on("c1", tmp_path)
+    State(tmp_path, "replicas", "", commit="c2").keep("more", {"histories": 1})
+    found = all_lines(tmp_path, GOALS)
+    assert all(line.is_reached for line in found)
+    assert not is_one_programme(found)
+    assert "Not one programme: the rows are of 2 commits." in table(found)
+    done_on("", tmp_path / "unknown")
+    assert not is_one_programme(all_lines(tmp_path / "unknown", GOALS))
+
+
+def test_what_another_source_did_is_told_but_not_gone_on_with(tmp_path: Path) -> None:
+    done_on("c1", tmp_path)
+    path = tmp_path / "kills-tmpfs.json"
+    path.write_text(path.read_text().replace(State(tmp_path, "kills", "tmpfs").source, "0" * 16))
+    assert is_one_programme(all_lines(tmp_path, GOALS))
+    assert "with changes" in why_not_here(tmp_path, "c1")
+
+
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [("c1", ""), ("c2", "is of commit c1, and this is c2"), ("c1" + CHANGED, "Commit it first")],
+)
+def test_only_on_the_same_commit_is_a_programme_gone_on_with(tmp_path: Path, here: str, why: str) -> None:
+    done_on("c1", tmp_path)
+    assert why in why_not_here(tmp_path, here)
+    assert bool(why_not_here(tmp_path, here)) == bool(why)
+
+
+def test_the_command_refuses_to_mix_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done_on("c1", tmp_path / "goals")
+    monkeypatch.setattr(programme, "commit_here", lambda: "c2")
+    assert main(["--goals", "--state", str(tmp_path)]) == 64
+    assert "Go on there" in capsys.readouterr().err
+    assert main(["--goals", "--report", "--state", str(tmp_path)]) == 0
+    assert "| mutants | any | c1 |" in capsys.readouterr().out
 
 
 def test_of_mutants_one_in_ten_may_live(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from tools.torture import faults, goals
-from tools.torture.state import State
+from tools.torture.state import State, commit_here
 
 STATE: Final = Path(".torture")
 
@@ -156,6 +156,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.goals and not set(given.part or ()) <= goals.GOALS.keys():
         print(f"--goals: the parts that have one are {', '.join(goals.GOALS)}", file=sys.stderr)
         return 64
+    if given.goals and given.report:
+        return _report_goals(given)
+    here = commit_here()
+    if given.goals and not given.forget and (why := goals.why_not_here(_folder_of(given), here)):
+        print(f"--goals: {why}", file=sys.stderr)
+        return 64
     faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
     faults.own_control()  # its file goes now, whichever parts are run
     parts = {part.name: part for part in PARTS}
@@ -173,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 samples=given.samples or (goals.GOALS[part.name].samples if given.goals else None),
                 scenes=given.scene,
                 enough=goals.is_reached if given.goals else lambda state: False,
+                commit=here,
             )
             for part in chosen
         ]
@@ -184,10 +191,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 else:
                     _run(part, state, given.seeds or range(part.seeds), Path(work))
     print(table(chosen, states))
-    if given.goals:
-        print(goals.table(states))
-        return 0 if all(line.is_reached for line in goals.lines(states)) else 1
+    if given.goals and not given.forget:
+        return _report_goals(given)
     return 1 if any(state.all_wrong for state in states) else 0
+
+
+def _report_goals(given: argparse.Namespace) -> int:
+    """The table of the goals; 0 if all are reached on one commit, 1 otherwise."""
+    found = goals.all_lines(_folder_of(given), given.part or goals.GOALS)
+    print(goals.table(found))
+    return 0 if goals.is_one_programme(found) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -272,14 +285,15 @@ def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
 
 def table(parts: Sequence[Part], states: Sequence[State]) -> str:
     """The figures in Markdown."""
-    lines = ["", "| Part | On | Day | Figures | Wrong |", "|---|---|---|---|---|"]
+    lines = ["", "| Part | On | Commit | Day | Figures | Wrong |", "|---|---|---|---|---|---|"]
     for part, state in zip(parts, states, strict=True):
         figures = state.figures
         wrong = figures.pop("wrong", 0)
         if not state.date:
             continue
         shown = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.items()))
-        lines.append(f"| {part.about} | {state.file_system or 'any'} | {state.date} | {shown} | {wrong:,} |")
+        on = f"{state.file_system or 'any'} | {', '.join(one or '?' for one in state.commits)}"
+        lines.append(f"| {part.about} | {on} | {state.date} | {shown} | {wrong:,} |")
     lines.append("")
     lines.append(f"Linux {platform.release()}, Python {platform.python_version()}")
     return "\n".join(lines)

@@ -4,16 +4,19 @@
     python -m tools.torture --goals --report     what is done, wanted, and wrong; nothing is run
 
 Each part takes so few cases of each of its units that the goal is spread over all of them, and goes on with other
-seeds until it is reached. What was done on another build does not count: see ``tools.torture.state``.
+seeds until it is reached. All of it is of one commit: what was begun on another one is not gone on with, and a report
+of several commits says so and ends with 1. Parts for which the file system matters want a tenth of it on ext4
+and on XFS, too: run the same command there with ``--on DIR``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.torture.state import State
+from tools.torture.state import CHANGED, State, kept_in
 
 
 class Goal(NamedTuple):
@@ -44,6 +47,11 @@ GOALS: Final[Mapping[str, Goal]] = {
 }
 """Name of a part -> its goal."""
 
+MEMORY: Final = "tmpfs"
+DISKS: Final = ("ext4", "xfs")
+"""File systems on which a part is wanted, too, if it is one of ``ON_DISKS``."""
+
+ON_DISKS: Final = frozenset({"kills", "failing_calls"})
 SHARE_OF_DISKS: Final = 10
 """On a file system that is not in memory: so much less."""
 
@@ -64,6 +72,7 @@ class Line(NamedTuple):
         done: so much.
         wanted: of so much.
         wrong: cases in which something was wrong.
+        commits: on which it was done.
     """
 
     part: str
@@ -72,6 +81,7 @@ class Line(NamedTuple):
     done: int
     wanted: int
     wrong: int
+    commits: tuple[str, ...] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -84,7 +94,7 @@ def wanted_of(part: str, file_system: str) -> int:
     goal = GOALS.get(part)
     if goal is None:
         return 0
-    return goal.wanted if file_system in {"", "tmpfs"} else goal.wanted // SHARE_OF_DISKS
+    return goal.wanted if file_system in {"", MEMORY} else goal.wanted // SHARE_OF_DISKS
 
 
 def done_of(state: State) -> int:
@@ -124,10 +134,51 @@ def lines(states: Sequence[State]) -> list[Line]:
             done_of(state),
             wanted_of(state.part, state.file_system),
             _wrong(state),
+            state.commits,
         )
         for state in states
         if state.part in GOALS
     ]
+
+
+def all_lines(folder: Path, parts: Collection[str]) -> list[Line]:
+    """A line for each part and file system: what the folder has, and what is wanted and was not begun."""
+    found = lines(list(kept_in(folder, [name for name in GOALS if name in parts])))
+    begun = {(line.part, line.file_system) for line in found}
+    for part in parts:
+        for file_system in (MEMORY, *DISKS) if part in ON_DISKS else ("",):
+            if (part, file_system) not in begun:
+                wanted = wanted_of(part, file_system)
+                found.append(Line(part, GOALS[part].what, file_system, 0, wanted, 0))
+    order = list(GOALS)
+    return sorted(found, key=lambda line: order.index(line.part))
+
+
+def why_not_here(folder: Path, here: str) -> str:
+    """Why nothing may be added on this commit to what a folder has; empty: it may.
+
+    Args:
+        folder: of the goals.
+        here: the commit of this tree, see ``commit_here``.
+    """
+    if here.endswith(CHANGED):
+        return "a file of this commit was changed: what is done now is of no commit. Commit it first"
+    for state in kept_in(folder, GOALS):
+        others = [commit or "an unknown one" for commit in state.commits if commit != here]
+        if others or (
+            state.commits and State(folder, state.part, state.file_system).commits != state.commits
+        ):
+            return (
+                f"{state.path} is of commit {', '.join(others) or here + ' with changes'}, and this is {here}. "
+                f"Go on there, or begin anew with another --state"
+            )
+    return ""
+
+
+def is_one_programme(found: Sequence[Line]) -> bool:
+    """Whether all of it is reached, and was done on one commit that is known."""
+    commits = {commit for line in found for commit in line.commits}
+    return all(line.is_reached for line in found) and len(commits) == 1 and "" not in commits
 
 
 def _wrong(state: State) -> int:
@@ -139,13 +190,14 @@ def _wrong(state: State) -> int:
     return figures["wrong"]
 
 
-def table(states: Sequence[State]) -> str:
-    """Done, wanted and wrong of each goal, in Markdown."""
+def table(found: Sequence[Line]) -> str:
+    """Done, wanted and wrong of each goal, and on which commit, in Markdown."""
     rows = [
-        f"| {line.what} | {line.file_system or 'any'} | {line.done:,} | {line.wanted:,} | {line.wrong:,} "
-        f"| {'yes' if line.is_reached else 'no'} |"
-        for line in lines(states)
+        f"| {line.what} | {line.file_system or 'any'} | {', '.join(one or '?' for one in line.commits)} "
+        f"| {line.done:,} | {line.wanted:,} | {line.wrong:,} | {'yes' if line.is_reached else 'no'} |"
+        for line in found
     ]
-    return "\n".join(
-        ["", "| What | On | Done | Wanted | Wrong | Reached |", "|---|---|--:|--:|--:|---|", *rows]
-    )
+    head = ["", "| What | On | Commit | Done | Wanted | Wrong | Reached |", "|---|---|---|--:|--:|--:|---|"]
+    commits = sorted({commit or "?" for line in found for commit in line.commits})
+    several = ["", f"Not one programme: the rows are of {len(commits)} commits."] if len(commits) > 1 else []
+    return "\n".join([*head, *rows, *several])

@@ -211,9 +211,9 @@ class State:
             )
 
 
-def state_of(name: str) -> State:
-    """The results of a target."""
-    return State(STATE / f"{name}.jsonl")
+def state_of(name: str, kept: Path = STATE) -> State:
+    """The results of a target, from the folder in which they are kept."""
+    return State(kept / f"{name}.jsonl")
 
 
 # -- one warmed process ----------------------------------------------------------------------------------------------
@@ -619,46 +619,69 @@ def try_by_power_loss(wanted: Sequence[Mutant], state: State, most_s: float) -> 
 
 
 def try_mutants(
-    name: str, wanted: Sequence[Mutant], *, tell: bool, wide: bool, seconds: float, tests: Sequence[str] = ()
+    name: str,
+    wanted: Sequence[Mutant],
+    state: State,
+    *,
+    tell: bool,
+    wide: bool,
+    seconds: float,
+    tests: Sequence[str] = (),
 ) -> None:
     """Try mutants of one target and keep the results."""
     target = TARGETS[name]
-    runner = Runner(target, wanted, state_of(name), tell=tell, seconds=seconds)
+    runner = Runner(target, wanted, state, tell=tell, seconds=seconds)
     arguments = ["-q", "-s", "-p", "no:cacheprovider", "-p", HERE, "-m", NEITHER, "-o", "timeout=0"]
     os.chdir(ROOT)
     judges = tests or (target.wide if wide else target.tests)
     pytest.main([*arguments, *judges], plugins=[runner])
 
 
-def run(seeds: range, _workdir: Path, state: Any) -> None:
-    """As a part of ``make torture``: every target, or a sample of each by the first seed.
+def sample_of(everything: list[Mutant], how_many: int, seed: int) -> list[Mutant]:
+    """So many of them, chosen by the seed; all, if none is asked for."""
+    if not how_many:
+        return everything
+    return random.Random(seed).sample(everything, min(how_many, len(everything)))
 
-    Results are kept by mutant in ``.torture/mutants``, so a run that was stopped goes on within a target too.
+
+def run(seeds: range, workdir: Path, state: Any) -> None:
+    """As a part of ``make torture``: each target, or a sample of it by the first seed; survivors by the wide tests.
+
+    Results are kept by mutant beside those of the other parts, so a run that was stopped goes on within a target too.
     """
+    kept = (state.path.parent if state.path else workdir) / STATE.name
     for name, target in TARGETS.items():
-        if state.is_done(name) or state.time_is_up():
+        unit = f"{name}-{seeds.start}"
+        if state.is_done(unit) or state.time_is_up():
             continue
-        command = [sys.executable, "-m", HERE, name, "--seed", str(seeds.start)]
-        command += ["--sample", str(state.most(0))] if state.samples else []
-        subprocess.run(command, cwd=ROOT, check=False)
-        results, argued = state_of(name).results, arguments_of_survivors()
-        tried = [mutant for mutant in mutants_of(target) if mutant.id in results]
-        killed = sum(results[mutant.id].outcome in KILLED for mutant in tried)
-        for mutant in tried:
-            if results[mutant.id].outcome not in KILLED and mutant.id not in argued:
+        size = state.most(0) if state.samples else 0
+        command = [sys.executable, "-m", HERE, name, "--kept", str(kept)]
+        command += ["--sample", str(size), "--seed", str(seeds.start)]
+        for more in ((), ("--wide",)):
+            subprocess.run([*command, *more], cwd=ROOT, check=False)
+        results, argued = state_of(name, kept).results, arguments_of_survivors()
+        sample = sample_of(mutants_of(target), size, seeds.start)
+        tried = [mutant for mutant in sample if mutant.id in results]
+        lived = [mutant for mutant in tried if results[mutant.id].outcome not in KILLED]
+        for mutant in lived:
+            if mutant.id not in argued:
                 state.wrong(
                     mutant.id, f"{mutant.path}: no test notices {mutant.site.before} -> {mutant.site.after}"
                 )
-        state.keep(name, {"mutants": len(tried), "killed": killed, "argued": len(tried) - killed})
+        figures = {"mutants": len(tried), "killed": len(tried) - len(lived)}
+        state.keep(unit, figures | {"argued": sum(mutant.id in argued for mutant in lived)})
 
 
-def replay(case: str, _workdir: Path) -> list[str]:
-    """One mutant again; says what it is if no test notices it."""
-    name = next(name for name in TARGETS if any(mutant.id == case for mutant in mutants_of(TARGETS[name])))
-    subprocess.run([sys.executable, "-m", HERE, name, "--id", case], cwd=ROOT, check=False)
-    if state_of(name).results[case].outcome in KILLED:
-        return []
-    mutant = next(mutant for mutant in mutants_of(TARGETS[name]) if mutant.id == case)
+def replay(case: str, workdir: Path) -> list[str]:
+    """One mutant again, also by the wide tests; says what it is if no test notices it."""
+    name, mutant = next(
+        (name, mutant) for name in TARGETS for mutant in mutants_of(TARGETS[name]) if mutant.id == case
+    )
+    for more in ((), ("--wide",)):
+        command = [sys.executable, "-m", HERE, name, "--kept", str(workdir), "--id", case]
+        subprocess.run([*command, *more], cwd=ROOT, check=False)
+        if state_of(name, workdir).results[case].outcome in KILLED:
+            return []
     return list(changed_lines((ROOT / mutant.path).read_text(), mutant.number))
 
 
@@ -668,7 +691,7 @@ def arguments_of_survivors() -> dict[str, dict[str, str]]:
     return known
 
 
-def report(names: Iterable[str]) -> int:
+def report(names: Iterable[str], kept: Path) -> int:
     """Print the table of figures and every survivor without an argument; their number is the exit status."""
     argued = arguments_of_survivors()
     open_ones = 0
@@ -676,7 +699,7 @@ def report(names: Iterable[str]) -> int:
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     survivors: list[Mutant] = []
     for name in names:
-        state = state_of(name)
+        state = state_of(name, kept)
         everything = mutants_of(TARGETS[name])
         tried = [mutant for mutant in everything if mutant.id in state.results]
         killed = [mutant for mutant in tried if state.results[mutant.id].outcome in KILLED]
@@ -697,10 +720,11 @@ def report(names: Iterable[str]) -> int:
 
 
 def _chosen(everything: list[Mutant], state: State, options: argparse.Namespace) -> list[Mutant]:
-    if options.id:
+    if options.id and not options.wide:
         return [mutant for mutant in everything if mutant.id in options.id]
-    if options.sample:
-        everything = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
+    if options.id:
+        everything = [mutant for mutant in everything if mutant.id in options.id]
+    everything = sample_of(everything, options.sample, options.seed)
     if options.again or options.wide or options.syncs:
         return [m for m in everything if m.id in state.results and state.results[m.id].outcome not in KILLED]
     return [mutant for mutant in everything if mutant.id not in state.results]
@@ -727,6 +751,7 @@ def main() -> int:
     )
     parser.add_argument("--tests", nargs="+", help="judge by these files or folders instead")
     parser.add_argument("--file", help="only mutants of files whose path contains this")
+    parser.add_argument("--kept", type=Path, default=STATE, help="where results are kept")
     parser.add_argument("--report", action="store_true", help="only print what is known")
     options = parser.parse_args()
     names = [options.target] if options.target else list(TARGETS)
@@ -735,22 +760,24 @@ def main() -> int:
             everything = mutants_of(TARGETS[name])
             if options.file:
                 everything = [mutant for mutant in everything if options.file in mutant.path]
-            wanted = _chosen(everything, state_of(name), options)
+            state = state_of(name, options.kept)
+            wanted = _chosen(everything, state, options)
             for mutant in wanted if options.id else []:
                 print("\n".join(changed_lines((ROOT / mutant.path).read_text(), mutant.number)))
             if options.syncs:
-                try_by_power_loss(wanted, state_of(name), options.seconds)
+                try_by_power_loss(wanted, state, options.seconds)
             elif wanted:
                 print(f"{name}: {len(wanted)} mutants to try")
                 try_mutants(
                     name,
                     wanted,
+                    state,
                     tell=bool(options.id),
                     wide=options.wide,
                     seconds=options.seconds,
                     tests=options.tests,
                 )
-    return 1 if report(names) else 0
+    return 1 if report(names, options.kept) else 0
 
 
 if __name__ == "__main__":

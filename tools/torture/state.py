@@ -25,13 +25,15 @@ import json
 import os
 import random
 import re
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-_PRODUCT: Final = Path(__file__).parent.parent.parent / "krepair"
+_ROOT: Final = Path(__file__).parent.parent.parent
+_PRODUCT: Final = _ROOT / "krepair"
 _HARNESS: Final = Path(__file__).parent
 _COMMON: Final = ("faults.c", "faults.py", "runs.py", "scenes.py")
 _MOST_WRONG_KEPT: Final = 5000
@@ -47,6 +49,21 @@ def source_digest(part: str) -> str:
         if file.exists():
             digest.update(os.fsencode(file.relative_to(_PRODUCT.parent)) + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+CHANGED: Final = " and changes"
+"""Behind a commit, where a file that it knows was changed since."""
+
+
+def commit_here() -> str:
+    """Commit of this tree, with ``CHANGED`` where it is not as committed; empty where git knows no commit."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "--short=10", "HEAD")
+    return commit + CHANGED if commit and git("status", "--porcelain", "--untracked-files=no") else commit
 
 
 def kind_of(text: str) -> str:
@@ -74,6 +91,8 @@ class State:
         samples: how many cases of each unit are enough, None for all; see ``how_many``.
         scenes: only units of these; empty: of all.
         enough: asked before each unit: whether the part may stop because it has done all that is wanted.
+        commit: on which units are done now; empty: unknown.
+        any_source: to be told only: what was done on another source is read, too.
     """
 
     def __init__(
@@ -86,8 +105,12 @@ class State:
         samples: float | None = None,
         scenes: Collection[str] = (),
         enough: Callable[[State], bool] = lambda state: False,
+        commit: str = "",
+        any_source: bool = False,
     ) -> None:
         self.part = part
+        self._commit = commit
+        self._any_source = any_source
         self._scenes = frozenset(scenes)
         self._enough = enough
         self.file_system = file_system
@@ -98,6 +121,7 @@ class State:
         self._units: dict[str, dict[str, int]] = {}
         self._wrong: dict[str, str] = {}
         self._kinds: Counter[str] = Counter()
+        self._commits: set[str] = set()
         self._seconds = 0.0
         self._began = time.monotonic()
         self._date = ""
@@ -107,10 +131,10 @@ class State:
         if self.path is None or not self.path.exists():
             return
         kept = json.loads(self.path.read_text())
-        if kept["source"] != self.source:
+        if kept["source"] != self.source and not self._any_source:
             return
         self._units, self._wrong, self._seconds = kept["units"], kept["wrong"], kept["seconds"]
-        self._date = kept["date"]
+        self._date, self._commits = kept["date"], set(kept.get("commits", ()))
 
     def most(self, otherwise: int) -> int:
         """How many cases of a unit to take at the most, as a whole number; ``otherwise`` if nothing was said."""
@@ -127,6 +151,7 @@ class State:
     def keep(self, unit: str, figures: Mapping[str, int]) -> None:
         """A unit is done."""
         self._units[unit] = dict(figures)
+        self._commits.add(self._commit)
         self._save()
 
     def wrong(self, case: str, text: str) -> None:
@@ -167,6 +192,11 @@ class State:
         """Day of the last unit, as 2026-11-21; empty if there is none."""
         return self._date
 
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """Those on which its units were done; an empty text: nobody wrote down which."""
+        return tuple(sorted(self._commits or {""})) if self._units else ()
+
     def _save(self) -> None:
         now = time.monotonic()
         self._seconds, self._began = self._seconds + now - self._began, now
@@ -178,6 +208,7 @@ class State:
         document = {
             "source": self.source,
             "date": self._date,
+            "commits": sorted(self._commits),
             "seconds": round(self._seconds, 1),
             "units": self._units,
             "wrong": self._wrong,
@@ -187,3 +218,10 @@ class State:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
+
+
+def kept_in(folder: Path, parts: Collection[str]) -> Iterator[State]:
+    """What a folder has of these parts, on each file system, whatever source it was done on; only to be told."""
+    for part in parts:
+        for path in sorted(folder.glob(f"{part}-*.json")):
+            yield State(folder, part, path.stem.removeprefix(f"{part}-"), any_source=True)
