@@ -215,6 +215,12 @@ class Forward(Run):
         return failed(change_id, refused, rolled_back=True)
 
     def _finish(self, batch: Sequence[Change]) -> list[Outcome]:
+        outcomes = self._finish_batch(batch)
+        stopped = (outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.rolled_back)
+        self.guards.taken_back += [outcome.change_id for outcome in stopped]
+        return outcomes
+
+    def _finish_batch(self, batch: Sequence[Change]) -> list[Outcome]:
         able: list[Intent] = []
         for change in batch:
             intent = self.journal.intents[change.change_id]
@@ -230,6 +236,7 @@ class Forward(Run):
                     able.append(intent)
                 else:
                     self.forget([intent])
+                    self.guards.taken_back.append(change.change_id)
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:

@@ -37,6 +37,7 @@ class Guards:
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
         here: the log directory, for journals that do not say yet where their inodes hold.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
+        taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -49,6 +50,7 @@ class Guards:
     settled: bool = False
     here: Here | None = None
     not_given_back: list[str] = field(default_factory=list)
+    taken_back: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:

@@ -112,8 +112,7 @@ class Run:
         """Lifts the fence, unless a change is half done and needs it until the next run."""
         try:
             if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
-                self.guards.hold()
-                self.fence.lift()
+                self._lift_fence()
         except LockLostError:
             raise
         except (KrepairError, OSError) as error:
@@ -126,6 +125,15 @@ class Run:
         if self.fence.keeps_marker_away:
             self.guards.not_given_back.append(self.folder.folder)
         return None
+
+    def _lift_fence(self) -> None:
+        """Takes the fence down. One that an earlier run has left is told of: a broker sees that it is down."""
+        earlier = not self.watch.was_put_up_here(self.fence.place)
+        self.guards.hold()  # what tells that no broker was started since it went up
+        self.guards.begun = True
+        self.fence.lift()
+        if earlier:
+            self.guards.taken_back.append(f"the fence of {self.folder.folder}")
 
     def append(self, *records: Step) -> None:
         """Writes to the journal."""
@@ -140,8 +148,7 @@ class Run:
             self.fence.put_up()
             self.fence_is_up = True
         elif not fenced and self.fence.is_up():
-            self.guards.hold()  # what tells that no broker was started since it went up
-            self.fence.lift()
+            self._lift_fence()
             self.fence_is_up = False
 
     def failure(self, change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:

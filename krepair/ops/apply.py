@@ -55,7 +55,7 @@ from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import failed_partition, freed_by, result_of
+from krepair.ops.result_lines import failed_partition, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
     check_keep,
@@ -155,7 +155,8 @@ def apply(
         )
         report = run.report(targets)
         close_copies(copies, folders)
-        return replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
+        report = replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
+        return with_taken_back(report, guards.taken_back)
 
 
 def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
@@ -300,7 +301,7 @@ class _Apply:
         except LockLostError as error:
             results += self._all_missing(targets, results, error)
         except KrepairError as error:
-            if not self.completed:
+            if not self.completed and not self.guards.taken_back:
                 raise
             stopped = error.next_command
             results += self._all_missing(targets, results, error)

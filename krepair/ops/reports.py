@@ -240,6 +240,8 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         next_command: what to type next, or empty.
         digest: of the plan, all 64 hex digits; empty where the plan was not read.
         notes: what has to be known besides, one sentence each: such as that the directory was moved.
+        taken_back: what an earlier run had left and this one has taken back, where nothing else is done: the fence
+            of a partition, or the id of a change that was half done.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -253,16 +255,17 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     next_command: str = ""
     digest: str = ""
     notes: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
-        """DONE when all is done; the one common code when nothing is done; else PARTLY."""
+        """DONE when all is done; the one common code when nothing is done, and nothing was taken back; else PARTLY."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         missed = [result for result in self.results if result.outcome not in _DONE_OUTCOMES]
         if not missed:
             return ExitCode.DONE
-        if len(missed) < len(self.results):
+        if len(missed) < len(self.results) or self.taken_back:
             return ExitCode.PARTLY
         return _worst(result.exit_code for result in missed)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
-from krepair.ops.reports import ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.plan.figures import freed_at_apply
 from krepair.plan.model import Change, PartitionPlan
+
+_MOST_NAMED: Final = 3
+_MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 
 def failed_partition(
@@ -51,3 +57,15 @@ def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int
     """Bytes free right after a change; of an outcome that belongs to no change (the fence): nothing."""
     change = changes.get(change_id)
     return 0 if change is None else freed_at_apply(change, sizes)
+
+
+def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
+    """The report, with what an earlier run had left and this one took back, if its exit code would deny that.
+
+    Several exit codes say that nothing was changed: with what was taken back it is another one.
+    """
+    if not taken_back or report.exit_code in _MAY_HAVE_CHANGED:
+        return report
+    named = ", ".join(taken_back[:_MOST_NAMED]) + (", ..." if len(taken_back) > _MOST_NAMED else "")
+    note = f"An earlier run was interrupted. What it had left was taken back: {named}."
+    return replace(report, taken_back=tuple(taken_back), notes=(*report.notes, note))

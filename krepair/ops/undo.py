@@ -22,7 +22,7 @@ from krepair.ops.clones import note_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import failed_partition, freed_by, result_of
+from krepair.ops.result_lines import failed_partition, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
     check_no_fence,
@@ -83,7 +83,7 @@ def undo(
             results, interrupted = _undo_all(settled, options, writes, guards, progress)
             close_copies(copies, folders)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
-    return ApplyReport(
+    report = ApplyReport(
         verb="undo",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
@@ -94,6 +94,7 @@ def undo(
         if interrupted
         else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
+    return with_taken_back(report, guards.taken_back)
 
 
 def _copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> Copies | None:

@@ -1,0 +1,175 @@
+"""Exit codes 12, 13, 14, 15 and 17 say that nothing was changed. Then no file that a broker sees is another one.
+
+What an earlier run has left is taken back before anything else is decided: its fence goes down, a change that is half
+done goes back. A verb that did this and nothing else ends with 3 and names it.
+
+All scenes with a fence, stopped at every call: ``KREPAIR_EVERY_CALL=1 make test
+ARGS=tests/ops/test_nothing_changed.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError, UnwritableError
+from krepair.journal.fence import Fence
+from krepair.ops.apply import apply
+from krepair.ops.reports import ApplyReport
+from krepair.ops.undo import undo
+from krepair.plan.keep import UNTIL_VERIFIED
+from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.stops import EVERY_CALL, telling_stops
+from tools.torture.scenes import COPIES, Placed, Scene, Tree, build, differences, elsewhere, look, visible
+
+FENCED = (
+    "markers",
+    "markers-unclean",
+    "markers-without-points",
+    "partitions",
+    "fence-and-tail",
+    "everything",
+    "leftovers",
+    "xattrs-and-tail",
+    "keys",
+    "keys-and-others",
+    "recovery-and-all",
+    "real-offsets",
+)
+IN_THE_GATE = ("markers", "partitions", "leftovers", "keys")
+EVERY_KEEP = [
+    f"{name}{keep}"
+    for name in (FENCED if EVERY_CALL else IN_THE_GATE)
+    for keep in ("", f"~{UNTIL_VERIFIED}", f"~{COPIES}")
+]
+STRIDE = 1 if EVERY_CALL else 4
+SAYS_UNCHANGED = frozenset({12, 13, 14, 15, 17})
+
+
+def placed_in(scene: Scene, folder: Path) -> Placed:
+    if scene.keep == COPIES and elsewhere(folder) is None:
+        pytest.skip("no other file system for copies")
+    return scene.place(folder)
+
+
+def seen(placed: Placed) -> Tree:
+    return visible(look(placed.path))
+
+
+def fences(placed: Placed) -> list[Path]:
+    return list(placed.path.glob("*/krepair~*/fence"))
+
+
+def applied_with_its_fence_up(scene: Scene, placed: Placed, fails: str) -> None:
+    """All is committed, and freed where apply frees; the last look at a fence, or its way down, ends with EACCES."""
+    whole, ups = getattr(Fence, fails), []
+
+    def denied(self: Fence) -> bool:
+        if self.place in ups:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.place)
+        return bool(whole(self))
+
+    def put_up(self: Fence) -> None:
+        put(self)
+        ups.append(self.place)
+
+    put = Fence.put_up
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fence, fails, denied)
+        patch.setattr(Fence, "put_up", put_up)
+        assert apply(placed.plan, scene.options).exit_code == ExitCode.PARTLY
+    assert fences(placed)
+
+
+def end_of(verb: str, scene: Scene, placed: Placed) -> tuple[int, ApplyReport | None]:
+    """Exit code of a verb, and its report where it got so far."""
+    try:
+        report = {"apply": apply, "undo": undo}[verb](placed.plan, scene.options)
+    except KrepairError as error:
+        return int(error.exit_code), None
+    return int(report.exit_code), report
+
+
+@pytest.mark.parametrize("wrong", ["nothing", "a file", "a copy"])
+@pytest.mark.parametrize("name", EVERY_KEEP)
+def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
+    memory_dir: Path, name: str, wrong: str
+) -> None:
+    scene = build(name)
+    placed = placed_in(scene, memory_dir)
+    original = seen(placed)
+    applied_with_its_fence_up(scene, placed, "lift" if wrong == "nothing" else "is_up")
+    spoil(placed, wrong)
+    before = seen(placed)
+    code, report = end_of("undo", scene, placed)
+    assert code not in SAYS_UNCHANGED or seen(placed) == before
+    assert code != ExitCode.DONE or seen(placed) == original
+    assert report is not None
+    assert fences(placed) == []
+    assert code in {ExitCode.DONE, ExitCode.PARTLY}
+    if all(one.outcome in {"failed", "skipped"} for one in report.results):
+        assert report.taken_back[0].startswith("the fence of ")
+        assert report.taken_back[0] in " ".join(report.notes)
+        before = seen(placed)
+        assert end_of("undo", scene, placed)[0] in SAYS_UNCHANGED  # no fence is left: now it only says why
+        assert seen(placed) == before
+    if wrong == "nothing" and scene.keep != COPIES:  # what comes back from copies is stale
+        assert end_of("apply", scene, placed)[0] == ExitCode.DONE
+
+
+def spoil(placed: Placed, what: str) -> None:
+    """Every new log, or every kept original, is not as apply left it; so no partition with one can go back."""
+    if what == "nothing":
+        return
+    for folder in {partition.folder for partition in placed.plan.partitions}:
+        kept = list((placed.path / folder).glob("krepair~*/keep/*.log"))
+        made = [log for log in (placed.path / folder).glob("*.log") if log.stat().st_size]
+        for log in kept if what == "a copy" else made[:1]:
+            log.write_bytes(log.read_bytes()[:-1] + b"\xa5")
+
+
+def refused(scene: Scene, placed: Placed, how: str, patch: pytest.MonkeyPatch) -> None:
+    """From here on apply is refused, for one of the reasons that it has."""
+    if how == "space":
+        patch.setattr("krepair.ops.apply.copies_shortage", lambda plan, left: "there is no room")
+    elif how == "full":
+        patch.setattr("krepair.ops.apply.stage_all", unwritable)
+    else:
+        for partition in placed.plan.partitions:
+            for log in (placed.path / partition.folder).glob("*.log*"):
+                os.utime(log, ns=(5, 5))
+
+
+def unwritable(*_: object) -> None:
+    raise UnwritableError("no space is left")
+
+
+@pytest.mark.parametrize("how", ["space", "full", "stale"])
+@pytest.mark.parametrize("name", EVERY_KEEP if EVERY_CALL else EVERY_KEEP[:3])
+def test_apply_that_goes_on_and_is_refused_says_what_it_changed(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    """Stopped with a fence up, at each kind of call; what goes back, or goes down, is no longer as it was."""
+    scene = build(name)
+    recording = RecordingDisk(RealDisk())
+    (memory_dir / "whole").mkdir()
+    apply(placed_in(scene, memory_dir / "whole").plan, scene.options, disk=recording)
+    codes = set()
+    for stop in telling_stops(recording.calls)[::STRIDE]:
+        folder = memory_dir / str(stop)
+        folder.mkdir()
+        placed = placed_in(scene, folder)
+        with pytest.raises(SimulatedCrash):
+            apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), stop))
+        with pytest.MonkeyPatch.context() as patch:
+            refused(scene, placed, how, patch)
+            before = seen(placed)
+            code, _ = end_of("apply", scene, placed)
+        codes.add(code)
+        assert code not in SAYS_UNCHANGED or differences(seen(placed), before) == "", (stop, code)
+    assert codes & SAYS_UNCHANGED
+    assert ExitCode.PARTLY in codes
