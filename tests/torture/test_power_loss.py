@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from krepair.errors import ExitCode
+from krepair.plan.keep import UNTIL_VERIFIED
 from tests.torture.not_missed import MISSED, NOT_MISSED, TOGETHER
 from tools.torture.disk_model import State, Volume
-from tools.torture.power_loss import HISTORIES, Case, explore, placed, trials, units
+from tools.torture.power_loss import HISTORIES, Case, Checker, Outcome, Site, explore, placed, trials, units
 from tools.torture.recording import Attrs, Born, Event, Gave, Moved, Named, Synced, Unnamed, Wrote
 from tools.torture.scenes import ONE_BARRIER, SCENES, build, every_keep
 from tools.torture.syncs import find_missed, syncs_of
@@ -128,6 +132,43 @@ def test_replaying_a_case_makes_the_same_state_again() -> None:
         return found
 
     assert lost() == lost()
+
+
+class TestUndoWhereApplyFreesOriginals:
+    """How the judge takes an undo that is refused: right only where that is true, and where nothing was changed."""
+
+    @pytest.fixture
+    def site(self) -> Iterator[Site]:
+        with placed(build(f"removals~{UNTIL_VERIFIED}")) as site:
+            yield site
+
+    def judged(self, site: Site, monkeypatch: pytest.MonkeyPatch, said: str, changes: str = "") -> str:
+        recording = site.record(HISTORIES["apply"])
+        checker = Checker(site, "apply", recording, Counter())
+        site.reset()
+
+        def run(verb: str) -> Outcome:
+            for path in Path(site.root).glob(f"*/{changes}") if changes else ():
+                path.unlink()
+            return Outcome(int(ExitCode.REFUSED), said)
+
+        monkeypatch.setattr(checker, "_run", run)
+        return checker._undo_as_far_as_it_goes()
+
+    def test_once_all_is_applied_and_no_record_is_left_it_may_say_so(self, site: Site) -> None:
+        recording = site.record(HISTORIES["apply"])
+        assert Checker(site, "apply", recording, Counter())._undo_as_far_as_it_goes() == ""
+
+    def test_while_a_file_is_still_the_old_one_it_may_not(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert "no journal" in self.judged(site, monkeypatch, "no journal of this plan is here")
+
+    def test_a_refusal_that_changed_a_file_is_wrong(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wrong = self.judged(site, monkeypatch, "its originals were freed", "*.index.deleted")
+        assert wrong.startswith("undo ends with 13, but ")
 
 
 @pytest.mark.slow

@@ -73,6 +73,8 @@ MOST_PER_UNIT = 800
 _UNDO_OF = 3
 """After a loss in ``apply``, what the second ``apply`` makes is undone in one of so many states."""
 
+_NO_JOURNAL = "no journal of this plan is here"
+_UNCHANGED = frozenset({ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.UNWRITABLE})
 _STALE = ("changed since the plan was made", "neither what the plan was made of nor what it makes")
 """How a plan is refused that knows files which have come back from copies since."""
 
@@ -403,18 +405,33 @@ class Checker:
 
     def _undo_as_far_as_it_goes(self) -> str:
         """What apply has freed stays; every file is the old or the new one, and apply goes on from there."""
+        found = self.site.public_tree(read_state(self.site.watch))
         outcome = self._run("undo")
+        now = self.site.public_tree(read_state(self.site.watch))
+        if outcome.code == -1:
+            return f"undo ends with {outcome.said}"
         if outcome.code == 0:
             different = self._is(self.site.before, private=True)
             if different:
                 return f"undo ends with 0, but {different}"
-        elif outcome.code == -1 or "freed" not in outcome.said:
+        elif "freed" not in outcome.said and not self._keeps_nothing_any_more(outcome, found):
             return f"undo ends with {outcome.code}: {outcome.said}"
-        now = self.site.public_tree(read_state(self.site.watch))
+        elif outcome.code in _UNCHANGED and now != found:
+            return f"undo ends with {outcome.code}, but {'; '.join(differences(now, found)[:4])}"
         for path in sorted(now.keys() | self.site.before.keys() | self.site.after.keys()):
             if now.get(path) not in (self.site.before.get(path), self.site.after.get(path)):
                 return f"undo ends with {outcome.code}, and {path} is neither the old nor the new file"
         return self._apply_only()
+
+    def _keeps_nothing_any_more(self, outcome: Outcome, found: Tree) -> bool:
+        """Whether a refusal that speaks of no freed originals is right: all was applied, and the records went last.
+
+        Apply removes its records once the whole plan is carried out and freed. From then on nobody can tell this plan
+        from another one that made equal files, so undo says that no journal is here. While a file is still the old one
+        records are there, and this refusal would be wrong.
+        """
+        refused = outcome.code == ExitCode.REFUSED and _NO_JOURNAL in outcome.said
+        return refused and not differences(found, self.site.after)
 
     def _apply_only(self) -> str:
         return self._must("apply", self.site.after)
