@@ -232,7 +232,7 @@ def compact(
                 else []
             )
             counts["aborted"] += len(found) if batch.base_offset in gone else 0
-            log += raw if len(kept) == len(found) else _left(raw, batch, kept)
+            log += raw if len(kept) == len(found) else left_of(raw, batch, kept)
         left.append(replace(segment, log=log))
     outcome = naive.compact(left, _times_of_sources(rules, segments, left), snapshots)
     changes = outcome.changes or any(a.log != b.log for a, b in zip(segments, left, strict=True))
@@ -247,7 +247,8 @@ def _times_of_sources(
     return replace(rules, min_compaction_lag_ms=0)
 
 
-def _left(raw: bytes, batch: naive.Batch, kept: Sequence[Record]) -> bytes:
+def left_of(raw: bytes, batch: naive.Batch, kept: Sequence[Record]) -> bytes:
+    """A v2 batch of which only these records stay, but not all."""
     if not kept:
         return naive.emptied(replace(batch, position=0), raw)
     newest = (
