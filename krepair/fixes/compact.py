@@ -232,7 +232,16 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
             context.engine, place, survey.segments, policy, held.others, scratch
         )
         add_to_evidence(context, survey.partition, why)
-    return CompactionInput(place, survey.segments, policy, secret, keys, elsewhere=elsewhere, held=stays)
+    return CompactionInput(
+        place,
+        survey.segments,
+        policy,
+        secret,
+        keys,
+        elsewhere=elsewhere,
+        held=stays,
+        counts_groups=survey.partition.folder.startswith(f"{OFFSETS_TOPIC}-"),
+    )
 
 
 def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
@@ -261,22 +270,29 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
 def _take_censuses(
     context: Context, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
 ) -> dict[int, CensusResult]:
-    """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
-    from krepair.pipeline.compaction.census import CensusItem
+    """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group.
+
+    It was counted when their exact size was found. Where a segment has too many groups for that, they are read again.
+    """
+    from krepair.pipeline.compaction.census import CensusItem, census_of
     from krepair.pipeline.compaction.partitions import Compaction, compact_item
 
     numbers: list[int] = []
     items: list[CensusItem] = []
+    found: dict[int, CensusResult] = {}
     for number, (each, outcome) in enumerate(zip(prepared, outcomes, strict=True)):
-        folder = each.partition.place.folder
-        if isinstance(outcome, Compaction) and outcome.changed and folder.startswith(f"{OFFSETS_TOPIC}-"):
+        if not isinstance(outcome, Compaction) or not outcome.changed or not each.partition.counts_groups:
+            continue
+        if outcome.census:
+            found[number] = census_of(outcome.census)
+        else:
             numbers.append(number)
             segments = (
                 replace(compact_item(each, place, outcome.sources[facts.base_offset].forced), headers=b"")
                 for place, facts in enumerate(each.span)
             )
             items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
-    return {numbers[index]: result for index, result in context.engine.run(TAKE_CENSUS, items)}
+    return found | {numbers[index]: result for index, result in context.engine.run(TAKE_CENSUS, items)}
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:

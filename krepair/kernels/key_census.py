@@ -131,6 +131,30 @@ def group_row(buf: Any, start: int, size: int, groups: Any, slots: Any, arena: A
     return int(new)
 
 
+@kernel
+def add_groups(names: Any, rows: Any, groups: Any, slots: Any, arena: Any, state: Any) -> bool:
+    """Add the counts of groups that were counted elsewhere.
+
+    Args:
+        names: uint8[N], their names.
+        rows: int64[M, GROUP_COLUMNS].
+        groups: int64[G, GROUP_COLUMNS], counted up.
+        slots: int32[S], see ``count_keys``.
+        arena: uint8[V], see ``count_keys``.
+        state: int64[STATE_SIZE].
+
+    Returns:
+        Whether there was room for all of them; if not, nothing was added.
+    """
+    if state[S_GROUPS] + rows.shape[0] > groups.shape[0] or state[S_ARENA] + names.shape[0] > arena.shape[0]:
+        return False
+    for number in range(rows.shape[0]):
+        row = group_row(names, rows[number, G_NAME], rows[number, G_NAME_SIZE], groups, slots, arena, state)
+        for column in range(G_RECORDS, GROUP_COLUMNS):
+            groups[row, column] += rows[number, column]
+    return True
+
+
 @inlined
 def arena_needed(records: Any, first: Any, count: Any) -> Any:
     """Bytes of the keys of some records; their names need no more room, since a name is shorter than its key."""

@@ -208,6 +208,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "key_census.count_window",
         (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
     ),
+    ("key_census.add_groups", (_BYTES, _ROWS, _ROWS, _INTS, _BYTES, _LONGS)),
     ("key_census.group_row", (_BYTES, _LONG, _LONG, _ROWS, _INTS, _BYTES, _LONGS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("line_parts.put_int", (_BYTES, _LONG, _LONG)),

@@ -16,7 +16,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.pipeline.compaction import log as compaction_log
-from krepair.pipeline.compaction import tasks as compaction_tasks
+from krepair.pipeline.compaction import stays as compaction_stays
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.check_items import CheckResult
 from krepair.pipeline.compaction.written import Written
@@ -187,7 +187,7 @@ def _refused(verbs: Verbs, word: str) -> None:
 def test_a_wrong_decision_that_plan_and_apply_make_alike_is_found_by_the_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = compaction_tasks.offsets_between
+    right = compaction_stays.offsets_between
 
     def wrong(files: Any, first: int, after: int) -> Int64s:
         found = right(files, first, after)
@@ -195,7 +195,7 @@ def test_a_wrong_decision_that_plan_and_apply_make_alike_is_found_by_the_proof(
             found[0] -= 1  # the record before it stays instead
         return found
 
-    monkeypatch.setattr(compaction_tasks, "offsets_between", wrong)
+    monkeypatch.setattr(compaction_stays, "offsets_between", wrong)
     _refused(made(tmp_path), "last record")  # which key is told first is chance
 
 

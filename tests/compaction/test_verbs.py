@@ -14,6 +14,7 @@ from krepair.fixes.compact_seen import loses_records
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview, plan_from
+from krepair.pipeline.compaction import partitions
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
@@ -244,9 +245,14 @@ def key_of(version: int, group: bytes, rest: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize(
+    "groups_each", [1, 1 << 10]
+)  # with one, the records are counted in a reading of their own
 def test_plan_of_the_offsets_topic_says_what_goes_by_kind_of_record_and_by_group(
-    codec: int, tmp_path: Path
+    codec: int, groups_each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(partitions, "_MOST_GROUPS", groups_each)
+    monkeypatch.setattr(partitions, "_GROUPS_AT_LEAST", groups_each)
     directory = LogDir(tmp_path / "logs")
     partition = directory.partition("__consumer_offsets", index_interval_bytes=200)
     groups = [b"group-%d" % number for number in range(50)]

@@ -1,9 +1,12 @@
-"""Task of ``plan --fix compact``: what goes of one partition of ``__consumer_offsets``, by kind and by group."""
+"""What ``plan --fix compact`` tells of a partition of ``__consumer_offsets``: what goes, by kind and by group.
+
+The records are counted in the reading that finds the exact size of what stays. Of a partition with very many groups the
+counts of its segments do not travel: a task of its own reads it once more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +17,9 @@ from krepair.kernels import key_census as n
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.compaction.items import CompactItem, ranges_of
-from krepair.pipeline.compaction.tasks import offsets_between
+from krepair.pipeline.compaction.items import CompactItem, SegmentCensus
+from krepair.pipeline.compaction.log import Stay
+from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.coordinators.walk import KeptDamage, RecordWalk
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place
@@ -63,7 +67,7 @@ class CensusResult(Struct, frozen=True, kw_only=True):
 
 
 class _Tables:
-    """What is counted, over all segments of a partition."""
+    """What is counted, over one segment or all segments of a partition."""
 
     def __init__(self) -> None:
         self.kinds = np.zeros((n.KINDS, n.KIND_COLUMNS), np.int64)
@@ -72,38 +76,52 @@ class _Tables:
         self.slots: Any = np.full(_FIRST_GROUPS * _SLOTS_A_ROW, -1, np.int32)
         self.arena: Any = np.zeros(_FIRST_ARENA, np.uint8)
 
-    def take(self, buf: Any, batches: Any, counts: Any, records: Any, known: _Decided) -> None:
+    def take(self, buf: Any, batches: Any, counts: Any, records: Any, stay: Stay) -> None:
         """Count the records of some batches."""
         self.state[[n.S_BATCH, n.S_RECORD]] = 0
         while not n.count_keys(
-            buf, batches, counts, records, known.stays, known.held, known.aborted, known.inputs,
+            buf, batches, counts, records, stay.offsets, stay.held, np.array(stay.aborted), _inputs(stay),
             self.kinds, self.groups, self.slots, self.arena, self.state,
         ):  # fmt: skip
             self._grow()
 
-    def take_window(self, window: Any, filled: int, known: _Decided) -> int:
-        """Count the batches of a window from ``S_BATCH`` on; see ``count_window``."""
-        while True:
-            status = n.count_window(
-                window, filled, known.stays, known.held, known.aborted, known.inputs, self.kinds, self.groups,
-                self.slots, self.arena, self.state,
-            )  # fmt: skip
-            if status != n.TABLES_FULL:
-                return int(status)
-            self._grow()
-
-    def _grow(self) -> None:
-        old, names, known = self.groups, self.arena, int(self.state[n.S_GROUPS])
-        self.groups = np.zeros((len(old) * 2, n.GROUP_COLUMNS), np.int64)
-        self.slots = np.full(len(self.groups) * _SLOTS_A_ROW, -1, np.int32)
-        self.arena = np.zeros(len(names) * 2, np.uint8)
-        self.state[[n.S_GROUPS, n.S_ARENA]] = 0
-        for row in range(known):
-            size = int(old[row, n.G_NAME_SIZE])
-            place = n.group_row(
-                names, int(old[row, n.G_NAME]), size, self.groups, self.slots, self.arena, self.state
+    def take_window(self, window: Any, filled: int, stay: Stay) -> int:
+        """Count the whole uncompressed v2 batches at the front of a window; the place after them."""
+        self.state[n.S_BATCH] = 0
+        while (
+            n.count_window(
+                window, filled, stay.offsets, stay.held, np.array(stay.aborted), _inputs(stay), self.kinds,
+                self.groups, self.slots, self.arena, self.state,
             )
-            self.groups[place, n.G_RECORDS :] = old[row, n.G_RECORDS :]
+            == n.TABLES_FULL
+        ):  # fmt: skip
+            self._grow()
+        return int(self.state[n.S_BATCH])
+
+    def add(self, part: SegmentCensus) -> None:
+        """Add what was counted in one segment."""
+        self.kinds += np.frombuffer(part.kinds, np.int64).reshape(self.kinds.shape)
+        groups = np.frombuffer(bytearray(part.groups), np.int64).reshape(-1, n.GROUP_COLUMNS)
+        names = np.frombuffer(bytearray(part.names), np.uint8)
+        while not n.add_groups(names, groups, self.groups, self.slots, self.arena, self.state):
+            self._grow(len(groups), len(names))
+
+    def counted(self) -> SegmentCensus:
+        """What was counted, to be added to that of other segments."""
+        return SegmentCensus(
+            kinds=self.kinds.tobytes(),
+            groups=self.groups[: self.state[n.S_GROUPS]].tobytes(),
+            names=self.arena[: self.state[n.S_ARENA]].tobytes(),
+        )
+
+    def _grow(self, groups: int = 0, names: int = 0) -> None:
+        """Make twice the room, and room for so many groups and bytes of names more."""
+        old, known, arena = self.groups, int(self.state[n.S_GROUPS]), self.arena
+        self.groups = np.zeros((2 * (len(old) + groups), n.GROUP_COLUMNS), np.int64)
+        self.slots = np.full(_power_of_two(len(self.groups) * _SLOTS_A_ROW), -1, np.int32)
+        self.arena = np.zeros(2 * (len(arena) + names), np.uint8)
+        self.state[[n.S_GROUPS, n.S_ARENA]] = 0
+        n.add_groups(arena, old[:known], self.groups, self.slots, self.arena, self.state)
 
     def kinds_found(self) -> tuple[KindOfRecord, ...]:
         """Those that occur, by the version of their key."""
@@ -151,26 +169,65 @@ def _name(kind: int) -> str:
     return "unknown" if known is None else f"{known.name} (key version {kind})"
 
 
-@dataclass
-class _Decided:
-    """What is known of the records of one segment; see ``count_keys``."""
-
-    stays: Any
-    held: Any
-    aborted: Any
-    inputs: Any
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
-def _decided(item: CompactItem) -> _Decided:
-    return _Decided(
-        stays=offsets_between(item.stays, item.base_offset, item.next_base),
-        held=offsets_between(item.held, item.base_offset, item.next_base),
-        aborted=np.array(ranges_of(item.aborted)),
-        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced, item.drops_stamped], np.int64),
-    )
+def _inputs(stay: Stay) -> Any:
+    return np.array([stay.now_ms, stay.drop_unstamped, stay.forced, stay.drop_stamped], np.int64)
 
 
-def _front(read_into: ReadInto, size: int, known: _Decided, tables: _Tables) -> int:
+class Counting:
+    """Counts the records of one segment in windows that somebody else has read.
+
+    Args:
+        item: the segment.
+        stay: what decides which of its records stay.
+    """
+
+    def __init__(self, item: CompactItem, stay: Stay) -> None:
+        self._item = item
+        self._stay = stay
+        self._tables = _Tables()
+        self._position = 0
+        self._goes_on = True
+
+    def take(self, window: Any, end: int) -> None:
+        """Count the batches of the next window, until there is one that ``count_window`` does not take.
+
+        Args:
+            window: uint8[W] with ``SLACK`` bytes behind it.
+            end: place after its last batch; more than W if that passes the window.
+        """
+        if self._goes_on:
+            done = self._tables.take_window(window, min(end, len(window)), self._stay)
+            self._position += done
+            self._goes_on = done == end and not self._too_many
+
+    @property
+    def _too_many(self) -> bool:
+        return bool(self._tables.state[n.S_GROUPS] > self._item.most_groups)
+
+    def end(self, read_into: ReadInto) -> SegmentCensus | None:
+        """What it came to, once the rest is read; None if there are too many groups.
+
+        Raises:
+            OSError: the rest cannot be read.
+        """
+        if not self._too_many:
+            _walk_rest(read_into, self._item, self._position, self._stay, self._tables)
+        return None if self._too_many else self._tables.counted()
+
+
+def census_of(parts: Sequence[SegmentCensus]) -> CensusResult:
+    """What goes of a partition, from what was counted in its segments, which ascend."""
+    tables = _Tables()
+    for part in parts:
+        tables.add(part)
+    return CensusResult(kinds=tables.kinds_found(), groups=tables.largest_groups())
+
+
+def _front(read_into: ReadInto, size: int, stay: Stay, tables: _Tables) -> int:
     """Count the uncompressed v2 batches at the front of a log, which is all of most; where they end."""
     window: Any = np.empty(_WINDOW_BYTES + SLACK, np.uint8)[:_WINDOW_BYTES]
     position = 0
@@ -180,10 +237,9 @@ def _front(read_into: ReadInto, size: int, known: _Decided, tables: _Tables) -> 
         wanted = min(len(window), size - position)
         while filled < wanted and (got := read_into(view[filled:wanted], position + filled)):
             filled += got
-        tables.state[n.S_BATCH] = 0
-        status = tables.take_window(window, filled, known)
-        position += int(tables.state[n.S_BATCH])
-        if status == n.OTHER or tables.state[n.S_BATCH] == 0:
+        done = tables.take_window(window, filled, stay)
+        position += done
+        if done == 0:
             break
     return position
 
@@ -200,17 +256,23 @@ class _CensusWalk(RecordWalk):
         read_into: ReadInto,
         item: CompactItem,
         start: int,
-        known: _Decided,
-        kept: KeptDamage,
+        stay: Stay,
         tables: _Tables,
     ) -> None:
-        super().__init__(_from(read_into, start), item.size - start, item.base_offset, kept)
+        super().__init__(_from(read_into, start), item.size - start, item.base_offset, KeptDamage())
         self._tables = tables
-        self._known = known
+        self._stay = stay
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        self._tables.take(np.asarray(buf), rows, counts, records, self._known)
+        self._tables.take(np.asarray(buf), rows, counts, records, self._stay)
         yield from ()
+
+
+def _walk_rest(read_into: ReadInto, item: CompactItem, start: int, stay: Stay, tables: _Tables) -> None:
+    """Count the records of a segment from a position on, whatever its batches are."""
+    if start < item.size:
+        for _ in _CensusWalk(read_into, item, start, stay, tables).lines():
+            pass
 
 
 def take_census(item: CensusItem) -> CensusResult:
@@ -218,16 +280,14 @@ def take_census(item: CensusItem) -> CensusResult:
     tree, wrong = reached(item.place)
     if wrong:
         return CensusResult(failure="elsewhere", why=wrong)
-    tables, kept = _Tables(), KeptDamage()
-    path = ""
+    tables, path = _Tables(), ""
     try:
         for segment in item.segments:
             path = f"{segment.place.stem(segment.base_offset)}.log"
             with opened_for_reading(path, tree) as descriptor:
-                read_into, known = read_into_from(descriptor), _decided(segment)
-                start = _front(read_into, segment.size, known, tables)
-                for _ in _CensusWalk(read_into, segment, start, known, kept, tables).lines():
-                    pass
+                read_into, stay = read_into_from(descriptor), stay_of(segment)
+                start = _front(read_into, segment.size, stay, tables)
+                _walk_rest(read_into, segment, start, stay, tables)
     except OSError as error:
         return CensusResult(failure="unreadable", why=f"{error.filename or path}: {why(error)}")
     return CensusResult(kinds=tables.kinds_found(), groups=tables.largest_groups())

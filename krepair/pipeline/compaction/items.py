@@ -214,6 +214,8 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         keeps_tombstones: whether tombstones stay whatever their time, and markers need not.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
+        most_groups: above 0, the records of ``__consumer_offsets`` are counted in the same reading; if the segment has
+            more groups than that, nothing is told of them. There are no ``headers`` then.
     """
 
     place: Place
@@ -233,6 +235,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keeps_tombstones: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
+    most_groups: int = 0
 
     @property
     def drops_stamped(self) -> bool:
@@ -245,6 +248,20 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         return self.size
 
 
+class SegmentCensus(Struct, frozen=True, kw_only=True):
+    """The records of one segment of ``__consumer_offsets``, counted; see ``kernels.key_census``.
+
+    Attributes:
+        kinds: int64[KINDS, KIND_COLUMNS].
+        groups: int64[G, GROUP_COLUMNS], in the order in which they occur.
+        names: uint8[N], the names of the groups.
+    """
+
+    kinds: bytes
+    groups: bytes
+    names: bytes
+
+
 class CompactResult(Result, frozen=True, kw_only=True):
     """One segment as compaction leaves it.
 
@@ -252,11 +269,13 @@ class CompactResult(Result, frozen=True, kw_only=True):
         summary: of the scan, see ``wire``.
         entries: bytes of the ``.txnindex`` as they were read.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
+        census: its records by kind and by group, if that was asked for and they have room.
     """
 
     summary: bytes = b""
     entries: bytes = b""
     tallies: bytes = b""
+    census: SegmentCensus | None = None
 
 
 def ranges_of(data: bytes) -> Int64s:

@@ -33,6 +33,7 @@ from krepair.pipeline.compaction.items import (
     OffsetFile,
     Result,
     RowFile,
+    SegmentCensus,
     ranges_of,
     touching,
 )
@@ -60,6 +61,9 @@ from krepair.rules.outcome import TombstoneHorizon
 _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
+_MOST_GROUPS: Final = 1 << 17
+"""Groups of all segments that travel, of some 100 bytes each. A segment with more than its share is read for them."""
+_GROUPS_AT_LEAST: Final = 1 << 10
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
 
 
@@ -77,6 +81,7 @@ class CompactionInput:
         elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
             see ``kernels.compact_keys.LARGEST``.
         held: offsets of tombstones that stay, since the answers of other brokers do not let them go.
+        counts_groups: whether its records are counted by kind and by group; it is one of ``__consumer_offsets`` then.
     """
 
     place: Place
@@ -87,6 +92,7 @@ class CompactionInput:
     forced: Mapping[int, int] = field(default_factory=dict)
     elsewhere: tuple[RowFile, ...] = ()
     held: tuple[OffsetFile, ...] = ()
+    counts_groups: bool = False
 
 
 @dataclass
@@ -137,6 +143,7 @@ class Compaction:
         keys: distinct keys below the bound.
         horizons: what each horizon would do to tombstones.
         changed: base offsets of the first source of each group that changes.
+        census: the records of each segment by kind and by group, if that was asked for and they have room.
     """
 
     decision: PartitionDecision
@@ -145,6 +152,7 @@ class Compaction:
     keys: int
     horizons: tuple[TombstoneHorizon, ...]
     changed: tuple[int, ...]
+    census: tuple[SegmentCensus, ...] = ()
 
     @property
     def total(self) -> RecordTally:
@@ -331,8 +339,8 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 # -- the third wave ---------------------------------------------------------------------------------
-def compact_item(each: Prepared, number: int, forced: int = -1) -> CompactItem:
-    """How segment ``number`` of the span is read."""
+def compact_item(each: Prepared, number: int, forced: int = -1, most_groups: int = 0) -> CompactItem:
+    """How segment ``number`` of the span is read; its records are counted if ``most_groups`` is above 0."""
     assert each.bound is not None
     facts, policy = each.partition.segments[number], each.partition.policy
     next_base = each.partition.segments[number + 1].base_offset
@@ -349,11 +357,12 @@ def compact_item(each: Prepared, number: int, forced: int = -1) -> CompactItem:
         stays=tuple(_between(file, facts.base_offset, next_base) for file in each.stays),
         forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
-        headers=each.headers.get(facts.base_offset, b""),
+        headers=b"" if most_groups else each.headers.get(facts.base_offset, b""),
         keeps_all=policy.keeps_all,
         keeps_tombstones=policy.keeps_tombstones,
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
+        most_groups=most_groups,
     )
 
 
@@ -420,9 +429,13 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
             one.outcome, one.to_read = one.prepared.problem, []
         todo += [(one, number) for number in one.to_read]
         one.to_read = []
+    groups_each = max(_MOST_GROUPS // max(len(todo), 1), _GROUPS_AT_LEAST)
     items = [
         compact_item(
-            one.prepared, number, one.forced.get(one.prepared.partition.segments[number].base_offset, -1)
+            one.prepared,
+            number,
+            one.forced.get(one.prepared.partition.segments[number].base_offset, -1),
+            groups_each if one.prepared.partition.counts_groups else 0,
         )
         for one, number in todo
     ]
@@ -504,7 +517,15 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
             each.partition.segments, list(tallies.values()), each.bound.span, each.partition.policy
         ),
         changed=changed,
+        census=_counted(one),
     )
+
+
+def _counted(one: _Deciding) -> tuple[SegmentCensus, ...]:
+    """The records of all segments, ascending; nothing if one of them was not counted."""
+    found = [one.results[facts.base_offset].census for facts in one.prepared.span]
+    counted = tuple(census for census in found if census is not None)
+    return counted if len(counted) == len(found) else ()
 
 
 # -- applying ---------------------------------------------------------------------------------------

@@ -6,10 +6,9 @@ The same functions run inline and on Spark. Each opens the files itself and retu
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_values
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -53,6 +52,7 @@ from krepair.pipeline.compaction.keys import (
 )
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
+from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, ScanResult
@@ -61,6 +61,9 @@ from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
+
+if TYPE_CHECKING:
+    from krepair.pipeline.compaction.census import Counting
 
 _ANY_SIZE: Final = 1 << 40
 
@@ -224,25 +227,6 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
     return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
-def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
-    """The offsets of some files that lie in a segment, ascending.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    parts: list[Int64s] = []
-    for file in files:
-        if file.path and os.path.getsize(file.path) == 0:
-            continue
-        every: Any = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
-        start, end = np.searchsorted(every, [first, after])
-        parts.append(np.array(every[start:end]))
-    found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    if len(parts) > 1:
-        found.sort()
-    return found
-
-
 def compact(item: CompactItem) -> CompactResult:
     """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
     tree, wrong = reached(item.place)
@@ -250,12 +234,25 @@ def compact(item: CompactItem) -> CompactResult:
         return CompactResult(failure="elsewhere", why=wrong)
     try:
         with _opened(item, tree) as read_into:
-            log = CompactedLog(read_into, item.size, _stay(item), item.headers)
+            stay = stay_of(item)
+            log = CompactedLog(read_into, item.size, stay, item.headers)
+            counting = _counting(item, stay)
+            log.on_source = counting.take if counting else None
             entries, inputs = _inputs(item, tree)
             summary = scan_segment(inputs, log.read_into)
+            census = counting.end(read_into) if counting else None
     except (ContentError, OSError) as problem:
         return CompactResult(**_failure(item, problem))
-    return _as_left(item, entries, log, summary)[0]
+    return replace(_as_left(item, entries, log, summary)[0], census=census)
+
+
+def _counting(item: CompactItem, stay: Stay) -> Counting | None:
+    """What counts the records of a segment in the same reading, if that was asked for."""
+    if not item.most_groups:
+        return None
+    from krepair.pipeline.compaction.census import Counting
+
+    return Counting(item, stay)
 
 
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
@@ -296,7 +293,7 @@ def _staged(
         source = WholeWindows(
             ScanInputs(compact.base_offset, compact.size, compact.now_ms, compact.high_watermark), read_into
         )
-        log = CompactedLog(read_into, compact.size, _stay(compact))
+        log = CompactedLog(read_into, compact.size, stay_of(compact))
         copy = Written(item, log.read_into, RealDisk(tree), proof, source)
         log.on_source = copy.take_source
         entries, inputs = _inputs(compact, tree)
@@ -334,19 +331,6 @@ def _failure(item: CompactItem, problem: ContentError | OSError) -> dict[str, An
 def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
     with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
         yield read_into_from(descriptor)
-
-
-def _stay(item: CompactItem) -> Stay:
-    return Stay(
-        offsets=offsets_between(item.stays, item.base_offset, item.next_base),
-        aborted=ranges_of(item.aborted),
-        now_ms=item.now_ms,
-        drop_unstamped=item.drop_unstamped,
-        forced=item.forced,
-        keyless=item.keyless,
-        drop_stamped=item.drops_stamped,
-        held=offsets_between(item.held, item.base_offset, item.next_base),
-    )
 
 
 def _inputs(item: CompactItem, tree: Tree) -> tuple[bytes, ScanInputs]:
