@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from krepair.formats.arrays import Int64s
 from krepair.kernels.replica_rows import RANGE_BITS
@@ -252,14 +253,8 @@ def _sure_of(found: Sequence[TransactionFinding]) -> Iterator[TransactionFinding
 
 def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
     doubt = "" if found.or_lost_by < 0 else f", or broker {found.or_lost_by} has lost a file with its marker"
-    return m.Disagreement(
-        kind=found.kind,
-        rule=m.RULE_OF[found.kind],
-        brokers=tuple(sorted({one.broker, found.or_lost_by} - {-1})),
-        offset=found.offset,
-        count=found.how_many,
-        text=found.text + doubt,
-    )
+    brokers = {one.broker, found.or_lost_by} - {-1}
+    return _said(found.kind, brokers, found.offset, found.text + doubt, count=found.how_many)
 
 
 def _alone(one: Replica) -> Iterator[m.Disagreement]:
@@ -297,12 +292,28 @@ def _alone(one: Replica) -> Iterator[m.Disagreement]:
 
 
 def _of(kind: str, one: Replica, offset: int, text: str) -> m.Disagreement:
+    return _said(kind, (one.broker,), offset, f"broker {one.broker}: {text}")
+
+
+def _said(
+    kind: str,
+    brokers: Iterable[int],
+    offset: int,
+    text: str,
+    *,
+    count: int = 1,
+    would_tell: str = "",
+    keys: tuple[m.KeyLine, ...] = (),
+) -> m.Disagreement:
     return m.Disagreement(
         kind=kind,
         rule=m.RULE_OF[kind],
-        brokers=(one.broker,),
+        brokers=tuple(sorted(brokers)),
         offset=offset,
-        text=f"broker {one.broker}: {text}",
+        text=text,
+        count=count,
+        would_tell=would_tell,
+        keys=keys,
     )
 
 
@@ -312,16 +323,13 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
         f"from {fork.offset} on broker {behind.broker} has batches of leader epoch {fork.epoch} where broker "
         f"{ahead.broker} has epoch {fork.later} or later"
     )
-    watermark = behind.state.high_watermark
+    both, watermark = (one.broker, other.broker), behind.state.high_watermark
     if fork.offset < watermark:
-        return m.Disagreement(
-            kind=m.FORK,
-            rule=m.RULE_OF[m.FORK],
-            brokers=tuple(sorted((one.broker, other.broker))),
-            offset=fork.offset,
-            text=f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): "
-            "two histories, neither is right by itself",
+        text = (
+            f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): two histories, "
+            "neither is right by itself"
         )
+        return _said(m.FORK, both, fork.offset, text)
     if behind.state.clean_stop and watermark >= 0:
         return _of(
             m.BEHIND,
@@ -329,15 +337,12 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
             fork.offset,
             f"{text}; they are above its high watermark {watermark}, and it truncates them when it starts",
         )
-    return m.Disagreement(
-        kind=m.FORK_UNSURE,
-        rule=m.RULE_OF[m.FORK_UNSURE],
-        brokers=tuple(sorted((one.broker, other.broker))),
-        offset=fork.offset,
-        text=f"{text}; they are above the high watermark that broker {behind.broker} has recorded "
-        f"({watermark}), but it was not stopped cleanly, and the record may be some seconds old",
-        would_tell="the producer's log: whether records from this offset on were acknowledged",
+    text = (
+        f"{text}; they are above the high watermark that broker {behind.broker} has recorded ({watermark}), but it "
+        "was not stopped cleanly, and the record may be some seconds old"
     )
+    would_tell = "the producer's log: whether records from this offset on were acknowledged"
+    return _said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
 
 
 def _ledger(one: Replica) -> Ledger:
@@ -433,44 +438,24 @@ def _with_rest(
         for other in found
     )
     rest = "what else is wrong with it stands by itself" if accused else "the rest of it is as on the others"
-    return m.Disagreement(
-        kind=one.kind,
-        rule=one.rule,
-        brokers=one.brokers,
-        offset=one.offset,
-        count=one.count,
-        text=f"{one.text}; {rest}",
-    )
+    return replace(one, text=f"{one.text}; {rest}")
 
 
 def _with_right(one: m.Disagreement, right: tuple[int, ...]) -> m.Disagreement:
     if one.kind in {m.FORK, m.FORK_UNSURE, m.TOPIC_ID, m.UNKNOWN_LOSS, m.BEHIND, m.UNREADABLE, m.NOT_AT_REST}:
         right = ()
-    return m.Disagreement(
-        kind=one.kind,
-        rule=one.rule,
-        brokers=one.brokers,
-        right=right,
-        offset=one.offset,
-        count=one.count,
-        text=one.text,
-        would_tell=one.would_tell,
-        keys=one.keys,
-    )
+    return replace(one, right=right)
 
 
 def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
     ids = sorted({one.state.topic_id for one in replicas if one.state.topic_id})
     if len(ids) > 1:
         each = ", ".join(f"broker {one.broker} {one.state.topic_id or 'none'}" for one in replicas)
-        yield m.Disagreement(
-            kind=m.TOPIC_ID,
-            rule=m.RULE_OF[m.TOPIC_ID],
-            brokers=tuple(one.broker for one in replicas),
-            offset=-1,
-            text=f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which "
-            "is current, and replicas of different ids are not compared",
+        text = (
+            f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which is "
+            "current, and replicas of different ids are not compared"
         )
+        yield _said(m.TOPIC_ID, (one.broker for one in replicas), -1, text)
 
 
 _KEY_TEXTS: Final = {
@@ -487,13 +472,12 @@ _KEY_TEXTS: Final = {
 def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
     for finding in content.keys:
         number = f"{finding.count:,} key{'s' if finding.count > 1 else ''}"
-        yield m.Disagreement(
-            kind=finding.kind,
-            rule=m.RULE_OF[finding.kind],
-            brokers=(finding.broker,),
-            offset=finding.first,
+        yield _said(
+            finding.kind,
+            (finding.broker,),
+            finding.first,
+            f"broker {finding.broker} {_KEY_TEXTS[finding.kind].format(count=number)}",
             count=finding.count,
-            text=f"broker {finding.broker} {_KEY_TEXTS[finding.kind].format(count=number)}",
             would_tell="a third replica, or a backup of this one" if finding.kind == m.UNKNOWN_LOSS else "",
             keys=tuple(
                 m.KeyLine(offset=offset, key=f"{first:016x}{second:016x}", have=have, lack=lack)
@@ -504,28 +488,19 @@ def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
         one, other = group.replicas[pair.one], group.replicas[pair.other]
         if pair.differing:
             odd = _odd_one(content.records, pair, len(group.replicas))
-            yield m.Disagreement(
-                kind=m.RECORD_DIFFERS,
-                rule=m.RULE_OF[m.RECORD_DIFFERS],
-                brokers=tuple(sorted((one.broker, other.broker)))
-                if odd < 0
-                else (group.replicas[odd].broker,),
-                offset=pair.first_differing,
-                count=pair.differing,
-                text=f"brokers {one.broker} and {other.broker} have other records at the same "
-                f"{pair.differing:,} offset{'s' if pair.differing > 1 else ''} and leader epoch",
+            wrong = (one.broker, other.broker) if odd < 0 else (group.replicas[odd].broker,)
+            text = (
+                f"brokers {one.broker} and {other.broker} have other records at the same {pair.differing:,} "
+                f"offset{'s' if pair.differing > 1 else ''} and leader epoch"
             )
+            yield _said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
         if pair.missing:
-            yield m.Disagreement(
-                kind=m.LOST,
-                rule=m.RULE_OF[m.LOST],
-                brokers=(other.broker,),
-                offset=pair.first_missing,
-                count=pair.missing,
-                text=f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} "
-                f"that broker {one.broker} has, where nothing was ever cleaned (if the topic is "
-                "compacted, say so with --topic-config or --set cleanup.policy=compact)",
+            text = (
+                f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} that broker "
+                f"{one.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
+                "--topic-config or --set cleanup.policy=compact)"
             )
+            yield _said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
 
 
 def _odd_one(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
@@ -548,20 +523,15 @@ def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
         by_kind[one.kind, one.brokers].append(one)
     order = {kind: number for number, kind in enumerate(m.RULE_OF)}
     summed = []
-    for (kind, brokers), parts in sorted(by_kind.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+    for _, parts in sorted(by_kind.items(), key=lambda item: (order[item[0][0]], item[0][1])):
         first = min(parts, key=lambda one: (one.offset, -len(one.keys)))
         keys = next((one.keys for one in parts if one.keys), ())
         keys_or_many = bool(keys) or any(one.count > 1 for one in parts)
         summed.append(
-            m.Disagreement(
-                kind=kind,
-                rule=first.rule,
-                brokers=brokers,
+            replace(
+                first,
                 right=tuple(sorted({broker for one in parts for broker in one.right})),
-                offset=first.offset,
                 count=max(one.count for one in parts) if keys_or_many else len({one.offset for one in parts}),
-                text=first.text,
-                would_tell=first.would_tell,
                 keys=keys,
             )
         )
