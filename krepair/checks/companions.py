@@ -14,8 +14,8 @@ from krepair.checks.index_judge import SegmentIndexes
 from krepair.checks.walk import Walked
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import TXN_INDEX
 
-TXN_INDEX = ".txnindex"
 Problem = tuple[str, int, str]
 
 

@@ -14,10 +14,9 @@ import numpy as np
 from krepair.formats import fixed_entries, offset_index, time_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.formats.words import count_text
 
-INDEX: Final = ".index"
-TIME_INDEX: Final = ".timeindex"
 ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENTRY_SIZE}
 
 LARGEST_INDEX_BYTES: Final = 2**31 - 1

@@ -33,9 +33,7 @@ from typing import Final
 import numpy as np
 
 from krepair.checks.index_findings import (
-    INDEX,
     LARGEST_INDEX_BYTES,
-    TIME_INDEX,
     IndexFile,
     IndexProblem,
     byte_problems,
@@ -43,6 +41,7 @@ from krepair.checks.index_findings import (
     time_entries,
 )
 from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import INDEX, TIME_INDEX
 
 CLEANER_CHUNK_BYTES: Final = 262_144
 """Size of one of the two I/O buffers of a cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""

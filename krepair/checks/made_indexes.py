@@ -12,17 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from krepair.checks.index_findings import (
-    INDEX,
-    TIME_INDEX,
-    IndexFile,
-    byte_problems,
-    offset_entries,
-    time_entries,
-)
+from krepair.checks.index_findings import IndexFile, byte_problems, offset_entries, time_entries
 from krepair.checks.index_judge import IndexAudit
 from krepair.checks.walk import Walked
 from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import INDEX, TIME_INDEX
 
 
 @dataclass

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from krepair.formats.broker_version import Version
+
 FIRST_WITHOUT_SANITY_CHECK: Final = (2, 3, 0)
 
 
@@ -44,7 +46,7 @@ class SegmentClock(NamedTuple):
         """The real time of the segment in epoch milliseconds: its largest timestamp, or else its mtime."""
         return self.largest if self.largest >= 0 else self.mtime_ms
 
-    def read_ms(self, version: tuple[int, int, int] | None) -> int:
+    def read_ms(self, version: Version) -> int:
         """The time that a broker will read, in epoch milliseconds.
 
         Args:
@@ -76,7 +78,7 @@ class Deletions(NamedTuple):
 
 
 def deletions(
-    clocks: Sequence[SegmentClock], *, retention_ms: int, now_ms: int, version: tuple[int, int, int] | None
+    clocks: Sequence[SegmentClock], *, retention_ms: int, now_ms: int, version: Version
 ) -> Deletions:
     """The segments that ``retention.ms`` deletes: from the oldest one up to the first that is young enough.
 

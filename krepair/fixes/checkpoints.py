@@ -16,16 +16,16 @@ from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.untouched import NEVER_TOUCHED
+from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
-from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
+from krepair.journal.actions.lines import LARGEST_BYTES
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
-from krepair.plan.model import Change, ChangedLine, ChangeLines, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
     KIND_OF,
@@ -114,7 +114,7 @@ class Checkpoints(RootFix):
             if isinstance(change, ReplaceFile):
                 wrong = not_as_planned(path, change, applied.tree)
             else:
-                made = has_new_lines(read_whole(path, LARGEST_BYTES, applied.tree), lines_of(change))
+                made = has_new_lines(read_whole(path, LARGEST_BYTES, applied.tree), change.lines)
                 wrong = "" if made else "its lines are not those of the plan"
             yield checkpoint_of(applied, change, change.name, wrong)
 
@@ -127,11 +127,11 @@ def _made_whole(work: Work, change: ReplaceFile) -> bytes:
 
 def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
-    made = with_lines(data, lines_of(change))
+    made = with_lines(data, change.lines)
     if made is not None:
         # What is past the log end is decided again, by the logs as they are by now.
         mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
-        if not set(lines_of(change)) <= set(lines_between(mended.before, mended.entries)):
+        if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
             raise _stale(work, staging, change.name, "the lines worked out anew are not the plan's")
     if made is None:
         raise _stale(work, staging, change.name, "its lines are not those that the plan changes")
@@ -199,11 +199,11 @@ def log_ends(
 
 def _can_tell(partition: Partition) -> bool:
     """Whether its log end can be told from its files."""
-    return partition.has_an_end and partition.topic != NEVER_TOUCHED
+    return partition.has_an_end and partition.topic != METADATA_TOPIC
 
 
 def _end_of(facts: SegmentFacts) -> int | None:
-    return None if facts.summary.damage else max(facts.base_offset, facts.summary.last_offset + 1)
+    return None if facts.summary.damage else facts.end_offset
 
 
 def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ...]:
@@ -299,10 +299,7 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
             change_id=f"./{one.file.name}",
             name=one.file.name,
             rule=mended.kind.rule,
-            lines=tuple(
-                ChangedLine(topic=line.topic, partition=line.partition, old=line.old, new=line.new)
-                for line in lines
-            ),
+            lines=lines,
             size_before=one.file.size,
             reason="; ".join(parts),
             undo=KeepOriginal(),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.answers import with_answers
-from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
+from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
@@ -23,8 +23,9 @@ from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
+from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.formats.words import count_text
-from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
+from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
 from krepair.pipeline.engines.costs import WorkKind
@@ -123,7 +124,7 @@ class Compact(Fix):
 
     def owns(self, change: Change) -> bool:
         """Segments that are written anew by key."""
-        return isinstance(change, RewriteSegments) and loses_records(change)
+        return isinstance(change, RewriteSegments) and change.loses_records
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Write what stays; the decisions are made again, and the result is proven against all sources."""

@@ -43,11 +43,7 @@ def unpurged_groups(plan: PartitionPlan, originals: Originals) -> list[RewriteSe
 
 def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
     """The groups of a partition that lose records by key."""
-    return [
-        change
-        for change in plan.changes
-        if isinstance(change, RewriteSegments) and any(source.by_key is not None for source in change.sources)
-    ]
+    return [change for change in plan.changes if isinstance(change, RewriteSegments) and change.loses_records]
 
 
 def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.fixes.survey import Sight, Survey
-from krepair.plan.model import RewriteSegments
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
@@ -36,8 +35,3 @@ def decided_by_key(survey: Survey) -> Compaction | None:
     """The decisions of key compaction, which include the rules of markers; None if it made none."""
     seen = survey.seen(COMPACT_SEEN)
     return None if seen is None else seen.compaction
-
-
-def loses_records(change: RewriteSegments) -> bool:
-    """Whether segments are written anew by key."""
-    return any(source.by_key is not None for source in change.sources)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -68,8 +67,6 @@ from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteS
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
-
-_NEVER_MS: Final = -(2**63)
 
 
 @dataclass

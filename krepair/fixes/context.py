@@ -10,7 +10,7 @@ from krepair.durable.scratch import Scratch
 from krepair.errors import UsageError
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.arrays import Int64s
-from krepair.formats.broker_version import version_of
+from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
@@ -21,7 +21,6 @@ from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
 from krepair.rules.refetch import RefetchProof
 
-Version = tuple[int, int, int] | None
 Prove = Callable[[LogDir, Options, Sequence[Partition]], Mapping[str, RefetchProof]]
 """Gives what is known of partitions whose replica shall be emptied, by folder."""
 DIRECTORY_ID_SINCE: Final = "3.7.0"

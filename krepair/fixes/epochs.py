@@ -104,7 +104,7 @@ def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[Segme
     if not segments:
         return 0
     first = segments[0].base_offset
-    end = max(segments[-1].base_offset, segments[-1].summary.last_offset + 1)
+    end = segments[-1].end_offset
     recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), first)
     return recorded if first < recorded <= end else first
 

@@ -26,8 +26,16 @@ from krepair.fixes.swaps import (
     stage_swaps,
     swap_item,
 )
-from krepair.fixes.untouched import NEVER_TOUCHED
-from krepair.formats.filenames import ROOT_SUFFIX, FileKind, log_name, offset_name, parse_file_name
+from krepair.formats.broker_version import Version
+from krepair.formats.filenames import (
+    INDEX_SUFFIXES,
+    METADATA_TOPIC,
+    ROOT_SUFFIX,
+    FileKind,
+    log_name,
+    offset_name,
+    parse_file_name,
+)
 from krepair.formats.words import count_text
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
@@ -36,21 +44,13 @@ from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.logdir.view import shown_path
 from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
-from krepair.rules.leftovers import (
-    RENAMES_SINCE,
-    Completion,
-    LiveSegment,
-    SwapDecision,
-    Version,
-    decide_swaps,
-)
+from krepair.rules.leftovers import RENAMES_SINCE, Completion, LiveSegment, SwapDecision, decide_swaps
 from krepair.rules.model import LeftAlone
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
 _LEFT_ALONE = "left alone"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
-_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
 """Where one replica cannot tell, another one can."""
@@ -149,7 +149,7 @@ def holds_leftovers(partition: Partition) -> bool:
 
 
 def _never(survey: Survey) -> bool:
-    return survey.partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable
+    return survey.partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable
 
 
 def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLeftovers:
@@ -172,7 +172,7 @@ def _live(survey: Survey) -> list[LiveSegment]:
     return [
         LiveSegment(
             base_offset=facts.base_offset,
-            end_offset=max(facts.base_offset, facts.summary.last_offset + 1),
+            end_offset=facts.end_offset,
             log_bytes=sizes[facts.base_offset],
             batches=facts.summary.batches,
             damaged=facts.summary.damage != D_NONE,
@@ -306,7 +306,7 @@ def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> Complet
         and parse_file_name(file.name).kind in {FileKind.LOG, *_INDEX_KINDS}
         and not parse_file_name(file.name).state
     ]
-    own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in _INDEX_SUFFIXES}
+    own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in INDEX_SUFFIXES}
     goes += [leftover.file.name for leftover in survey.partition.leftovers if leftover.file.name in own]
     return CompleteSwap(
         change_id=f"{survey.partition.folder}/{swap.name}",

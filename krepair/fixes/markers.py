@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
+from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key
 from krepair.fixes.context import Context, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -121,7 +121,7 @@ class Markers(Fix):
 
     def owns(self, change: Change) -> bool:
         """Segments that are written anew without markers and emptied batches, and with all their records."""
-        return isinstance(change, RewriteSegments) and not loses_records(change)
+        return isinstance(change, RewriteSegments) and not change.loses_records
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Copy what stays; the decisions are made again and must be the plan's."""

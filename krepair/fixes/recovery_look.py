@@ -25,6 +25,7 @@ from krepair.formats import producer_snapshot
 from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    SEGMENT_SUFFIXES,
     log_name,
     offset_name,
     segment_name,
@@ -38,13 +39,13 @@ from krepair.pipeline.jobs import INSPECT_TXN
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
-    ChangedLine,
     KeepOriginal,
     ReplaceFile,
     RollSegment,
 )
 from krepair.rules import epochs
 from krepair.rules.aborts import may_have_aborts
+from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.damage import unmapped
 from krepair.rules.epochs import epochs_of_log
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -53,15 +54,12 @@ from krepair.rules.recovery import (
     choose_epochs,
     floor_of,
     left_to,
-    recovered_end,
     why_damage_stays,
     why_ends_differ,
     why_not_rolled,
     why_point_stays,
 )
 from krepair.rules.snapshots import SeenSnapshots, SnapshotReason
-
-_OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class Recovered(NamedTuple):
@@ -135,7 +133,7 @@ class Range:
 
     def _why_left(self) -> LeftAlone | None:
         partition, view = self.survey.partition, self.view
-        special = next((one for one in partition.specials if one.name.endswith(_OF_SEGMENTS)), None)
+        special = next((one for one in partition.specials if one.name.endswith(SEGMENT_SUFFIXES)), None)
         return why_point_stays(
             PointLine(
                 special=None if special is None else (special.name, special.kind),
@@ -296,7 +294,7 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
     """Where each log ends, and whether anything speaks against it; and its leader epochs."""
     for one in ranges:
         segments = one.part.segments_after
-        one.log_end = recovered_end(segments)
+        one.log_end = segments[-1].end_offset
         start = context.view.log_start.offsets.get(one.key, 0)
         one.left = one.left or why_ends_differ(segments, one.point or 0, start)
         if one.left is None:

@@ -19,7 +19,7 @@ from krepair.fixes.second_readings import (
 from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Staging, Wrong
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.journal.actions.lines import current_data, lines_of
+from krepair.journal.actions.lines import current_data
 from krepair.pipeline.jobs import READ_RECOVERED
 from krepair.plan.model import ChangeLines, ReplaceFile, RollSegment
 from krepair.rules.checkpoint_lines import lines_in, lines_left
@@ -77,11 +77,11 @@ def _small_file_again(applied: Applied, change: ReplaceFile, replayed: int) -> I
 def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
     work = applied.work
     data = current_data(applied.staging.folder, change)
-    raised = lines_in(data, lines_of(change))
+    raised = lines_in(data, change.lines)
     if not raised:
         return seen_here(change, "none of its lines is as the plan makes it")
     why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
-    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, lines_of(change))]
+    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}
     listed = {one.folder: one for one in work.view.partitions}
     items = [

@@ -17,7 +17,7 @@ from krepair.fixes.snapshots import is_snapshot, stage_snapshot
 from krepair.fixes.staging import Staging, Work, Wrong, error_of
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
-from krepair.journal.actions.lines import current_data, lines_of
+from krepair.journal.actions.lines import current_data
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition
@@ -30,7 +30,7 @@ from krepair.plan.facts import segment_bases
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
-from krepair.rules.checkpoint_lines import Line, lines_left, with_lines
+from krepair.rules.checkpoint_lines import ChangedLine, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
@@ -323,7 +323,7 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
         OSError: a file could not be read or written.
     """
     data = current_data(staging.folder, change)
-    left = lines_left(data, lines_of(change))
+    left = lines_left(data, change.lines)
     ready = _ready(work, left)
     lines = [line for line in left if (line.topic, line.partition) in ready]
     if not lines:
@@ -349,7 +349,7 @@ def _neighbour(work: Work) -> str:
     return (known or logs)[0].path
 
 
-def _ready(work: Work, lines: Sequence[Line]) -> set[tuple[str, int]]:
+def _ready(work: Work, lines: Sequence[ChangedLine]) -> set[tuple[str, int]]:
     """Partitions of which every change is made, whose logs are as planned, on the disk, and read from there."""
     wanted = {(line.topic, line.partition) for line in lines}
     listed = {one.folder: one for one in work.view.partitions}

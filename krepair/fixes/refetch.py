@@ -31,13 +31,13 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
-from krepair.journal.actions.lines import LARGEST_BYTES, current_data, lines_of
+from krepair.journal.actions.lines import LARGEST_BYTES, current_data
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.options import Options
-from krepair.plan.model import Change, ChangedLine, ChangeLines, KeepOriginal, ReplaceFile, SetAside
+from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile, SetAside
 from krepair.plan.view import time_text
-from krepair.rules.checkpoint_lines import with_lines
+from krepair.rules.checkpoint_lines import ChangedLine, with_lines
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
 PROVEN: Sight[RefetchProof] = Sight("proof that the replica may be emptied")
@@ -216,7 +216,7 @@ def _check_lines(work: Work) -> None:
         if isinstance(change, ChangeLines) and change.rule == REFETCHED:
             path = f"{work.plan.log_dir}/{change.name}"
             data = read_whole(path, LARGEST_BYTES, work.disk.tree)
-            if with_lines(data, lines_of(change)) is None and _lines_there(data, change):
+            if with_lines(data, change.lines) is None and _lines_there(data, change):
                 raise StalePlanError(f"{path}: {_NOT_AS_PLANNED}")
 
 
@@ -226,7 +226,7 @@ def _made(staging: Staging, change: ChangeLines) -> bytes:
     Raises:
         StalePlanError: a line is not as it was planned.
     """
-    made = with_lines(current_data(staging.folder, change), lines_of(change))
+    made = with_lines(current_data(staging.folder, change), change.lines)
     if made is None:
         raise StalePlanError(f"{staging.folder.at(change.name)}: {_NOT_AS_PLANNED}")
     return made
@@ -248,9 +248,7 @@ def _wrong_lines(work: Work, staging: Staging, change: ChangeLines) -> str:
     if not work.disk.tree.is_there(kept):
         return ""
     original = read_whole(kept, LARGEST_BYTES, work.disk.tree)
-    return (
-        "" if with_lines(original, lines_of(change)) == data else "other lines than those of the plan changed"
-    )
+    return "" if with_lines(original, change.lines) == data else "other lines than those of the plan changed"
 
 
 def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:

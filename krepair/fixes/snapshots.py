@@ -16,6 +16,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats import producer_snapshot
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
@@ -28,7 +29,6 @@ from krepair.rules.snapshots import (
     SeenSnapshots,
     SnapshotFile,
     SnapshotReason,
-    Version,
     lost_with_strays,
 )
 

@@ -31,7 +31,8 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, ChangedLine, ChangeLines, PartitionPlan, Plan
+from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
+from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.model import SegmentFacts
 
 _CODE_OF_FAILURE = {

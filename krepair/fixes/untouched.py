@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.filenames import METADATA_TOPIC, FileKind, parse_file_name
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.rules.model import LeftAlone
-
-NEVER_TOUCHED: Final = "__cluster_metadata"
 
 
 def waits_for_leftovers(partition: Partition) -> bool:
@@ -21,8 +17,8 @@ def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     """Why the files of a partition are left as they are, or empty."""
     if partition.unreadable:
         return partition.unreadable
-    if partition.topic == NEVER_TOUCHED:
-        return f"{NEVER_TOUCHED} is the KRaft metadata log"
+    if partition.topic == METADATA_TOPIC:
+        return f"{METADATA_TOPIC} is the KRaft metadata log"
     if settings.remote_storage_enable:
         return "the topic is tiered (remote.storage.enable)"
     for leftover in partition.leftovers:
@@ -37,9 +33,9 @@ def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone |
     """Why a partition is not compacted whatever its log holds, or None."""
     reasons = (
         (
-            partition.topic == NEVER_TOUCHED,
+            partition.topic == METADATA_TOPIC,
             "refused-topic",
-            f"{NEVER_TOUCHED} is the KRaft metadata log; krepair never changes it",
+            f"{METADATA_TOPIC} is the KRaft metadata log; krepair never changes it",
         ),
         (
             settings.remote_storage_enable,

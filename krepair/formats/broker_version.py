@@ -8,7 +8,11 @@ from typing import Final
 _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\-][0-9A-Za-z.\-]{1,20})?")
 
 
-def version_of(text: str) -> tuple[int, int, int] | None:
+Version = tuple[int, int, int] | None
+"""Version of a broker; None if it is not known."""
+
+
+def version_of(text: str) -> Version:
     """The three numbers of a version such as ``2.2.1``, ``3.9.2-ccs`` or ``2.8``; None if the text is not a version."""
     match = _PARTS.fullmatch(text)
     if match is None:

@@ -25,7 +25,15 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC = "__cluster_metadata"
+"""The log of the KRaft controllers: no partition of a broker's replicas, and krepair never changes it."""
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+INDEX_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES = (LOG, *INDEX_SUFFIXES)
+SWAP = ".swap"
 
 PRIVATE_PREFIX = "krepair~"
 ROOT_SUFFIX = "~root"
@@ -58,10 +66,10 @@ class NameState(StrEnum):
 
 
 SUFFIXES: dict[FileKind, str] = {
-    FileKind.LOG: ".log",
-    FileKind.OFFSET_INDEX: ".index",
-    FileKind.TIME_INDEX: ".timeindex",
-    FileKind.TXN_INDEX: ".txnindex",
+    FileKind.LOG: LOG,
+    FileKind.OFFSET_INDEX: INDEX,
+    FileKind.TIME_INDEX: TIME_INDEX,
+    FileKind.TXN_INDEX: TXN_INDEX,
     FileKind.SNAPSHOT: ".snapshot",
 }
 LEFTOVER_STATES = (NameState.DELETED, NameState.CLEANED, NameState.SWAP)
@@ -120,7 +128,7 @@ def offset_name(offset: int) -> str:
 
 def log_name(base_offset: int) -> str:
     """Name of a segment's ``.log``."""
-    return segment_name(base_offset, SUFFIXES[FileKind.LOG])
+    return segment_name(base_offset, LOG)
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any, Final
 from krepair.formats.coordinator_record import RecordTable, problem_text
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.field_lists import read_messages
+from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.formats.message_schema import Message, decode, decode_versioned, front, read_message
 
-TOPIC: Final = "__consumer_offsets"
 CONSUMER_PROTOCOL: Final = "consumer"
 
 OFFSET_COMMIT_OLD, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
@@ -264,7 +264,7 @@ ASSIGNMENT: Final = _MESSAGES["consumer protocol assignment"]
 _COMMIT_V3: Final = front(OFFSET_COMMIT_VALUE, "leader_epoch", 3)
 
 # LegacyOffsetCommitValue of 4.3 has only version 0. Older brokers wrote any value version under both keys.
-RECORDS: Final = RecordTable(TOPIC, _MESSAGES)
+RECORDS: Final = RecordTable(OFFSETS_TOPIC, _MESSAGES)
 
 
 def read_commit_key(key: bytes) -> dict[str, Any] | Damage:

@@ -12,11 +12,11 @@ import uuid
 from typing import NamedTuple
 
 from krepair.errors import UsageError
+from krepair.formats.checkpoint import JAVA_WHITE_SPACE
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
 
 MAX_BYTES = 4096
-JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
 ID_CHARACTERS = 22
 ZERO_ID = uuid.UUID(int=0)
 

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.field_lists import read_messages
+from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.formats.message_schema import VERSION_BYTES, decode, front
-
-TOPIC: Final = "__transaction_state"
 
 MESSAGES: Final = """\
 transaction_state key 0 api_key=0
@@ -37,7 +36,7 @@ transaction_state value 0-1 flexible=1+
 
 _MESSAGES: Final = read_messages(MESSAGES)
 VALUE: Final = _MESSAGES["transaction_state value"]
-RECORDS: Final = RecordTable(TOPIC, _MESSAGES)
+RECORDS: Final = RecordTable(TRANSACTIONS_TOPIC, _MESSAGES)
 
 PRODUCER_ID: Final = front(VALUE, "producer_id")
 """The common front of all versions: the version and the producer id."""

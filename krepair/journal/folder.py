@@ -15,16 +15,9 @@ from typing import Final
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
-from krepair.formats.filenames import private_folder, segment_name
+from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
-from krepair.journal.steps import (
-    CLEANED,
-    EXTENSIONS,
-    SWAP,
-    Names,
-    litter_names,
-    staged_extensions,
-)
+from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.logdir.reading import kind_of
 
 SYNCED_WHEN_OPENED: Final = 5
@@ -376,7 +369,7 @@ class PartitionFolder:
                     f"{self.at(merged.name)}: is gone: removed by a broker started in between"
                 )
         self.check_log(segment_name(group.base_offset, ".log"), group)
-        finals = {segment_name(group.base_offset, extension) for extension in EXTENSIONS}
+        finals = {segment_name(group.base_offset, extension) for extension in SEGMENT_SUFFIXES}
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")

@@ -6,10 +6,16 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.formats.filenames import FileKind, FileName, NameState, parse_file_name, segment_name
+from krepair.formats.filenames import (
+    SEGMENT_SUFFIXES,
+    FileKind,
+    FileName,
+    NameState,
+    parse_file_name,
+    segment_name,
+)
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
-from krepair.journal.steps import EXTENSIONS
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import FileFingerprint, NewFile, PartitionPlan, ReplaceFile, RewriteSegments
@@ -35,7 +41,7 @@ def check_fresh(
     _check_no_swap(folder, present)
     _check_snapshots(folder, present, change)
     _check_logs_behind(folder, partition, present, change)
-    names = [segment_name(s.base_offset, e) for s in change.sources for e in EXTENSIONS]
+    names = [segment_name(s.base_offset, e) for s in change.sources for e in SEGMENT_SUFFIXES]
     originals = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
     return tuple(state for state in originals if state is not None)
 
@@ -119,7 +125,7 @@ def check_staged(
     """
     found = [
         state
-        for extension in EXTENSIONS
+        for extension in SEGMENT_SUFFIXES
         if (state := folder.state(folder.names.stage(segment_name(change.base_offset, extension))))
         is not None
     ]

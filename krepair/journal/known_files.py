@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.formats.castagnoli import crc32c
+from krepair.formats.filenames import LOG, SWAP
 from krepair.journal.record import ApplyIntent, FileState
-from krepair.journal.steps import SWAP
 from krepair.logdir.fingerprint import digest_batches, digest_content, digest_file
 from krepair.plan.model import FileFingerprint
 
-LOG: Final = ".log"
 _CHUNK_BYTES: Final = 1 << 20
 
 Check = Callable[[str, Tree], bool]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from krepair.formats.filenames import LOG, SWAP
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
-from krepair.journal.steps import CLEANED, SWAP
+from krepair.journal.steps import CLEANED
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_batches, digest_content, digest_file
 from krepair.plan.model import FileFingerprint
 
 _NOT_THE_PLANS = "0" * (2 * DIGEST_BYTES)
-_LOG = ".log"
 
 
 def nobody(name: str) -> FileState:
@@ -56,7 +56,7 @@ def holds_the_plans(folder: PartitionFolder, path: str, planned: FileFingerprint
     """
     if not planned.digest:
         return True
-    if not planned.name.endswith(_LOG):
+    if not planned.name.endswith(LOG):
         # What a broker left half swapped is known by its batches, as the log that it becomes.
         return planned.name.endswith(SWAP) or digest_file(folder.at(path), folder.tree) == planned.digest
     base_offset = int(planned.name.partition(".")[0])
@@ -120,13 +120,13 @@ def digests_of(
             continue
         kept = folder.names.keep(name)
         path = kept if folder.state(kept) is not None else name
-        by_batches = name.endswith(_LOG) and plan is not None and bool(plan.digest)
+        by_batches = name.endswith(LOG) and plan is not None and bool(plan.digest)
         if by_batches or folder.state(path) is None:
             continue
-        if plan is not None and plan.digest and not name.endswith(_LOG):
+        if plan is not None and plan.digest and not name.endswith(LOG):
             right = digest_file(folder.at(path), folder.tree) == plan.digest
             digests[name] = digest_content(folder.at(path), folder.tree) if right else _NOT_THE_PLANS
-        elif name.endswith(_LOG):
+        elif name.endswith(LOG):
             # Nobody knows what it held; a log with damage in it has no other way back.
             digests[name] = digest_content(folder.at(path), folder.tree)
     return digests

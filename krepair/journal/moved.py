@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from krepair.formats.filenames import SWAP
 from krepair.journal.actions.known_by_plan import check_by_plan, has_lost_its_time
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.known_files import InPlace, KnownFile
 from krepair.journal.record import FileState, Here, Journal, Record, Together, new_journal
-from krepair.journal.steps import CLEANED, SWAP
+from krepair.journal.steps import CLEANED
 from krepair.plan.model import PartitionPlan
 
 _AT_WORK: Final = frozenset({"committing", "committed", "undoing"})

@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from krepair.formats.filenames import segment_name
+from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
 from krepair.journal.record import ApplyIntent, FileState, Order
 
-EXTENSIONS = (".log", ".index", ".timeindex", ".txnindex")
-INDEX_EXTENSIONS = EXTENSIONS[1:]
-SWAP = ".swap"
 CLEANED = ".cleaned"
 
 
@@ -180,7 +177,7 @@ class Names(NamedTuple):
 def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:
     """Extensions of the staged files of a group, in the order in which they are renamed."""
     names = {state.name for state in group.merged}
-    return tuple(e for e in EXTENSIONS if segment_name(group.base_offset, e) in names)
+    return tuple(e for e in SEGMENT_SUFFIXES if segment_name(group.base_offset, e) in names)
 
 
 def moved(source: str, target: str) -> list[Step]:
@@ -192,7 +189,7 @@ def moved(source: str, target: str) -> list[Step]:
 def segment_originals(group: ApplyIntent) -> list[str]:
     """The files of the segments replaced, highest base offset first."""
     present = {state.name for state in group.originals} - set(group.snapshots)
-    names = [segment_name(base, e) for base in reversed(group.sources) for e in EXTENSIONS]
+    names = [segment_name(base, e) for base in reversed(group.sources) for e in SEGMENT_SUFFIXES]
     return [name for name in names if name in present]
 
 
@@ -265,7 +262,7 @@ def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
     """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
     kept = [Remove(names.keep(state.name)) for state in group.originals]
     vias = [Remove(names.out(state.name)) for state in group.originals]
-    merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in EXTENSIONS]
+    merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in SEGMENT_SUFFIXES]
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
 
 
@@ -292,14 +289,14 @@ def put_back(group: ApplyIntent, names: Names) -> list[Step]:
 def _u1(group: ApplyIntent, names: Names) -> list[Step]:
     log = segment_name(group.base_offset, ".log")
     steps = moved(log, log + SWAP)
-    for extension in INDEX_EXTENSIONS:
+    for extension in INDEX_SUFFIXES:
         name = segment_name(group.base_offset, extension)
         steps += moved(name, names.out(name))
     return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
 
 
 def _u2(group: ApplyIntent, names: Names) -> list[Step]:
-    finals = [segment_name(group.base_offset, extension) for extension in reversed(EXTENSIONS)]
+    finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
     steps: list[Step] = []
     for name in finals:
         steps += moved(name, name + SWAP)
@@ -316,7 +313,7 @@ def litter_names(group: ApplyIntent) -> list[str]:
     return [
         segment_name(group.base_offset, extension) + suffix
         for suffix in (CLEANED, SWAP)
-        for extension in reversed(EXTENSIONS)
+        for extension in reversed(SEGMENT_SUFFIXES)
     ]
 
 

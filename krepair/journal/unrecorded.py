@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from krepair.errors import RefusedError
-from krepair.formats.filenames import NameState, parse_file_name
+from krepair.formats.filenames import SWAP, NameState, parse_file_name
 from krepair.journal.actions.mend import CUT
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Intent, Journal
-from krepair.journal.steps import CLEANED, SWAP
+from krepair.journal.steps import CLEANED
 from krepair.logdir.fingerprint import digest_content
 
 

@@ -19,7 +19,7 @@ from krepair.formats import describe_topics, meta_properties
 from krepair.formats.cluster_metadata import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE
 from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
-from krepair.formats.filenames import partition_folder
+from krepair.formats.filenames import META_PROPERTIES, partition_folder
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.metadata_log import BrokerRegistration, MetadataImage, read_metadata_log
 from krepair.logdir.reading import read_whole, why
@@ -27,7 +27,6 @@ from krepair.logdir.reading import read_whole, why
 Source = Literal["describe", "describe-zookeeper", "metadata-log"]
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
-_META_PROPERTIES: Final = "meta.properties"
 _CHUNK_BYTES: Final = 1 << 20
 _DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
 
@@ -215,7 +214,7 @@ def _of_image(image: MetadataImage) -> dict[tuple[str, int], Assignment]:
 def _identity(folder: Path) -> tuple[str, int]:
     """Cluster id and node id of ``meta.properties`` beside the log; empty and -1 where there is none."""
     try:
-        data = read_whole(str(folder / _META_PROPERTIES), meta_properties.MAX_BYTES + 1)
+        data = read_whole(str(folder / META_PROPERTIES), meta_properties.MAX_BYTES + 1)
     except OSError:
         return "", -1
     found = meta_properties.decode(data)

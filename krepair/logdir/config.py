@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from krepair.errors import UsageError
 from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.damage import shown
+from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.formats.java_numbers import parse_java_integer
 from krepair.logdir.config_files import (
     ConfigLine,
@@ -24,8 +25,6 @@ from krepair.logdir.config_files import (
     read_topic_configs,
 )
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS

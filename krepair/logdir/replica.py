@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from krepair.formats import partition_metadata
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
 
@@ -19,8 +20,6 @@ CURRENT: Final = "current"
 """Kind of a folder that a broker would serve. The other kinds are the marks on a folder's name."""
 FUTURE: Final = "future"
 """Kind of a folder that a broker is about to make the replica."""
-METADATA_TOPIC: Final = "__cluster_metadata"
-"""The log of the KRaft controllers: no partition of a broker's replicas."""
 
 
 class ReplicaState(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
 from krepair.fixes.context import place_of
 from krepair.formats.damage import shown
-from krepair.formats.group_metadata import TOPIC
+from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.coordinator_topic import (
     PassedOver,
@@ -114,7 +114,7 @@ def groups_of_each(
         UsageError: a directory is given twice.
     """
     views = views_of_each(log_dirs)
-    chosen = [partitions_of(view, TOPIC, options.wants) for view in views]
+    chosen = [partitions_of(view, OFFSETS_TOPIC, options.wants) for view in views]
     items = [
         _item(view, partition, wanted)
         for view, partitions in zip(views, chosen, strict=True)
@@ -172,7 +172,7 @@ def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsIt
 
 def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) -> str:
     if damaged:
-        return f"krepair check {shlex.quote(log_dir)} --topic {TOPIC}"
+        return f"krepair check {shlex.quote(log_dir)} --topic {OFFSETS_TOPIC}"
     return f"krepair explain {findings[0].rule}" if findings else ""
 
 

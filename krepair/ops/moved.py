@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
+from krepair.formats.filenames import SWAP
 from krepair.journal.actions.action import DamagedLog
 from krepair.journal.actions.table import action_for
 from krepair.journal.fence import move_seen
@@ -24,7 +25,6 @@ from krepair.journal.moved import Rebound, adopt, has_moved, rebind, timed
 from krepair.journal.rebuild import here_in_damaged
 from krepair.journal.record import JOURNAL_NAME, Here, Journal
 from krepair.journal.root import ROOT
-from krepair.journal.steps import SWAP
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import why
 from krepair.ops.located import Located, check_broker

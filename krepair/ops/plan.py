@@ -20,8 +20,7 @@ from krepair.fixes.logs import read_logs_after
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
-from krepair.fixes.untouched import NEVER_TOUCHED
-from krepair.formats.filenames import log_name, segment_name
+from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
@@ -412,7 +411,7 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
     usable = [
         partition.folder
         for partition in view.partitions
-        if not partition.unreadable and partition.topic != NEVER_TOUCHED
+        if not partition.unreadable and partition.topic != METADATA_TOPIC
     ]
     return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
 

@@ -13,15 +13,10 @@ from krepair.errors import ExitCode
 from krepair.fixes.context import Context, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
-from krepair.formats.filenames import log_name
+from krepair.formats.broker_version import Version
+from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.transaction_state import (
-    IN_PROGRESS,
-    TOPIC,
-    TransactionStatus,
-    TransactionValue,
-    state_name,
-)
+from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, TransactionValue, state_name
 from krepair.formats.words import count_text
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition
@@ -50,7 +45,6 @@ from krepair.ops.findings.open_transactions import (
     waiting_bytes,
 )
 from krepair.ops.log_dirs_given import views_of_each
-from krepair.ops.next_start.refusal import Version
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
@@ -312,12 +306,12 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
     return [
         partition
         for partition in view.partitions
-        if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
+        if partition.topic == TRANSACTIONS_TOPIC or options.wants(partition.topic, partition.number)
     ]
 
 
 def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _Seen:
-    coordinators = partitions_of(view, TOPIC, lambda *_: True)
+    coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
     context = Context(view, settings, options, engine)
     surveys = context.survey_all(_partitions_of(view, options))
     read_logs(context, surveys)

@@ -9,18 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from krepair.checks.index_findings import (
-    ENTRY_SIZES,
-    INDEX,
-    LARGEST_INDEX_BYTES,
-    MISSING,
-    TIME_INDEX,
-    IndexFile,
-    real_bytes,
-)
+from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, MISSING, IndexFile, real_bytes
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, opened_with_status, status_of

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from krepair.checks.index_findings import INDEX, TIME_INDEX
 from krepair.checks.made_indexes import MadeIndexes
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int32s, Uint8s
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.indexes.regenerate import index_bytes, read_into_from

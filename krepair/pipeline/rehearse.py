@@ -22,7 +22,7 @@ from krepair.checks.rehearsal.segment import SegmentState
 from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
@@ -33,7 +33,6 @@ _WINDOWS_BYTES: Final = 8 << 20
 _NO_WINDOW: Final = (0, memoryview(b""))
 _SHARED_BATCHES: Final = 1 << 16
 """Of a partition: some 30 MB. A start reads the others anew for each group of versions."""
-_INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
 _TXN_INDEX_AT_MOST_BYTES: Final = 1 << 30
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -186,7 +185,7 @@ class _SegmentFiles:
         self._log = log_name(base)
         self._read_log = reader.of(self._log, segment.log_bytes)
         self._batches = SharedBatches(self._log, segment.log_bytes, self._read_log, at_most)
-        self._index, self._times, self._txn = (f"{stem}{suffix}" for suffix in _INDEX_SUFFIXES)
+        self._index, self._times, self._txn = (f"{stem}{suffix}" for suffix in INDEX_SUFFIXES)
         self._index_bytes = max(segment.index_bytes, 0)
         self._time_bytes = max(segment.time_index_bytes, 0)
         self._offsets = FileEntries(

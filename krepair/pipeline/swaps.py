@@ -17,7 +17,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
-from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.filenames import SWAP, log_name, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
@@ -28,8 +28,6 @@ from krepair.pipeline.place import reached
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.model import CompleteSwap, NewFile
-
-SWAP = ".swap"
 
 MadeIndexes = dict[str, bytes]
 """File name -> bytes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.plan.view import count_text, size_text, time_text
-from krepair.rules.reasons import REASONS, Reason
+from krepair.rules.reasons import told_of
 
 _LABELS: Final = {
     "now_ms": "clock of the decisions",
@@ -37,7 +38,6 @@ _LABELS: Final = {
     "expected_seconds": "expected time of apply",
 }
 _DIGESTS: Final = ("digest", "headers", "crc")
-_NO_BOUND_MS: Final = 2**63 - 1
 _FIRST_CLOCK_MS: Final = 10**11
 """Numbers of milliseconds below this are lengths of time, and not moments since 1970."""
 _NAMED: Final = 3
@@ -61,7 +61,7 @@ def label(what: str) -> str:
 
 
 def _reason(code: str) -> str:
-    known = REASONS.get(Reason(code)) if code in set(Reason) else None
+    known = told_of(code)
     return f"{code}, {known.text}" if known else code
 
 
@@ -92,7 +92,7 @@ def number(name: str, value: int) -> str:
     if name.endswith("_ns"):
         return time_text(value // 1_000_000)
     if name.endswith("_ms"):
-        if value >= _NO_BOUND_MS:
+        if value >= INT64_MAX:
             return "any time"
         return time_text(value) if value >= _FIRST_CLOCK_MS else f"{value:,} ms"
     if "bytes" in name.split("_") or name.startswith(("freed_at", "size_")):
@@ -110,7 +110,7 @@ def exact(value: Any) -> str:
 
 def _text(name: str, value: str) -> str:
     if name in {"horizon", *_LABELS} and value.isascii() and value.isdigit():
-        return time_text(int(value)) if len(value) < len(str(_NO_BOUND_MS)) else "any time"
+        return time_text(int(value)) if len(value) < len(str(INT64_MAX)) else "any time"
     if name.startswith(_DIGESTS):
         return f"{value[:8]}..." if len(value) > len("12345678...") else value
     return value if len(value) <= _LETTERS else f"{value[:_LETTERS]}..."

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, Setting
+from krepair.rules.own_policy import COMPACTED_INTERNAL_TOPICS
 
-SOURCE_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
-INDEX_SUFFIXES: Final = SOURCE_SUFFIXES[1:]
 LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
 SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
 HEX_32: Final = re.compile(r"[0-9a-f]{32}")
@@ -26,7 +25,6 @@ _DEFAULTS: Final = {
     "producer.id.expiration.ms": "86400000",
     "transactional.id.expiration.ms": "604800000",
 }
-_COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
@@ -46,7 +44,7 @@ def setting(policy: Policy, topic: str, key: str) -> str:
             if row.key == key:
                 return row.value
     if key == "cleanup.policy":
-        return "compact" if topic in _COMPACT_BY_DEFAULT else "delete"
+        return "compact" if topic in COMPACTED_INTERNAL_TOPICS else "delete"
     return _DEFAULTS.get(key, "")
 
 

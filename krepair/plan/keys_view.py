@@ -8,9 +8,8 @@ from typing import Final
 from krepair.formats.words import count_text
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
-from krepair.plan.view import Section, Table, bytes_text, time_text
+from krepair.plan.view import Section, Table, bytes_text, horizon_text
 
-_NO_BOUND_MS: Final = 2**63 - 1
 _COLUMNS: Final = (
     "partition",
     "keys",
@@ -154,7 +153,7 @@ def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section
         (
             part.folder,
             choice.name,
-            _time(choice.horizon_ms),
+            horizon_text(choice.horizon_ms),
             f"{choice.dropped:,}",
             f"{choice.kept:,}",
             "chosen" if choice.chosen else "",
@@ -176,9 +175,3 @@ def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section
         lines=lines,
         table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
     )
-
-
-def _time(milliseconds: int) -> str:
-    if milliseconds >= _NO_BOUND_MS:
-        return "any time"
-    return time_text(milliseconds) if milliseconds > 0 else "never"

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from krepair.formats.filenames import segment_name
 from krepair.logdir.config import Setting
+from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.evidence import Evidence
 from krepair.rules.outcome import (
     CompactedSource,
@@ -199,6 +200,11 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
     peak_extra_bytes: int
     undo: Undo
 
+    @property
+    def loses_records(self) -> bool:
+        """Whether records go by key, and not only markers and emptied batches."""
+        return any(source.by_key is not None for source in self.sources)
+
 
 class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
     """Action: one derived file (an index or a checkpoint) is replaced by a rename with bytes that apply makes again.
@@ -380,22 +386,6 @@ class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
     makes: tuple[NewFile, ...]
     reason: str
     undo: Undo
-
-
-class ChangedLine(Struct, frozen=True, kw_only=True):
-    """One line of a checkpoint of the root that changes.
-
-    Attributes:
-        topic: topic in the line.
-        partition: partition number in the line.
-        old: offset before the change, None if there was no such line.
-        new: offset after the change, None if the line is removed.
-    """
-
-    topic: str
-    partition: int
-    old: int | None
-    new: int | None
 
 
 class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):

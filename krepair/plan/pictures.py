@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from krepair.formats import time_index
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import TIME_INDEX, log_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.plan.actions.log_contents import Content, Run, summed
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
@@ -29,8 +30,6 @@ _MOST_COMPARED: Final = 2000
 _SEEN: Final = 500
 """Parts of a strip that an eye can tell from each other."""
 _NAMED: Final = 5
-_NO_BOUND_MS: Final = 2**63 - 1
-_TIME_INDEX: Final = ".timeindex"
 
 _Item = TypeVar("_Item")
 
@@ -382,7 +381,7 @@ def _ages(partition: PartitionPlan) -> MarkerAges | None:
                 seen.append((moment, kept, gone))
     if not seen:
         return None
-    bounded = 0 < partition.horizon_ms < _NO_BOUND_MS
+    bounded = 0 < partition.horizon_ms < INT64_MAX
     moments = [moment for moment, _, _ in seen] + [partition.horizon_ms] * bounded
     # A little room at both ends, so that a horizon at an end can be seen.
     room = 1 + (max(moments) - min(moments)) // 20
@@ -415,7 +414,7 @@ def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
     """Tails of zeros. Only for truncated files they are certain; a rebuilt index may differ in other ways."""
     for change in partition.changes:
         trimmed = action_of(change).trimmed(change)
-        if trimmed is not None and trimmed.name.endswith(_TIME_INDEX) and trimmed.cut > 0 <= trimmed.left:
+        if trimmed is not None and trimmed.name.endswith(TIME_INDEX) and trimmed.cut > 0 <= trimmed.left:
             yield IndexTail(
                 partition=partition.folder,
                 file=trimmed.name,

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import UnsetType
 
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
@@ -39,13 +40,21 @@ from krepair.plan.ticket import (
     shortened,
     verify_seconds,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, time_text
-from krepair.rules.reasons import REASONS, Reason
+from krepair.plan.view import (
+    Section,
+    Table,
+    View,
+    bytes_text,
+    count_text,
+    expected_text,
+    horizon_text,
+    time_text,
+)
+from krepair.rules.reasons import told_of
 
 NEXT = "Next"
 _FEW_PARTITIONS = 5
 _MOST_ROWS = 200
-_NO_BOUND_MS = 2**63 - 1
 _WITHOUT_KEYS = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
 )
@@ -203,18 +212,12 @@ def _summary(plan: Plan, later: str) -> Section:
 
 
 def _chosen_horizon(text: str) -> str:
-    is_time = text.isascii() and text.isdigit() and len(text) <= len(str(_NO_BOUND_MS))
+    is_time = text.isascii() and text.isdigit() and len(text) <= len(str(INT64_MAX))
     return time_text(int(text)) if is_time else text
 
 
 def _freed_at_apply(count: int) -> str:
     return bytes_text(count) if count >= 0 else f"{bytes_text(count)}: takes space until purge"
-
-
-def _horizon_time(milliseconds: int) -> str:
-    if milliseconds >= _NO_BOUND_MS:
-        return "any time"
-    return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
 def _what_happens(plan: Plan) -> Section:
@@ -243,7 +246,7 @@ def _reasons(plan: Plan) -> Section:
     tallies = add_tallies(tally for partition in plan.partitions for tally in partition.reasons)
     rows = []
     for tally in tallies:
-        known = REASONS.get(Reason(tally.reason)) if tally.reason in set(Reason) else None
+        known = told_of(tally.reason)
         rows.append(
             (
                 tally.reason,
@@ -268,7 +271,7 @@ def _horizons(plan: Plan) -> Section:
             (
                 partition.folder,
                 choice.name,
-                _horizon_time(choice.horizon_ms),
+                horizon_text(choice.horizon_ms),
                 f"{choice.log_bytes_after:,}",
                 f"{choice.markers_dropped:,}",
                 "chosen" if choice.chosen else "",

@@ -14,6 +14,7 @@ from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
@@ -50,7 +51,6 @@ _NUMBERS_OF_TOPIC: Final = (
 )
 _NUMBERS_OF_BROKER: Final = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 _P2_SINCE: Final = (3, 0, 0)
-_LARGEST: Final = 2**63 - 1
 
 
 def review(plan: Plan) -> list[Objection]:
@@ -231,7 +231,7 @@ def _files(partition: PartitionPlan) -> Iterator[Objection]:
     for file in partition.files:
         if file.digest and not HEX_32.fullmatch(file.digest):
             yield Objection("RV11", where, f"{file.name}: digest is not 32 hex digits")
-        if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > _LARGEST:
+        if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > INT64_MAX:
             yield Objection("RV11", where, f"{file.name}: size, mtime or inode is out of range")
     logs = _log_bytes(partition.files)
     if partition.files and logs != partition.log_bytes_before:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from krepair.errors import StalePlanError, UsageError
 from krepair.plan.actions.table import action_of
+from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import INPLACE, can_all_be_taken_back
 from krepair.plan.model import FORMAT_VERSION, Asked, PartitionPlan, Plan, Preview
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of, dumps, kind_of, loads, read_bytes
@@ -238,5 +239,5 @@ def merged(sequence: PlanSequence) -> Plan:
 
 def originals_out(partition: PartitionPlan) -> int:
     """Bytes of the originals that its changes replace."""
-    sizes = {file.name: file.size for file in partition.files}
+    sizes = sizes_by_name(partition.files)
     return sum(action_of(change).space(change, sizes).taken_out for change in partition.changes)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "bytes_words",
     "count_text",
     "expected_text",
+    "horizon_text",
     "share_bar",
     "size_text",
     "time_text",
@@ -126,6 +128,13 @@ def time_text(milliseconds: int) -> str:
         return str(milliseconds)
     moment = _EPOCH + timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def horizon_text(milliseconds: int) -> str:
+    """A delete horizon: a moment, or whether it lets markers and tombstones go at any time or never."""
+    if milliseconds >= INT64_MAX:
+        return "any time"
+    return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
 class ShareBar(str):

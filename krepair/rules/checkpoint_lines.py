@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
 
 
-class Line(NamedTuple):
-    """One line that changes.
+class ChangedLine(Struct, frozen=True):
+    """One line of a checkpoint of the root that changes.
 
     Attributes:
         topic: topic in the line.
@@ -24,7 +25,7 @@ class Line(NamedTuple):
     new: int | None
 
 
-def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -> tuple[Line, ...]:
+def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -> tuple[ChangedLine, ...]:
     """The lines that differ, in the order of ``before``. If a partition has several lines, the first one stays.
 
     Args:
@@ -36,12 +37,12 @@ def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -
     for entry in before:
         new = left.pop((entry.topic, entry.partition), None)
         if new != entry.offset:
-            lines.append(Line(entry.topic, entry.partition, entry.offset, new))
-    added = (Line(topic, partition, None, offset) for (topic, partition), offset in left.items())
+            lines.append(ChangedLine(entry.topic, entry.partition, entry.offset, new))
+    added = (ChangedLine(topic, partition, None, offset) for (topic, partition), offset in left.items())
     return (*lines, *added)
 
 
-def with_lines(data: bytes, lines: Iterable[Line]) -> bytes | None:
+def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
     """Change lines of a file; all other lines stay as they are.
 
     Args:
@@ -73,7 +74,7 @@ def with_lines(data: bytes, lines: Iterable[Line]) -> bytes | None:
     return encode_offsets(tuple(entry for entry in entries if entry is not None))
 
 
-def has_new_lines(data: bytes, lines: Iterable[Line]) -> bool:
+def has_new_lines(data: bytes, lines: Iterable[ChangedLine]) -> bool:
     """Whether the file has all these changes: each partition has only the new offset, or no line.
 
     A damaged file has none of them.
@@ -108,12 +109,12 @@ def _holds(here: list[int], news: list[int]) -> bool:
     return here == news if news else len(here) <= 1
 
 
-def raised(lines: Iterable[Line]) -> tuple[Line, ...]:
+def raised(lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     """The lines that are added or get a higher offset. After a higher recovery point a start reads less of the log."""
     return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
 
 
-def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
+def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     """The lines that are changed in the file already; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
@@ -125,7 +126,7 @@ def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
     )
 
 
-def lines_left(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
+def lines_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     """The lines that are not changed in the file yet; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
@@ -133,5 +134,5 @@ def lines_left(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
     return tuple(line for line in lines if _is_old(offsets.get((line.topic, line.partition), []), line))
 
 
-def _is_old(here: list[int], line: Line) -> bool:
+def _is_old(here: list[int], line: ChangedLine) -> bool:
     return not here if line.old is None else line.old in here

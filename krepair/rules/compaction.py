@@ -21,7 +21,7 @@ from krepair.kernels.scan import SegmentSummary
 from krepair.rules import span as spans
 from krepair.rules.model import LeftAlone, MarkerPolicy, PartitionDecision, SegmentFacts, SpanDecision
 from krepair.rules.outcome import TombstoneHorizon
-from krepair.rules.producers import all_ids, needs_of, states_by_broker, states_by_scan, undecidable
+from krepair.rules.producers import needs_of, states_of, undecidable
 
 LARGEST_LOG_BYTES = 2**31 - 1
 TOO_LARGE = "compacted-too-large"
@@ -69,21 +69,13 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
     problem = spans.first_problem(segments)
     if problem is not None:
         return problem
-    ids = all_ids(segments, policy.snapshot)
-    scan = states_by_scan(segments, ids, policy.high_watermark)
-    broker = (
-        states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
-        if policy.snapshot_offset >= 0
-        else scan
-    )
+    _, scan, broker = states_of(segments, policy)
     problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
     span = spans.decide_span(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
-    horizon_ms = next(
-        horizon for _, horizon, chosen in spans.horizon_choices(segments, span, policy) if chosen
-    )
+    horizon_ms = spans.chosen_horizon(segments, span, policy)
     return Bound(
         span=span,
         protected=tuple((int(pid), int(epoch)) for pid, epoch in needs.markers),

@@ -11,13 +11,13 @@ Source: ``LeaderEpochFileCache`` (2.1, 2.3, 3.9): ``assign``, ``truncateFromEnd`
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from krepair.formats.broker_version import Version
+from krepair.formats.checkpoint import LINE_END, EpochEntry, decode_epochs, encode_epochs
 from krepair.formats.damage import Damage
 from krepair.rules.model import SegmentFacts
 
@@ -29,7 +29,6 @@ _MANY = 20_000
 
 EPOCH_ZERO_SINCE = (2, 7, 0)
 NO_EPOCH = -1
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _FIRST_LINE_AT_MOST = 4096
 
 
@@ -227,7 +226,7 @@ def read_recorded(data: bytes | None) -> Recorded:
     found = decode_epochs(data)
     entries = found.entries
     if not entries and found.damage and not found.broker_reads:
-        head = _LINE_END.search(data[: _FIRST_LINE_AT_MOST + 2])
+        head = LINE_END.search(data[: _FIRST_LINE_AT_MOST + 2])
         if head is not None:
             entries = decode_epochs(b"0\n" + data[head.end() :]).entries
     cut = bool(data) and data[-1:] not in {b"\n", b"\r"}
@@ -235,7 +234,7 @@ def read_recorded(data: bytes | None) -> Recorded:
 
 
 def _last_line_is_entry(data: bytes) -> bool:
-    tail = _LINE_END.split(data[-_FIRST_LINE_AT_MOST:])[-1]
+    tail = LINE_END.split(data[-_FIRST_LINE_AT_MOST:])[-1]
     return bool(decode_epochs(b"0\n1\n" + tail).entries)
 
 
@@ -276,14 +275,12 @@ def clears_history(segments: Sequence[SegmentFacts]) -> bool:
     return False
 
 
-def writes_epoch_zero(version: tuple[int, int, int] | None) -> bool:
+def writes_epoch_zero(version: Version) -> bool:
     """Whether a broker of this version takes epoch 0 from the log. An unknown version counts as 2.7 or later."""
     return version is None or version >= EPOCH_ZERO_SINCE
 
 
-def merge_epochs(
-    recorded: Recorded, log: LogEpochs, version: tuple[int, int, int] | None = None
-) -> MergedEpochs:
+def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) -> MergedEpochs:
     """Merge the file and the log. The function is pure; a merged history, merged again, stays the same.
 
     Args:

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import segment_name
 from krepair.formats.words import count_text
 
 RENAMES_SINCE: Final = (3, 0, 0)
 """From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
-
-Version = tuple[int, int, int] | None
 
 
 class LiveSegment(NamedTuple):

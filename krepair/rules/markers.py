@@ -36,11 +36,8 @@ from krepair.rules.model import (
 from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
 from krepair.rules.producers import (
     ProducerNeeds,
-    ProducerStates,
-    all_ids,
     needs_of,
-    states_by_broker,
-    states_by_scan,
+    states_of,
     undecidable,
 )
 from krepair.rules.reasons import REASONS, Reason, Verdict
@@ -151,7 +148,7 @@ def decide(
     problem = spans.first_problem(segments)
     if problem is not None:
         return problem
-    ids, scan, broker = _states(segments, policy)
+    ids, scan, broker = states_of(segments, policy)
     problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
@@ -514,12 +511,10 @@ def stage_inputs(
         policy: inputs that do not come from the log.
         last_data: base offset -> position of the emptied data batches that the plan keeps as the last of a group.
     """
-    ids, scan, broker = _states(segments, policy)
+    ids, scan, broker = states_of(segments, policy)
     span = spans.decide_span(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
-    horizon_ms = next(
-        horizon for _, horizon, chosen in spans.horizon_choices(segments, span, policy) if chosen
-    )
+    horizon_ms = spans.chosen_horizon(segments, span, policy)
     return {
         one.facts.base_offset: StageInputs(
             one.carried_open,
@@ -533,22 +528,11 @@ def stage_inputs(
 
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
     """Why krepair would leave the partition alone as it is now; None if it would not."""
-    _, scan, broker = _states(segments, policy)
+    _, scan, broker = states_of(segments, policy)
     return undecidable(scan, broker, policy)
 
 
 def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
     """What limits the offsets that may be compacted, as the partition is now: one line of text."""
-    _, scan, broker = _states(segments, policy)
+    _, scan, broker = states_of(segments, policy)
     return spans.decide_span(segments, scan, broker, policy).limit_text
-
-
-def _states(
-    segments: Sequence[SegmentFacts], policy: MarkerPolicy
-) -> tuple[Int64s, ProducerStates, ProducerStates]:
-    """(producer ids, their states from a full scan, their states as a broker would load them)."""
-    ids = all_ids(segments, policy.snapshot)
-    scan = states_by_scan(segments, ids, policy.high_watermark)
-    if policy.snapshot_offset < 0:
-        return ids, scan, scan
-    return ids, scan, states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)

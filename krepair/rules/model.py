@@ -27,6 +27,11 @@ class SegmentFacts:
     summary: SegmentSummary
     entries: Int64s
 
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last batch; of a segment without one its base offset."""
+        return max(self.base_offset, self.summary.last_offset + 1)
+
 
 @dataclass(frozen=True)
 class ProducerSnapshotState:

@@ -172,6 +172,17 @@ def states_by_broker(
     return states
 
 
+def states_of(
+    segments: Sequence[SegmentFacts], policy: MarkerPolicy
+) -> tuple[Int64s, ProducerStates, ProducerStates]:
+    """(all producer ids, the states by the scan, those that a broker restores, by the scan if it has no snapshot)."""
+    ids = all_ids(segments, policy.snapshot)
+    scan = states_by_scan(segments, ids, policy.high_watermark)
+    if policy.snapshot_offset < 0:
+        return ids, scan, scan
+    return ids, scan, states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
+
+
 def needs_of(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> ProducerNeeds:
     """The batches that one of the two states needs.
 

@@ -113,3 +113,8 @@ REASONS: dict[Reason, ReasonText] = {
         Verdict.DROP, "marker without data whose stamped delete horizon has passed", "KIP-534, KAFKA-8522"
     ),
 }
+
+
+def told_of(code: str) -> ReasonText | None:
+    """The row of a code; None if no reason has it."""
+    return REASONS[Reason(code)] if code in set(Reason) else None

@@ -7,10 +7,17 @@ Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverL
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
+from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import EpochEntry
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, log_name
+from krepair.formats.filenames import (
+    LEADER_EPOCH_CHECKPOINT,
+    OFFSETS_TOPIC,
+    RECOVERY_POINT_CHECKPOINT,
+    log_name,
+)
 from krepair.rules.damage import Damaged
 from krepair.rules.epochs import (
     EpochReason,
@@ -23,12 +30,9 @@ from krepair.rules.epochs import (
 )
 from krepair.rules.model import LeftAlone, SegmentFacts
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 LOADS_PAST_CLEANED_TAIL: Final = (2, 4, 0)
 _CONTRADICTIONS: Final = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
 _FEW: Final = 3
-
-Version = tuple[int, int, int] | None
 
 
 def floor_of(bases: Sequence[int], point: int) -> int | None:
@@ -141,11 +145,6 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | N
     return None
 
 
-def recovered_end(segments: Sequence[SegmentFacts]) -> int:
-    """Where a log ends, by its last segment, which may be empty."""
-    return max(segments[-1].base_offset, segments[-1].summary.last_offset + 1)
-
-
 def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int) -> LeftAlone | None:
     """What speaks against the end of a log; None if nothing does.
 
@@ -154,9 +153,8 @@ def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int
         point: the recovery point, 0 if there is none.
         log_start: offset of the log-start checkpoint, 0 if there is none.
     """
-    log_end = recovered_end(segments)
-    ends = (max(facts.base_offset, facts.summary.last_offset + 1) for facts in segments)
-    if any(end > after.base_offset for end, after in zip(ends, segments[1:], strict=False)):
+    log_end = segments[-1].end_offset
+    if any(facts.end_offset > after.base_offset for facts, after in pairwise(segments)):
         return left_to("overlap", "two of its segments have the same offsets")
     if point > log_end:
         return left_to(
@@ -203,6 +201,6 @@ def choose_epochs(
         )
         return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
     after = epochs_after_recovery(
-        recorded.entries, log.rises, recovered_end(segments), with_zero=writes_epoch_zero(version)
+        recorded.entries, log.rises, segments[-1].end_offset, with_zero=writes_epoch_zero(version)
     )
     return EpochsAfter(entries=None if after == recorded.entries else after)

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.formats.broker_version import Version
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import segment_name
 from krepair.formats.producer_snapshot import ENTRY
 from krepair.kernels import classes as c
 
-Version = tuple[int, int, int] | None
 MARKERS_HAVE_TIMES: Version = (2, 4, 1)
 KEEPS_BELOW_LOG_START: Version = (2, 4, 0)
 REMOVES_STRAYS: Version = (2, 8, 0)

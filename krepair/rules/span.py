@@ -96,6 +96,11 @@ def horizon_choices(
     return [(name, max(horizon, 0), name == wanted) for name, horizon in choices]
 
 
+def chosen_horizon(segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy) -> int:
+    """The delete horizon by which is decided, in epoch milliseconds."""
+    return next(horizon for _, horizon, chosen in horizon_choices(segments, span, policy) if chosen)
+
+
 def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
     """Why the partition is left alone, or None: a segment that is not the active one is damaged."""
     for segment in segments:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.checks.companions import CompanionAudit
-from krepair.checks.index_findings import INDEX, TIME_INDEX, IndexFile
+from krepair.checks.index_findings import IndexFile
 from krepair.checks.walk import walk
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from tests import builders, old_messages
 from tests.builders import reading
 from tests.strategies import History, histories

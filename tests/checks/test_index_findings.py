@@ -7,9 +7,7 @@ import pytest
 
 from krepair.checks.index_findings import (
     ENTRY_SIZES,
-    INDEX,
     MISSING,
-    TIME_INDEX,
     IndexFile,
     IndexProblem,
     byte_problems,
@@ -22,6 +20,7 @@ from krepair.checks.index_findings import (
 from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats import offset_index, time_index
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.formats.offset_index import OffsetEntry
 from krepair.formats.time_index import TimeEntry
 

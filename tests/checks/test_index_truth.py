@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.index_findings import INDEX, TIME_INDEX, IndexFile, IndexProblem
+from krepair.checks.index_findings import IndexFile, IndexProblem
 from krepair.checks.index_judge import IndexAudit
 from krepair.formats import offset_index, time_index
+from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.formats.offset_index import OffsetEntry
 from krepair.formats.time_index import TimeEntry
 from krepair.ops.check import check

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, RefusedError
-from krepair.fixes.compact_seen import loses_records
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview, plan_from
@@ -197,7 +196,7 @@ def test_markers_and_compact_together_propose_each_partition_once(tmp_path: Path
     assert changes["__consumer_offsets"] == compact.partitions[0].changes
     # --set hides what the topic itself says, so only markers may go there, and there are none
     by_key = {
-        topic: [loses_records(one) for one in groups_of(part)]
+        topic: [one.loses_records for one in groups_of(part)]
         for topic, part in zip(changes, both.partitions, strict=True)
     }
     assert by_key == {"__consumer_offsets": [True], "by-time": [False], "changelog": [False]}

@@ -16,6 +16,7 @@ from krepair.errors import UsageError
 from krepair.formats import group_metadata, share_group_state, transaction_state
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.formats.message_schema import (
     Field,
     Schema,
@@ -31,8 +32,8 @@ from tests.lab import jars
 JUDGE = Path(__file__).parent / "java" / "RecordJudge.java"
 TABLES = (group_metadata.RECORDS, transaction_state.RECORDS, share_group_state.RECORDS)
 PACKAGES = {
-    group_metadata.TOPIC: "org.apache.kafka.coordinator.group.generated",
-    transaction_state.TOPIC: "org.apache.kafka.coordinator.transaction.generated",
+    OFFSETS_TOPIC: "org.apache.kafka.coordinator.group.generated",
+    TRANSACTIONS_TOPIC: "org.apache.kafka.coordinator.transaction.generated",
     share_group_state.TOPIC: "org.apache.kafka.coordinator.share.generated",
 }
 ZERO_ID = id_text(bytes(16))
@@ -47,7 +48,7 @@ def schemas() -> list[tuple[str, Schema]]:
         (f"{PACKAGES[table.topic]}.{CLASSES.get(each.name, camel(each.name, first=True))}{part}", schema)
         for table in TABLES
         for each in table.types.values()
-        if each.key_version or table.topic != group_metadata.TOPIC
+        if each.key_version or table.topic != OFFSETS_TOPIC
         for part, schema in (("Key", each.key), ("Value", each.value))
     ]
     return [

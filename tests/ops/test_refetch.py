@@ -33,10 +33,11 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.figures import plan_peak_bytes
-from krepair.plan.model import ChangedLine, ChangeLines, Plan, RefetchProof, ReplaceFile, SetAside
+from krepair.plan.model import ChangeLines, Plan, RefetchProof, ReplaceFile, SetAside
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from krepair.plan.view import time_text
+from krepair.rules.checkpoint_lines import ChangedLine
 from tests import builders
 from tests.durable.disks import FILE_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from krepair.plan.actions.log_contents import Content, Run
 from krepair.plan.model import (
-    ChangedLine,
     ChangeLines,
     CompleteSwap,
     KeepOriginal,
@@ -34,6 +33,7 @@ from krepair.plan.pictures import (
     most_first,
     pictures_of,
 )
+from krepair.rules.checkpoint_lines import ChangedLine
 from tests.plan.plans import fingerprint, good_plan, nothing, partition
 
 DAY_NS = 86_400_000_000_000

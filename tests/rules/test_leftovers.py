@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, Version, decide_swaps
+from krepair.formats.broker_version import Version
+from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
 
 LIVE = (
     LiveSegment(0, 100, 1000, 10),

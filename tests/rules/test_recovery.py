@@ -17,7 +17,6 @@ from krepair.rules.recovery import (
     PointLine,
     choose_epochs,
     floor_of,
-    recovered_end,
     why_damage_stays,
     why_ends_differ,
     why_not_rolled,
@@ -76,8 +75,8 @@ def test_a_recovery_begins_with_the_segment_that_holds_the_recovery_point() -> N
 
 
 def test_a_log_ends_at_its_last_segment_also_if_that_is_empty() -> None:
-    assert recovered_end([facts(0), facts(10)]) == 20
-    assert recovered_end([facts(0), facts(10, last_offset=-1)]) == 10
+    assert facts(10).end_offset == 20
+    assert facts(10, last_offset=-1).end_offset == 10
 
 
 def test_only_a_torn_tail_is_cut_on_the_way() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
+from krepair.formats.broker_version import Version
 from krepair.formats.damage import Damage
 from krepair.rules.snapshots import (
     KEEPS_BELOW_LOG_START,
@@ -20,7 +21,6 @@ from krepair.rules.snapshots import (
     SnapshotFile,
     SnapshotReason,
     StateRules,
-    Version,
     expiry_of,
     judge_files,
     lost_with_strays,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krepair.durable.tree import Tree
-from krepair.journal.actions.lines import LARGEST_BYTES, NO_LINES, lines_of
+from krepair.journal.actions.lines import LARGEST_BYTES, NO_LINES
 from krepair.journal.actions.mend import CUT
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.known_files import Check, InPlace, KnownFile
@@ -28,7 +28,7 @@ def check_by_plan(folder: PartitionFolder, known: KnownFile, change: Change | No
 
 def _check_by_lines(folder: PartitionFolder, change: ChangeLines) -> Check:
     """A checkpoint differs from the kept one by the plan's lines, and by nothing else."""
-    kept, lines = folder.at(folder.names.keep(change.name)), lines_of(change)
+    kept, lines = folder.at(folder.names.keep(change.name)), change.lines
 
     def check(path: str, tree: Tree) -> bool:
         if not tree.is_there(kept):

@@ -16,19 +16,13 @@ from krepair.journal.lost_record import nobody
 from krepair.journal.record import ReplaceIntent
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
-from krepair.plan.actions.lines import as_line
 from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines, NewFile
-from krepair.rules.checkpoint_lines import Line, has_new_lines, lines_in, lines_left, with_lines
+from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, with_lines
 
 LARGEST_BYTES = 1 << 28
 NO_LINES = b"0\n0\n"
 """What a checkpoint that is not there counts as."""
-
-
-def lines_of(change: ChangeLines) -> tuple[Line, ...]:
-    """Its lines as the rules take them."""
-    return tuple(map(as_line, change.lines))
 
 
 def may_leave_some(change: ChangeLines) -> bool:
@@ -74,7 +68,7 @@ class ChangeCheckpointLines(ReplaceFiles):
         if staged is None:
             raise RefusedError(f"{folder.at(folder.names.stage(change.name))}: is missing")
         made = read_whole(folder.at(folder.names.stage(change.name)), LARGEST_BYTES, folder.tree)
-        data, lines = current_data(folder, change), lines_of(change)
+        data, lines = current_data(folder, change), change.lines
         if may_leave_some(change):
             lines = lines_in(made, lines_left(data, lines))
         wanted = with_lines(data, lines)
@@ -109,7 +103,7 @@ class ChangeCheckpointLines(ReplaceFiles):
         if here is not None:
             old = read_whole(folder.at(folder.names.keep(name)), LARGEST_BYTES, folder.tree)
             new = read_whole(folder.at(name), LARGEST_BYTES, folder.tree)
-            ours = with_lines(old, lines_in(new, lines_of(change))) == new
+            ours = with_lines(old, lines_in(new, change.lines)) == new
         digest = known.digest if known is not None else digest_content(folder.at(folder.names.keep(name)))
         return ReplaceIntent(
             change_id=change.change_id,
@@ -122,7 +116,7 @@ class ChangeCheckpointLines(ReplaceFiles):
         """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
         if not may_leave_some(change) or folder.state(change.name) != intent.replacement:
             return False
-        return bool(lines_left(current_data(folder, change), lines_of(change)))
+        return bool(lines_left(current_data(folder, change), change.lines))
 
     def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
         """What is kept stays kept: the file as it was before any of the lines."""
@@ -137,7 +131,7 @@ class ChangeCheckpointLines(ReplaceFiles):
 
         Of lines of which some may stay it is enough that some are: after a purge the rest is still to be done.
         """
-        data, lines = _data(folder, change, found), lines_of(change)
+        data, lines = _data(folder, change, found), change.lines
         if data is not None and may_leave_some(change):
             left = lines_left(data, lines)
             return bool(left) and len(left) + len(lines_in(data, lines)) == len(lines)
@@ -147,8 +141,8 @@ class ChangeCheckpointLines(ReplaceFiles):
         """Whether the lines are as they become."""
         data = _data(folder, change, found)
         if data is not None and may_leave_some(change):
-            return bool(lines_in(data, lines_of(change)))
-        return data is not None and has_new_lines(data, lines_of(change))
+            return bool(lines_in(data, change.lines))
+        return data is not None and has_new_lines(data, change.lines)
 
 
 def _data(folder: PartitionFolder, change: ChangeLines, found: Found) -> bytes | None:

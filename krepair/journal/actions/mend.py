@@ -20,7 +20,7 @@ import numpy as np
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
-from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import DamagedLog, Found, KeptFile, Target
 from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder
@@ -45,7 +45,6 @@ from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
 from krepair.plan.model import MendLog, NewFile
 
 _CHUNK_BYTES = 1 << 20
-_INDEX = ".index"
 FRONT = ".front"
 CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
@@ -294,7 +293,7 @@ def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:
 
 def _index_of(intent: LogIntent) -> CompanionStates | None:
     return next(
-        (companion for companion in intent.companions if companion.replacement.name.endswith(_INDEX)), None
+        (companion for companion in intent.companions if companion.replacement.name.endswith(INDEX)), None
     )
 
 

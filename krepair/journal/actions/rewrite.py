@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, offset_name, segment_name
 from krepair.journal.actions.action import Found, IntentT, JournalAction, KeptFile, StagedGroup, Target
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
@@ -19,8 +19,6 @@ from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
     CLEANED,
-    EXTENSIONS,
-    SWAP,
     commit_steps,
     forget_steps,
     keep_steps,
@@ -125,7 +123,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     ) -> ApplyIntent | None:
         """What a broker or its cleaner has made of the new segment since counts as written since."""
         folder, planned = target.folder, target.planned
-        names = [segment_name(source.base_offset, e) for source in change.sources for e in EXTENSIONS]
+        names = [segment_name(source.base_offset, e) for source in change.sources for e in SEGMENT_SUFFIXES]
         originals = tuple(
             original_of(folder, planned[name])
             for name in (*names, *change.removes_snapshots)
@@ -137,7 +135,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
 
         log, *indexes = (
             made_of(folder, segment_name(change.base_offset, e), is_log if e == ".log" else _any, originals)
-            for e in EXTENSIONS
+            for e in SEGMENT_SUFFIXES
         )
         intent = ApplyIntent(
             change_id=change.change_id,

@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import FileKind, NameState, offset_name, parse_file_name, segment_name
+from krepair.formats.filenames import (
+    INDEX_SUFFIXES,
+    SWAP,
+    FileKind,
+    NameState,
+    offset_name,
+    parse_file_name,
+    segment_name,
+)
 from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts
@@ -23,8 +31,6 @@ from krepair.journal.lost_record import digests_of, holds, made_of, original_of
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
-    INDEX_EXTENSIONS,
-    SWAP,
     Keep,
     Names,
     PutOver,
@@ -290,7 +296,7 @@ def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
 def restoring_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
     """From the segment back to the pending swap."""
     log = segment_name(group.base_offset, ".log")
-    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_EXTENSIONS]
+    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
     pending = _pending_indexes(group)
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
     if order == "P1":

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.formats.transaction_state import TransactionStatus, state_name
 from krepair.kernels import classes as c
 from krepair.ops.findings.open_transactions import COORDINATOR_SLACK_MS, OpenTransaction
-from krepair.ops.next_start.refusal import Version
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 
 BY_START_OFFSET_SINCE: Final = (3, 0, 0)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.kernels import classes as c
-from krepair.logdir.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.rules.model import SegmentFacts
 
 BROKERS_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})

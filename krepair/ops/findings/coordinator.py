@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.fixes.context import place_of
+from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.formats.transaction_state import TransactionValue
-from krepair.logdir.config import TRANSACTIONS_TOPIC
 from krepair.logdir.values import LogDir
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import FIND_STATES

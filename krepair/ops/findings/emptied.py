@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import log_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.ownership import Node, lacks, said_of, usual_owner
-from krepair.ops.next_start.refusal import Version
 from krepair.ops.next_start.start_space import StartSpace
 from krepair.ops.reports import ForecastLine
 

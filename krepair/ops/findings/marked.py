@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding
+from krepair.formats.broker_version import Version
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
-from krepair.rules.leftovers import Version
 
 STRAY_SINCE: Final = (3, 6, 1)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)

@@ -16,8 +16,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.epochs import log_start_of
 from krepair.fixes.markers import MARKER_CLASSES
 from krepair.fixes.survey import Survey
-from krepair.fixes.untouched import NEVER_TOUCHED
-from krepair.formats.filenames import base_offset_of, log_name
+from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.words import count_text
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c
@@ -61,7 +60,7 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     ``cleaner-offset-checkpoint``: only a cleaner writes there.
     """
     partition = survey.partition
-    if partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable or survey.settings.compacts:
+    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable or survey.settings.compacts:
         return
     if len(survey.segments) != len(partition.segments):
         return

@@ -8,8 +8,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
-from krepair.fixes.untouched import NEVER_TOUCHED
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import METADATA_TOPIC, log_name
 from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.trouble import mtimes_look_copied
@@ -60,7 +59,7 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
-    if partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable:
+    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(survey)
@@ -78,7 +77,7 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
 
 
 def _never_touched(partition: Partition) -> str:
-    if partition.topic == NEVER_TOUCHED:
+    if partition.topic == METADATA_TOPIC:
         return "the KRaft metadata log: read only"
     return "the topic is tiered (remote.storage.enable=true): read only"
 

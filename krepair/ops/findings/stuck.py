@@ -7,10 +7,10 @@ from typing import Final
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir
-from krepair.ops.next_start.refusal import Version
 from krepair.rules.model import SegmentFacts
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)

@@ -10,11 +10,12 @@ from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
-from krepair.ops.next_start.refusal import Cause, Version, causes_of_refusal
+from krepair.ops.next_start.refusal import Cause, causes_of_refusal
 from krepair.ops.reports import ForecastLine
 from krepair.options import Options
 

@@ -14,12 +14,13 @@ from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.formats.filenames import LOG_START_CHECKPOINT, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
-from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
+from krepair.ops.next_start.refusal import forgotten_epochs, refusal, reservations
 from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 from krepair.ops.reports import ForecastLine
 from krepair.rules.checkpoints import LineDecision

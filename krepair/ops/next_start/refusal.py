@@ -8,6 +8,7 @@ from typing import NamedTuple
 from krepair.checks.index_findings import LARGEST_INDEX_BYTES
 from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
@@ -26,7 +27,6 @@ from krepair.ops.next_start.odd_names import names_without_an_offset
 from krepair.ops.next_start.rehearsal import rehearsed_of
 from krepair.rules.epochs import EpochReason
 
-Version = tuple[int, int, int] | None
 KRAFT = (3, 0, 0)
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 METADATA_SINCE = (2, 8, 0)

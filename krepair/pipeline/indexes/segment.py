@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from krepair.checks.companions import CompanionAudit
 from krepair.checks.index_findings import (
-    INDEX,
-    TIME_INDEX,
     IndexFile,
     IndexProblem,
     byte_problems,
@@ -29,7 +27,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
-from krepair.formats.filenames import log_name, offset_name
+from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
 from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import IndexEntries
@@ -44,7 +42,6 @@ from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
 SUFFIXES = (INDEX, TIME_INDEX)
-TXN_INDEX = ".txnindex"
 
 
 class InspectItem(Struct, frozen=True, kw_only=True):

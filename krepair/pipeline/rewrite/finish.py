@@ -8,7 +8,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from krepair.checks.companions import AbortedAudit
-from krepair.checks.index_findings import INDEX, TIME_INDEX
 from krepair.checks.made_indexes import MadeIndexes
 from krepair.checks.walk import Walked
 from krepair.durable.real_disk import RealDisk
@@ -16,7 +15,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s, Uint8s
-from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, offset_name, segment_name
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
@@ -34,8 +33,6 @@ from krepair.pipeline.rewrite.verify import (
     wrong,
 )
 from krepair.pipeline.segment_files import read_entries
-
-TXN_INDEX = ".txnindex"
 
 
 def finish(item: FinishItem) -> FinishResult:

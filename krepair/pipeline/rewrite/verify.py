@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from krepair.checks.companions import CompanionAudit
-from krepair.checks.index_findings import INDEX, TIME_INDEX
 from krepair.checks.walk import OnPlaces, Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.arrays import Int64s
-from krepair.formats.filenames import offset_name
+from krepair.formats.filenames import INDEX, TIME_INDEX, offset_name
 from krepair.formats.words import count_text
 from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.fingerprint import digest_file

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name, segment_name
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     FETCHED_ANEW,
     REMOVAL_BYTES,
-    BytesRead,
     LogEffect,
     PlannedAction,
     Space,
@@ -20,13 +19,13 @@ from krepair.plan.actions.action import (
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.log_contents import Content, Fate, removed
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
-from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts
+from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import Change, MendLog, ReplaceFile, SetAside
 from krepair.plan.objection import Objection
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
 _REFETCH: Final = "refetch"
-_OF_A_SEGMENT: Final = (*SOURCE_SUFFIXES, ".snapshot")
+_OF_A_SEGMENT: Final = (*SEGMENT_SUFFIXES, ".snapshot")
 
 
 class Aside(PlannedAction[SetAside]):
@@ -58,9 +57,6 @@ class Aside(PlannedAction[SetAside]):
             peak=REMOVAL_BYTES * len(change.names),
             log_shrinks=sizes.get(segment_name(change.base_offset, ".log"), 0),
         )
-
-    def work(self, change: SetAside) -> BytesRead:
-        return BytesRead(stage=0, verify=0, apply=0)
 
     def risks(self, change: SetAside) -> tuple[str, ...]:
         """Another replica may have what is lost here, or has to give all of it."""

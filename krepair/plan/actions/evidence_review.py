@@ -53,8 +53,7 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
         yield Objection("RV33", where, f"keeps_all does not fit the evidence {evidence.kind!r}")
     if not evidence.keeps_all:
         return
-    markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
-    tombstones = 0 if source.by_key is None else source.by_key.tombstones
+    markers, tombstones = _going(source)
     if markers or tombstones or source.drop_unstamped:
         text = (
             f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but nothing is known of "
@@ -63,11 +62,16 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
         yield Objection("RV33", where, text)
 
 
+def _going(source: SourceSegment) -> tuple[int, int]:
+    """(markers, tombstones) of a source that would go."""
+    markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
+    return markers, 0 if source.by_key is None else source.by_key.tombstones
+
+
 def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
     """Facts speak only for what is below their reach, and of tombstones only in answer to a question."""
     reach = min((one.reach for one in evidence.facts), default=source.base_offset + 1)
-    markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
-    tombstones = 0 if source.by_key is None else source.by_key.tombstones
+    markers, tombstones = _going(source)
     if (markers or tombstones) and source.base_offset >= reach:
         text = (
             f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but facts speak only for "

@@ -6,20 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.words import count_text
-from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
+from krepair.plan.actions.action import ROUNDING_BYTES, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import LINES
 from krepair.plan.facts import PartitionFacts
-from krepair.plan.model import ChangedLine, ChangeLines, FileFingerprint
+from krepair.plan.model import ChangeLines, FileFingerprint
 from krepair.plan.objection import Objection
-from krepair.rules.checkpoint_lines import Line, raised
+from krepair.rules.checkpoint_lines import raised
 from krepair.rules.refetch import REFETCHED
 
 _LONGEST_NUMBER = 20
-
-
-def as_line(line: ChangedLine) -> Line:
-    """A line in the form of the rules."""
-    return Line(line.topic, line.partition, line.old, line.new)
 
 
 class Lines(PlannedAction[ChangeLines]):
@@ -35,7 +30,7 @@ class Lines(PlannedAction[ChangeLines]):
         """Those whose recovery point rises."""
         if change.name != RECOVERY_POINT_CHECKPOINT:
             return frozenset()
-        return frozenset((line.topic, line.partition) for line in raised(map(as_line, change.lines)))
+        return frozenset((line.topic, line.partition) for line in raised(change.lines))
 
     def goes_with_log(self, change: ChangeLines) -> frozenset[tuple[str, int]]:
         """All of its lines, of ``--fix refetch``."""
@@ -55,10 +50,6 @@ class Lines(PlannedAction[ChangeLines]):
         added = sum(len(line.topic.encode()) + _LONGEST_NUMBER for line in change.lines if line.old is None)
         made = before + added + _LONGEST_NUMBER * len(change.lines)
         return Space(made=made, taken_out=before, peak=made + ROUNDING_BYTES, log_shrinks=0)
-
-    def work(self, change: ChangeLines) -> BytesRead:
-        """Not counted: a checkpoint is small."""
-        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
         """Such a change is not allowed in a partition."""

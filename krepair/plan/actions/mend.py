@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.formats.filenames import segment_name
+from krepair.formats.filenames import INDEX_SUFFIXES, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
@@ -21,7 +21,7 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed
-from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts
+from krepair.plan.facts import HEX_32, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, segment_name
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, LOG, SWAP, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     REMOVAL_BYTES,
     ROUNDING_BYTES,
-    BytesRead,
     PlannedAction,
     Space,
     Touched,
@@ -26,10 +25,8 @@ from krepair.plan.objection import Objection, is_plain_name
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
-_SWAP: Final = ".swap"
 _RECOVERY: Final = "recovery"
 _REFETCH: Final = "refetch"
-_LOG: Final = ".log"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
@@ -51,12 +48,8 @@ class Replace(PlannedAction[ReplaceFile]):
             taken_out=max(change.size_before, 0),
             peak=REMOVAL_BYTES if change.method == "remove" else made + ROUNDING_BYTES,
             log_shrinks=0,
-            logs_out=max(change.size_before, 0) if _LOG in change.name else 0,
+            logs_out=max(change.size_before, 0) if LOG in change.name else 0,
         )
-
-    def work(self, change: ReplaceFile) -> BytesRead:
-        """Not counted: what a file is made from is read together with the other files of the partition."""
-        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
         """A chosen fix must be allowed to replace or remove the file, and the sizes must fit."""
@@ -154,10 +147,10 @@ def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
         return False
     if name.endswith(_LEFT_BEHIND):
         return True
-    if name.endswith(_SWAP):
+    if name.endswith(SWAP):
         return _is_void(files, name) or _is_index_alone(files, name)
     index = _INDEX.fullmatch(name)
-    return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", _SWAP))
+    return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", SWAP))
 
 
 def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
@@ -171,5 +164,5 @@ def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
 
 def _is_index_alone(files: Mapping[str, FileFingerprint], name: str) -> bool:
     """Whether a ``.swap`` is an index without its log. It holds no records and can be made again."""
-    index = _INDEX.fullmatch(name.removesuffix(_SWAP))
-    return index is not None and f"{index[1]}.log{_SWAP}" not in files
+    index = _INDEX.fullmatch(name.removesuffix(SWAP))
+    return index is not None and f"{index[1]}.log{SWAP}" not in files

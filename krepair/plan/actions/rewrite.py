@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.formats.cleanup_policy import compacts
-from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.filenames import SEGMENT_SUFFIXES, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
@@ -27,11 +27,11 @@ from krepair.plan.actions.action import (
 from krepair.plan.actions.evidence_review import evidence_of_partition
 from krepair.plan.actions.key_review import key_sums, keys_of_source
 from krepair.plan.actions.log_contents import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
-from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, own_setting, setting
-from krepair.plan.model import RewriteSegments, SourceSegment
+from krepair.plan.facts import SNAPSHOT_NAME, PartitionFacts, own_setting, setting
+from krepair.plan.model import ReasonTally, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.own_policy import not_asked_for
-from krepair.rules.reasons import REASONS, Reason, Verdict
+from krepair.rules.reasons import Reason, Verdict, told_of
 
 EMPTIED_BATCH_BYTES: Final = 61
 """A v2 batch header without records (``DefaultRecordBatch.RECORD_BATCH_OVERHEAD``)."""
@@ -49,16 +49,7 @@ _MARKERS_KEPT: Final = (
     Reason.MARKER_HELD,
 )
 
-
-_STAYS: Final = (
-    Reason.RECORDS.value,
-    Reason.MARKER_DATA_REMAINS.value,
-    Reason.MARKER_HORIZON.value,
-    Reason.MARKER_STAMP.value,
-    Reason.MARKER_EPOCH.value,
-    Reason.MARKER_HELD.value,
-    Reason.CONTROL_OTHER.value,
-)
+_STAYS: Final = frozenset(reason.value for reason in (Reason.RECORDS, *_MARKERS_KEPT, Reason.CONTROL_OTHER))
 """Reasons whose batches keep their size."""
 
 
@@ -70,13 +61,13 @@ class Rewrite(PlannedAction[RewriteSegments]):
 
     def by_itself(self, change: RewriteSegments) -> bool:
         """Not with key compaction: it depends on all segments, so all groups are staged and proven together."""
-        return not _loses_records(change)
+        return not change.loses_records
 
     def touches(self, change: RewriteSegments) -> Touched:
         """The new segment's files, those of the segments merged away, and their producer snapshots."""
         bases = tuple(source.base_offset for source in change.sources)
-        makes = tuple(segment_name(change.base_offset, suffix) for suffix in SOURCE_SUFFIXES)
-        merged = tuple(segment_name(base, suffix) for base in bases[1:] for suffix in SOURCE_SUFFIXES)
+        makes = tuple(segment_name(change.base_offset, suffix) for suffix in SEGMENT_SUFFIXES)
+        merged = tuple(segment_name(base, suffix) for base in bases[1:] for suffix in SEGMENT_SUFFIXES)
         return Touched(bases, makes, (*merged, *change.removes_snapshots))
 
     def space(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Space:
@@ -85,12 +76,12 @@ class Rewrite(PlannedAction[RewriteSegments]):
         segments = sum(
             sizes.get(segment_name(source.base_offset, suffix), 0)
             for source in change.sources
-            for suffix in SOURCE_SUFFIXES
+            for suffix in SEGMENT_SUFFIXES
         )
         return Space(
             made=made,
             taken_out=segments + sum(sizes.get(name, 0) for name in change.removes_snapshots),
-            peak=made + len(SOURCE_SUFFIXES) * ROUNDING_BYTES,
+            peak=made + len(SEGMENT_SUFFIXES) * ROUNDING_BYTES,
             log_shrinks=_source_bytes(change) - change.log_bytes,
             logs_out=_source_bytes(change),
         )
@@ -110,7 +101,7 @@ class Rewrite(PlannedAction[RewriteSegments]):
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
         """Other replicas still have the removed batches, and late readers may not have seen the removed records."""
-        late = (LATE_READERS,) if _loses_records(change) else ()
+        late = (LATE_READERS,) if change.loses_records else ()
         return (EVERY_REPLICA, LAGGING_REPLICA, *late)
 
     def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
@@ -142,8 +133,8 @@ class Rewrite(PlannedAction[RewriteSegments]):
 
     def summary(self, changes: Sequence[RewriteSegments]) -> Iterator[str]:
         """How many segments become how many, and how many snapshots are removed with them."""
-        plain = [change for change in changes if not _loses_records(change)]
-        by_key = [change for change in changes if _loses_records(change)]
+        plain = [change for change in changes if not change.loses_records]
+        by_key = [change for change in changes if change.loses_records]
         if plain:
             yield (
                 f"{count_text(_sources(plain), 'segment')} become {len(plain)}. Batches with records are carried over "
@@ -188,7 +179,7 @@ def _holds(source: SourceSegment) -> tuple[Run, ...]:
 def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
     """The fix of such changes must be chosen. Key compaction is allowed only if the topic's own settings say so."""
     where, topic = facts.partition.folder, facts.partition.topic
-    by_key = [change for change in changes if _loses_records(change)]
+    by_key = [change for change in changes if change.loses_records]
     if len(by_key) < len(changes) and "markers" not in facts.fixes:
         yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
     if not by_key:
@@ -202,10 +193,6 @@ def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Ite
     if why:
         yield Objection("RV14", where, f"records go by key, but {why}")
     yield from key_sums(facts, by_key)
-
-
-def _loses_records(change: RewriteSegments) -> bool:
-    return any(source.by_key is not None for source in change.sources)
 
 
 def _sources(changes: Sequence[RewriteSegments]) -> int:
@@ -362,8 +349,7 @@ def _least_bytes(reason: str) -> int:
 
 
 def _kept(source: SourceSegment, where: str) -> Iterator[Objection]:
-    dropped = [tally for tally in source.reasons if _verdict(tally.reason) is Verdict.DROP]
-    emptied = [tally for tally in source.reasons if _verdict(tally.reason) is Verdict.EMPTY]
+    dropped, emptied = (_with_verdict(source, verdict) for verdict in (Verdict.DROP, Verdict.EMPTY))
     gone = sum(tally.bytes for tally in (*dropped, *emptied))
     emptied_now = sum(tally.batches for tally in emptied)
     expected = {
@@ -419,11 +405,10 @@ def _last_batch(change: RewriteSegments) -> Iterator[Objection]:
             )
 
 
-def _verdict(code: str) -> Verdict | None:
-    try:
-        return REASONS[Reason(code)].verdict
-    except ValueError:
-        return None
+def _with_verdict(source: SourceSegment, verdict: Verdict) -> list[ReasonTally]:
+    return [
+        tally for tally in source.reasons if (known := told_of(tally.reason)) and known.verdict is verdict
+    ]
 
 
 def _batches(source: SourceSegment, reason: Reason) -> int:

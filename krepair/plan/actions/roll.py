@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from krepair.checks.catalogue import RULES
 from krepair.formats.filenames import MAX_OFFSET, offset_name
 from krepair.formats.words import count_text
-from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
+from krepair.plan.actions.action import ROUNDING_BYTES, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import RollSegment
@@ -31,9 +31,6 @@ class Roll(PlannedAction[RollSegment]):
     def space(self, change: RollSegment, sizes: Mapping[str, int]) -> Space:
         """No bytes; three names and inodes."""
         return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
-
-    def work(self, change: RollSegment) -> BytesRead:
-        return BytesRead(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
         """The segment must begin at the log end, and no file may have one of its names."""

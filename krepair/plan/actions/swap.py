@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from krepair.formats.filenames import MAX_OFFSET, segment_name
+from krepair.formats.filenames import INDEX_SUFFIXES, MAX_OFFSET, SEGMENT_SUFFIXES, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import SWAPS
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed
-from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts
+from krepair.plan.facts import HEX_32, PartitionFacts
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
 
@@ -38,11 +38,11 @@ class Swap(PlannedAction[CompleteSwap]):
     def space(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Space:
         """Space for the new indexes, and for the real copies of damaged segments. The log only changes its name."""
         made = sum(file.size for file in change.makes)
-        copies = _segment_bytes(change.copied, SOURCE_SUFFIXES, sizes)
+        copies = _segment_bytes(change.copied, SEGMENT_SUFFIXES, sizes)
         return Space(
             made=made,
             taken_out=sum(sizes.get(name, 0) for name in change.goes),
-            peak=copies + made + len(SOURCE_SUFFIXES) * ROUNDING_BYTES,
+            peak=copies + made + len(SEGMENT_SUFFIXES) * ROUNDING_BYTES,
             log_shrinks=_segment_bytes(change.replaces, (".log",), sizes) - change.log_bytes,
         )
 
@@ -124,7 +124,7 @@ def _replaced(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection
             f"it replaces segments {list(change.replaces)}; every broker replaces {list(covered)}",
         )
     segments = sorted({base, *covered})
-    names = [segment_name(segment, suffix) for segment in segments for suffix in SOURCE_SUFFIXES]
+    names = [segment_name(segment, suffix) for segment in segments for suffix in SEGMENT_SUFFIXES]
     names += [segment_name(base, f"{suffix}.swap") for suffix in INDEX_SUFFIXES]
     if change.goes != tuple(sorted(name for name in names if name in facts.files)):
         yield Objection("RV31", where, "the files that it removes are not those of the segments replaced")
