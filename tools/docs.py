@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import typer.main
 from msgspec import Struct
@@ -66,10 +66,27 @@ FIRST_STRUCTS: tuple[type, ...] = (
 
 
 def structs() -> list[type]:
-    """Every structure of a plan file, from the whole to its parts."""
-    every = [each for each in vars(model).values() if isinstance(each, type) and issubclass(each, Struct)]
-    ours = [each for each in every if each.__module__ == model.__name__]
-    return [*FIRST_STRUCTS, *(each for each in ours if each not in FIRST_STRUCTS)]
+    """Every structure of a plan file, wherever it is declared: the most important ones, then each with its parts."""
+    found = dict.fromkeys((*FIRST_STRUCTS, *(part for one in FIRST_STRUCTS for part in _parts(one))))
+    return list(found)
+
+
+def _parts(struct: type) -> Iterator[type]:
+    """The structures that its fields hold, each followed by its own."""
+    hints = get_type_hints(struct)
+    for kind in (part for hint in hints.values() for part in _leaves(hint)):
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            yield kind
+            yield from _parts(kind)
+
+
+def _leaves(hint: Any) -> Iterator[Any]:
+    """The types that a type is made of."""
+    inner = get_args(hint)
+    if not inner:
+        yield hint
+    for one in inner:
+        yield from _leaves(one)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
