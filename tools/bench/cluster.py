@@ -14,6 +14,9 @@ from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from tests.pipeline.cluster import Cluster, why_no_hosts
 from tools.bench.data import make
+from tools.bench.setting import Setting
+from tools.bench.spent import Spent
+from tools.bench.table import Table
 from tools.bench.worker import scan_items
 
 WORKERS: Final = (1, 2, 3)
@@ -40,12 +43,6 @@ class Measured(NamedTuple):
     start_s: float = 0.0
     most: float = 1.0
 
-    def line(self) -> str:
-        """A row of the table in docs/spark.md."""
-        where = f"{self.workers}" if self.workers else "inline"
-        rate = self.bytes / self.seconds / 1e6
-        return f"| {self.kind} | {where} | {self.seconds:.1f} | {rate:,.0f} | {self.most:.2f} | {self.start_s:.1f} |"
-
 
 class _Counting(SparkEngine):
     """Notes which worker did which items."""
@@ -58,6 +55,18 @@ class _Counting(SparkEngine):
         rows = super()._wave(table)
         self.done.update({row.place: row.worker for row in rows if row.result is not None})
         return rows
+
+
+def cluster(table: Table, setting: Setting) -> None:
+    """Reading on one, two and three Spark workers of one core; by wall time, which is all that a host sees."""
+    with setting.room() as room:
+        for row in measured(room, setting.scaled(setting.cluster)):
+            where = f"{row.workers} workers" if row.workers else "inline"
+            name = f"cluster, {row.kind}: {where}"
+            table.note(name, row.bytes, Spent(row.seconds))
+            if row.workers:
+                table.fact(f"{name}, most read / mean", row.most)
+                table.fact(f"{name}, until its first items are done (s)", row.start_s)
 
 
 def measured(folder: Path, total_bytes: int) -> Iterator[Measured]:

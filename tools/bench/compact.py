@@ -1,8 +1,6 @@
-"""Compaction: plan, apply and verify in one warm process, against one pass of Kafka's own cleaner.
+"""Part ``compact``: plan, apply and verify in one warm process, against one pass of Kafka's own cleaner.
 
-By CPU time, since both are one thread and other work on the machine changes wall time: of this process, and of the
-cleaning thread as its JVM counts it. Taken in turns; the least of several says what the work costs. Then, in turns of
-their own, by wall time with a cold cache. How many bytes each reads does not depend on the machine at all.
+CPU time is that of this process, and of the cleaning thread as its JVM counts it: its collector is left out.
 """
 
 from __future__ import annotations
@@ -15,38 +13,42 @@ import re
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import crc32c
 
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
+from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines import engine
 from krepair.pipeline.jobs import Task
+from krepair.plan.model import Plan
 from tests import builders
 from tests.builders import Record
 from tests.compaction import twin
 from tests.lab import jvm
 from tests.lab.judge import Judge
-from tools.bench.cost import Cost, bytes_read, make_cold
 from tools.bench.data import NOW_MS, make
+from tools.bench.setting import BROKER_JVM, FAR_MS, Setting
+from tools.bench.spent import Spent, make_cold, spent_by, spent_by_cleaner
+from tools.bench.table import Table, log_bytes_of
 
 VERSIONS: Final = ("2.2.1", "3.9.2")
 VERBS: Final = ("plan", "apply", "verify")
-OURS: Final = "krepair"
+SIZE: Final = 200_000_000
 _WORTH_TELLING_S: Final = 0.0005
 RECORDS_EACH: Final = 16
 KEYS: Final = 5000
 SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": 1 << 30}
 IO_BUFFER: Final = {"io.buffer": 1 << 20}
-FAR_MS: Final = NOW_MS + 10**10
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,8 @@ def options_for(kind: Kind, beside: Path) -> Options:
 
 
 @contextlib.contextmanager
-def timed_tasks(cost: Cost) -> Iterator[None]:
+def timed_tasks(spent: Counter[str]) -> Iterator[None]:
     """Add up the CPU time of each task while this lasts."""
-    spent: dict[str, float] = {}
     run_inline = engine.InlineEngine.run
 
     def run(self: engine.InlineEngine, task: Task[Any, Any], items: Any) -> Any:
@@ -171,154 +172,123 @@ def timed_tasks(cost: Cost) -> Iterator[None]:
         while True:
             begun = time.process_time()
             result = next(results, None)
-            spent[task.name] = spent.get(task.name, 0.0) + time.process_time() - begun
+            spent[task.name] += time.process_time() - begun  # type: ignore[assignment]
             if result is None:
                 return
             yield result
 
     with mock.patch.object(engine.InlineEngine, "run", run):
         yield
-    for name, seconds in spent.items():
-        cost.note(f"task {name}", seconds)
 
 
-def one_round(root: Path, options: Options, cost: Cost, *, cold: bool = False) -> None:
-    """Plan, apply and verify once.
+def one_round(root: Path, options: Options) -> list[Spent]:
+    """Plan, apply and verify once, on a copy; what each cost."""
+    plans: list[Plan] = []
+    reports: list[ApplyReport] = []
+    problems: list[Any] = []
+    spent = [
+        spent_by(lambda: plans.append(make_plan(str(root), options))),
+        spent_by(lambda: reports.append(apply(plans[0], options))),
+        spent_by(lambda: problems.extend(verify_plan(plans[0], options).problems)),
+    ]
+    assert plans[0].partitions[0].changes, plans[0].partitions[0].why
+    assert reports[0].exit_code == 0, reports[0].results
+    assert not problems, problems
+    return spent
 
-    Args:
-        root: of a copy.
-        options: of all three.
-        cost: what it came to is put into it.
-        cold: by wall time, nothing in the page cache at first.
+
+# -- all of it
+class Logs(NamedTuple):
+    """One kind of log.
+
+    Attributes:
+        kind: of log.
+        root: its log directory, of which copies are worked on.
+        folder: name of the partition's.
+        size: bytes of all its logs.
+        options: of the verbs.
     """
-    plan = None
 
-    def planned() -> None:
-        nonlocal plan
-        plan = make_plan(str(root), options)
+    kind: Kind
+    root: Path
+    folder: str
+    size: int
+    options: Options
 
-    def applied() -> None:
-        assert plan is not None
-        report = apply(plan, options)
-        assert report.exit_code == 0, report.results
+    @property
+    def ours(self) -> str:
+        """Name of the line of all three verbs."""
+        return f"{self.kind.name}: krepair plan + apply + verify"
 
-    def verified() -> None:
-        assert plan is not None
-        assert not verify_plan(plan, options).problems
 
+def compact(table: Table, setting: Setting) -> None:
+    """Each kind of log: krepair and each peer in turns."""
+    for kind in KINDS:
+        with setting.room() as room, ExitStack() as stack:
+            root = room / "made"
+            folder = write_log(root, kind, setting.scaled(SIZE))
+            logs = Logs(kind, root, folder.name, log_bytes_of(root), options_for(kind, room / "topics.json"))
+            stack.enter_context(mock.patch.object(jvm, "QUICK", BROKER_JVM))
+            judges = [stack.enter_context(Judge(one, heap="2g", timeout_s=3600)) for one in VERSIONS]
+            for _ in range(2):  # all is compiled and warm
+                _in_turns(Table(), room, logs, judges, cold=False)
+            for cold in (False, True):
+                for _ in range(setting.runs):
+                    _in_turns(table, room, logs, judges, cold=cold)
+            _tasks(table, room, logs)
+            for version in VERSIONS:
+                table.against(logs.ours, f"{kind.name}: cleaner of {version}")
+
+
+def _in_turns(table: Table, room: Path, logs: Logs, judges: Sequence[Judge], *, cold: bool) -> None:
+    with _copy(room, logs, cold=cold) as copy:
+        verbs = one_round(copy, logs.options)
+    table.note(logs.ours, logs.size, verbs[0].more(verbs[1]).more(verbs[2]), cold=cold)
+    for verb, spent in zip(VERBS, verbs, strict=True):
+        table.note(f"{logs.kind.name}: krepair {verb}", logs.size, spent, cold=cold)
+    for judge in judges:
+        with _copy(room, logs, cold=False) as copy:
+            spent = peer_round(judge, copy / logs.folder, half=logs.kind.half, cold=cold)
+            table.note(f"{logs.kind.name}: cleaner of {judge.version}", logs.size, spent, cold=cold)
+
+
+def _tasks(table: Table, room: Path, logs: Logs) -> None:
+    """CPU time by task, of one round of its own."""
+    tasks: Counter[str] = Counter()
+    with _copy(room, logs, cold=False) as copy, timed_tasks(tasks):
+        one_round(copy, logs.options)
+    for task, seconds in sorted(tasks.items()):
+        if seconds > _WORTH_TELLING_S:
+            table.fact(f"{logs.kind.name}: task {task}, one run (CPU ms)", 1000 * seconds)
+
+
+@contextlib.contextmanager
+def _copy(room: Path, logs: Logs, *, cold: bool) -> Iterator[Path]:
+    copy = room / "copy"
+    shutil.copytree(logs.root, copy)
+    os.sync()
     if cold:
-        make_cold(root)
-        begun = time.perf_counter()
-        for work in (planned, applied, verified):
-            work()
-        cost.note_cold(OURS, time.perf_counter() - begun)
-        return
-    with timed_tasks(cost):
-        for verb, work in zip(VERBS, (planned, applied, verified), strict=True):
-            read, begun = bytes_read(), time.process_time()
-            work()
-            cost.note(verb, time.process_time() - begun)
-            cost.read[verb] = bytes_read() - read
-    assert plan is not None
-    assert plan.partitions[0].changes, plan.partitions[0].why
+        make_cold(copy)
+    yield copy
+    shutil.rmtree(copy)
 
 
-# -- the peers
-def peer_round(judge: Judge, folder: Path, cost: Cost, *, half: bool, cold: bool = False) -> None:
-    """One pass of a cleaner over a copy, all keys in its map; its collector, on other threads, is not counted.
+def peer_round(judge: Judge, folder: Path, *, half: bool, cold: bool) -> Spent:
+    """One pass of a cleaner over a copy, all keys in its map.
 
     Args:
         judge: its classes.
         folder: of the partition.
-        cost: what it came to is put into it.
         half: of markers; they are to go.
-        cold: by wall time, nothing in the page cache at first.
+        cold: with nothing in the page cache at first.
     """
     judge.recover(folder, SETTINGS | IO_BUFFER)
     if cold:
         make_cold(folder)
-    before = bytes_read(judge.process_id)
     horizon = FAR_MS if half else 1
-    found = judge.clean(folder, first_dirty=0, horizon=horizon, settings=SETTINGS | IO_BUFFER, now_ms=NOW_MS)
-    if cold:
-        cost.note_cold(judge.version, found.seconds)
-        return
-    cost.note(judge.version, found.cpu_seconds)
-    cost.read[judge.version] = bytes_read(judge.process_id) - before
-
-
-def measure(
-    room: Path, kind: Kind, size: int, runs: int, versions: Sequence[str], java: Sequence[str]
-) -> tuple[Cost, int]:
-    """One kind of log: krepair and each peer in turns.
-
-    Args:
-        room: an empty folder for the data.
-        kind: of log.
-        size: bytes of ``.log``, about.
-        runs: how often each is measured; once before that all is compiled and warm.
-        versions: of the peers.
-        java: options of their JVMs, which compile in all tiers.
-
-    Returns:
-        What each came to, and the bytes of all logs.
-    """
-    cost, warming = Cost(), Cost()
-    made = room / "made"
-    folder = write_log(made, kind, size)
-    total = sum(path.stat().st_size for path in folder.glob("*.log"))
-    options = options_for(kind, room / "topics.json")
-
-    def on_copy(work: Callable[[Path], None]) -> None:
-        copy = room / "copy"
-        shutil.copytree(made, copy)
-        os.sync()
-        work(copy)
-        shutil.rmtree(copy)
-
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(jvm, "QUICK", tuple(java)))
-        judges = [stack.enter_context(Judge(one, heap="2g", timeout_s=3600)) for one in versions]
-
-        def in_turn(into: Cost, *, cold: bool) -> None:
-            on_copy(lambda copy: one_round(copy, options, into, cold=cold))
-            for judge in judges:
-                on_copy(
-                    lambda copy, judge=judge: peer_round(  # type: ignore[misc]
-                        judge, copy / folder.name, into, half=kind.half, cold=cold
-                    )
-                )
-
-        for number in range(runs + 2):
-            in_turn(cost if number > 1 else warming, cold=False)
-        for _ in range(runs):
-            in_turn(cost, cold=True)
-    return cost, total
-
-
-def lines(kind: Kind, cost: Cost, total: int, versions: Sequence[str]) -> Mapping[str, float]:
-    """What to print: megabytes a CPU second and a cold second, ratios, and how often the logs were read."""
-    ours = replace(cost, cpu={OURS: sum(cost.cpu[verb] for verb in VERBS)}, read={OURS: _read(cost)})
-    name = f"compact, {kind.name}"
-    told: dict[str, float] = {}
-    for who in (OURS, *versions):
-        known = ours if who == OURS else cost
-        what = "plan + apply + verify" if who == OURS else f"cleaner of {who}"
-        told[f"{name}: {what} (MB per CPU second)"] = total / known.cpu[who] / 1e6
-        told[f"{name}: {what} (MB per second of wall time, cold cache)"] = total / cost.cold[who] / 1e6
-        told[f"{name}: {what}, readings of the logs"] = known.read[who] / total
-    for version in versions:
-        told[f"{name}: krepair / cleaner of {version} (CPU time)"] = cost.cpu[version] / ours.cpu[OURS]
-        told[f"{name}: krepair / cleaner of {version} (wall time, cold cache)"] = (
-            cost.cold[version] / cost.cold[OURS]
-        )
-    for what, seconds in sorted(cost.cpu.items()):
-        if what not in versions and seconds > _WORTH_TELLING_S:
-            told[f"{name}: {what} (CPU ms)"] = seconds * 1000
-    for verb in VERBS:
-        told[f"{name}: {verb}, readings of the logs"] = cost.read[verb] / total
-    return told
-
-
-def _read(cost: Cost) -> int:
-    return sum(cost.read[verb] for verb in VERBS)
+    return spent_by_cleaner(
+        judge,
+        lambda: judge.clean(
+            folder, first_dirty=0, horizon=horizon, settings=SETTINGS | IO_BUFFER, now_ms=NOW_MS
+        ),
+    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,10 @@ from tests import calls
 from tests.builders import NOW_MS
 from tests.lab.judge import Judge
 from tests.ops.test_calls import write
-from tools.bench.cost import make_cold
 from tools.bench.processes import done
-from tools.bench.table import Spent, Table, log_bytes_of, spent_by
+from tools.bench.setting import Setting
+from tools.bench.spent import Spent, make_cold, spent_by
+from tools.bench.table import Table, log_bytes_of
 
 VERSIONS: Final = ("2.2.1", "4.3.1")
 SETTINGS: Final = {"segment.bytes": 1 << 30}
@@ -40,15 +42,13 @@ FEW, MORE = 20, 60
 _WARMING: Final = 200
 
 
-def measure(table: Table, room: Path, partitions: int, runs: int) -> None:
-    """Every verb over so many partitions.
+def many(table: Table, setting: Setting) -> None:
+    """Every verb over all partitions."""
+    with setting.room() as room:
+        _measure(table, room, setting.partitions, setting.runs)
 
-    Args:
-        table: gets the lines.
-        room: an empty folder for the data.
-        partitions: how many.
-        runs: how often each is measured.
-    """
+
+def _measure(table: Table, room: Path, partitions: int, runs: int) -> None:
     clean, killed = room / "clean", room / "killed"
     write(clean, partitions, clean=True)
     write(killed, partitions, clean=False)
@@ -103,7 +103,7 @@ def _loaders(killed: Path, partitions: int, runs: int, noted: Callable[..., None
                 folders = sorted(path for path in root.iterdir() if path.is_dir())
                 # the first one warms the JVM
                 some = folders[: _WARMING if run < 0 else partitions]
-                spent = spent_by(lambda judge=judge, some=some: _start(judge, some), judge)  # type: ignore[misc]
+                spent = spent_by(partial(_start, judge, some), judge)
                 if run >= 0:
                     noted(f"start of {judge.version} after a kill", spent, cold=cold)
                 shutil.rmtree(root)

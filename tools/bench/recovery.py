@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 from unittest import mock
 
 from krepair.ops.apply import apply
@@ -21,11 +21,17 @@ from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
 from krepair.plan.model import Plan
 from tests.lab import jvm
 from tests.lab.judge import Judge
-from tools.bench.cost import make_cold
 from tools.bench.data import NOW_MS, Made
+from tools.bench.markers import SETTINGS
+from tools.bench.setting import Setting
+from tools.bench.spent import Spent, make_cold, spent_by
+from tools.bench.table import Table
 
-VERSIONS = ("2.2.1", "4.3.1")
-ENGINES = (
+VERSIONS: Final = ("2.2.1", "4.3.1")
+KINDS: Final = ("markers", "records")
+SIZE: Final = 300_000_000
+SEVERAL: Final = 10
+ENGINES: Final = (
     ("without Spark", Engine.INLINE, ""),
     ("Spark, 1 core", Engine.SPARK, "local[1]"),
     ("Spark, 2 cores", Engine.SPARK, "local[2]"),
@@ -40,21 +46,7 @@ def make_unclean(root: Path) -> None:
         path.unlink()
 
 
-class Cost(NamedTuple):
-    """Seconds of one piece of work."""
-
-    wall: float
-    cpu: float
-
-    @classmethod
-    def of(cls, work: Callable[[], object]) -> Cost:
-        """Do it; CPU time is that of this process."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        return cls(time.perf_counter() - wall, time.process_time() - cpu)
-
-
-def options_of(engine: Engine, master: str, settings: Mapping[str, object]) -> Options:
+def options_of(engine: Engine, master: str) -> Options:
     """What is asked for."""
     return Options(
         engine=engine,
@@ -62,21 +54,21 @@ def options_of(engine: Engine, master: str, settings: Mapping[str, object]) -> O
         now_ms=NOW_MS,
         fixes=("recovery",),
         broker_version="3.9.2",
-        settings=tuple((key, str(value)) for key, value in settings.items()),
+        settings=tuple((key, str(value)) for key, value in SETTINGS.items()),
     )
 
 
-def plan_and_apply(root: Path, options: Options) -> tuple[Cost, Cost]:
-    """What both cost."""
+def plan_and_apply(root: Path, options: Options) -> tuple[Spent, Spent]:
+    """What each costs."""
     plans: list[Plan] = []
     reports: list[ApplyReport] = []
-    planned = Cost.of(lambda: plans.append(make_plan(str(root), options)))
-    applied = Cost.of(lambda: reports.append(apply(plans[0], options)))
+    planned = spent_by(lambda: plans.append(make_plan(str(root), options)))
+    applied = spent_by(lambda: reports.append(apply(plans[0], options)))
     assert not [one for one in reports[0].results if one.outcome == "failed"], reports[0].results
     return planned, applied
 
 
-def second_reading(root: Path) -> Cost:
+def second_reading(root: Path) -> Spent:
     """The second reading of all logs by itself, from the disk: what apply makes in it is not made."""
     items = []
     for folder in (path for path in root.iterdir() if path.is_dir()):
@@ -107,52 +99,51 @@ def second_reading(root: Path) -> Cost:
             found = [read_recovered(item) for item in items]
         assert not [one for one in found if one.problems], found
 
-    return Cost.of(read)
+    return spent_by(read)
 
 
-def measure(
-    note: Callable[[str, int, float], None],
-    copy_of: Callable[[Made], Path],
-    kind: str,
-    made: Made,
-    runs: int,
-    settings: dict[str, object],
-) -> None:
-    """One kind of log: krepair with one core and the brokers' loaders with their one thread, in turns."""
-    name = f"{kind}: krepair plan + apply --fix recovery"
-    with ExitStack() as judges:
-        judges.enter_context(mock.patch.object(jvm, "QUICK", ("-XX:+UseG1GC", "-Xshare:auto")))
-        loaders = [judges.enter_context(Judge(version, heap="1g", timeout_s=900)) for version in VERSIONS]
-        for run in range(runs + 1):  # the first one compiles, and warms the JVM
-            told = note if run else lambda name, size, seconds: None
-            root = copy_of(made)
-            make_unclean(root)
-            make_cold(root)
-            planned, applied = plan_and_apply(root, options_of(Engine.INLINE, "", settings))
-            alone = second_reading(root)
-            for text, wall, cpu in (
-                ("", planned.wall + applied.wall, planned.cpu + applied.cpu),
-                (", plan alone", *planned),
-                (", the second reading by itself", *alone),
-                (
-                    ", without the second reading",
-                    planned.wall + applied.wall - alone.wall,
-                    planned.cpu + applied.cpu - alone.cpu,
-                ),
-            ):
-                told(f"{name}{text}", made.log_bytes, wall)
-                told(f"{name}{text} (CPU time)", made.log_bytes, cpu)
-            for judge in loaders:
-                root = copy_of(made)
-                make_unclean(root)
-                make_cold(root)
-                begun, cpu_begun = time.perf_counter(), judge.cpu_seconds()
-                judge.start(
-                    root / made.folder.name, clean=False, recovery_point=0, log_start=0, settings=settings
-                )
-                spent, cpu = time.perf_counter() - begun, judge.cpu_seconds() - cpu_begun
-                told(f"{kind}: start of {judge.version} after a kill", made.log_bytes, spent)
-                told(f"{kind}: start of {judge.version} after a kill (CPU time)", made.log_bytes, cpu)
+def recovery(table: Table, setting: Setting) -> None:
+    """Krepair with one core and the brokers' loaders with their one thread, in turns."""
+    for kind in KINDS:
+        made = setting.log(kind, SIZE)
+        with ExitStack() as judges:
+            judges.enter_context(mock.patch.object(jvm, "QUICK", ("-XX:+UseG1GC", "-Xshare:auto")))
+            loaders = [judges.enter_context(Judge(version, heap="1g", timeout_s=900)) for version in VERSIONS]
+            _in_turns(Table(), setting, kind, made, loaders)  # compiles, and warms the JVM
+            for _ in range(setting.runs):
+                _in_turns(table, setting, kind, made, loaders)
+        for text in ("", ", without the second reading"):
+            for version in VERSIONS:
+                table.against(f"{_ours(kind)}{text}", f"{kind}: start of {version} after a kill")
+
+
+def _ours(kind: str) -> str:
+    return f"{kind}: krepair plan + apply --fix recovery"
+
+
+def _in_turns(table: Table, setting: Setting, kind: str, made: Made, loaders: Sequence[Judge]) -> None:
+    def noted(name: str, spent: Spent) -> None:
+        table.note(name, made.log_bytes, spent, cold=True)
+
+    root = _unclean_copy(setting, made)
+    planned, applied = plan_and_apply(root, options_of(Engine.INLINE, ""))
+    alone = second_reading(root)
+    noted(_ours(kind), planned.more(applied))
+    noted(f"{_ours(kind)}, plan alone", planned)
+    noted(f"{_ours(kind)}, the second reading by itself", alone)
+    noted(f"{_ours(kind)}, without the second reading", planned.more(applied).less(alone))
+    for judge in loaders:
+        folder = _unclean_copy(setting, made) / made.folder.name
+        start = partial(judge.start, folder, clean=False, recovery_point=0, log_start=0, settings=SETTINGS)
+        spent = spent_by(start, judge)
+        noted(f"{kind}: start of {judge.version} after a kill", spent)
+
+
+def _unclean_copy(setting: Setting, made: Made) -> Path:
+    root = setting.copy_of(made)
+    make_unclean(root)
+    make_cold(root)
+    return root
 
 
 def several(made: Made, root: Path, partitions: int) -> Made:
@@ -166,20 +157,17 @@ def several(made: Made, root: Path, partitions: int) -> Made:
     return Made(root, root / "__consumer_offsets-0", made.log_bytes * partitions, made.batches * partitions)
 
 
-def measure_cores(
-    note: Callable[[str, int, float], None],
-    copy_of: Callable[[Made], Path],
-    kind: str,
-    made: Made,
-    runs: int,
-    settings: dict[str, object],
-) -> None:
+def cores(table: Table, setting: Setting) -> None:
     """Several partitions without and with Spark, by wall time: how it grows with the cores, starts of Spark counted."""
-    for run in range(runs + 1):
-        for text, engine, master in ENGINES:
-            root = copy_of(made)
-            make_cold(root)
-            planned, applied = plan_and_apply(root, options_of(engine, master, settings))
-            if run:  # the first one compiles
-                note(f"{kind}, several partitions: plan, {text}", made.log_bytes, planned.wall)
-                note(f"{kind}, several partitions: apply, {text}", made.log_bytes, applied.wall)
+    for kind in KINDS:
+        with setting.room() as room:
+            made = several(setting.log(kind, SIZE), room / "logs", SEVERAL)
+            for run in range(setting.runs + 1):
+                for text, engine, master in ENGINES:
+                    root = setting.copy_of(made)
+                    make_cold(root)
+                    both = plan_and_apply(root, options_of(engine, master))
+                    for verb, spent in zip(("plan", "apply"), both, strict=True):
+                        if run:  # the first one compiles
+                            name = f"{kind}, several partitions: {verb}, {text}"
+                            table.note(name, made.log_bytes, Spent(spent.wall), cold=True)

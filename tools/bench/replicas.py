@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,8 +24,11 @@ from krepair.ops.verify import verify_log_dir
 from krepair.options import Options
 from krepair.rules.replicas import model as m
 from tools.bench.compact import HALF_STAYS, options_for, write_log
-from tools.bench.cost import Cost
+from tools.bench.setting import Setting
+from tools.bench.spent import make_cold, spent_by
+from tools.bench.table import Table, log_bytes_of
 
+SIZE: Final = 200_000_000
 BROKERS: Final = (1, 2, 3)
 EQUAL, CLEANED = "equal", "cleaned"
 PEERS: Final = {EQUAL: "verify", CLEANED: "plan --fix compact"}
@@ -54,32 +56,24 @@ def sides_in(room: Path, size: int, options: Options, *, cleaned: bool) -> dict[
     return roots
 
 
-def measure(room: Path, size: int, runs: int) -> Mapping[str, float]:
-    """What to print.
-
-    Args:
-        room: an empty folder for the data.
-        size: bytes of ``.log`` of one replica, about.
-        runs: how often each is measured; once before that all is compiled and warm.
-    """
-    told: dict[str, float] = {}
+def replicas(table: Table, setting: Setting) -> None:
+    """Three equal replicas, and three of which two were cleaned."""
     for name in (EQUAL, CLEANED):
-        place = room / name
-        place.mkdir()
-        # hashes of many keys do not fit into memory, and here all is on one file system
-        scratch = place / "scratch"
-        scratch.mkdir()
-        options = replace(options_for(HALF_STAYS, place / "topics.json"), scratch=str(scratch))
-        roots = sides_in(place, size, options, cleaned=name == CLEANED)
-        told |= _measured(name, roots, options, runs)
-        if name == CLEANED:
-            written = facts([str(roots[1])], str(place / "b1.facts"), options)
-            told["facts, 1 kB records (MB per GB of logs)"] = 1000 * written.file_bytes / written.log_bytes
-        shutil.rmtree(place)
-    return told
+        with setting.room() as room:
+            # hashes of many keys do not fit into memory, and here all is on one file system
+            scratch = room / "scratch"
+            scratch.mkdir()
+            options = replace(options_for(HALF_STAYS, room / "topics.json"), scratch=str(scratch))
+            roots = sides_in(room, setting.scaled(SIZE), options, cleaned=name == CLEANED)
+            _in_turns(table, name, roots, options, setting.runs)
+            if name == CLEANED:
+                written = facts([str(roots[1])], str(room / "b1.facts"), options)
+                table.fact(
+                    "facts, 1 kB records (MB per GB of logs)", 1000 * written.file_bytes / written.log_bytes
+                )
 
 
-def _measured(name: str, roots: Mapping[int, Path], options: Options, runs: int) -> Mapping[str, float]:
+def _in_turns(table: Table, name: str, roots: Mapping[int, Path], options: Options, runs: int) -> None:
     sides = parse_sides([f"{broker}={root}" for broker, root in roots.items()])
     expected = m.HARMLESS if name == CLEANED else m.BYTE_EQUAL
 
@@ -95,17 +89,14 @@ def _measured(name: str, roots: Mapping[int, Path], options: Options, runs: int)
             else:
                 verify_log_dir(str(root), options)
 
-    verbs: Mapping[str, Callable[[], None]] = {"compare": compared, PEERS[name]: peer}
-    cost = Cost()
-    for number in range(runs + 1):
-        for verb, work in verbs.items():
-            begun = time.process_time()
-            work()
-            if number:
-                cost.note(verb, time.process_time() - begun)
-    total = sum(
-        path.stat().st_size for root in roots.values() for path in root.glob(f"{HALF_STAYS.topic}-0/*.log")
-    )
-    told = {f"replicas, {name}: {verb} (MB per CPU second)": total / cost.cpu[verb] / 1e6 for verb in verbs}
-    ratio = cost.cpu["compare"] / cost.cpu[PEERS[name]]
-    return told | {f"replicas, {name}: compare / {PEERS[name]} (CPU time)": ratio}
+    works = {f"replicas, {name}: compare": compared, f"replicas, {name}: {PEERS[name]}": peer}
+    size = sum(log_bytes_of(root) for root in roots.values())
+    for run in range(-1, 2 * runs):
+        for what, work in works.items():
+            if run >= runs:
+                for root in roots.values():
+                    make_cold(root)
+            spent = spent_by(work)
+            if run >= 0:  # once before all is compiled and warm
+                table.note(what, size, spent, cold=run >= runs)
+    table.against(*works)

@@ -6,61 +6,15 @@ with no byte of the logs in it. And how often the logs were read, which no other
 
 from __future__ import annotations
 
-import resource
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Any, Final
 
-from tests.lab.judge import Judge
-from tools.bench.cost import bytes_read
+from tools.bench.spent import Spent
 
 MEASURES: Final = ("CPU time", "wall time", "wall time, cold cache")
-_LEAST_S: Final = 1e-6
-
-
-class Spent(NamedTuple):
-    """What one run cost.
-
-    Attributes:
-        wall: seconds.
-        cpu: seconds of all its threads and ended children; None: not measured.
-        read: bytes that it has read, from the page cache or the disk; None: not measured.
-    """
-
-    wall: float
-    cpu: float | None = None
-    read: int | None = None
-
-    def less(self, other: Spent) -> Spent:
-        """This run without what another one cost."""
-        cpu = None if self.cpu is None or other.cpu is None else max(self.cpu - other.cpu, _LEAST_S)
-        read = None if self.read is None or other.read is None else max(self.read - other.read, 0)
-        return Spent(max(self.wall - other.wall, _LEAST_S), cpu, read)
-
-    def more(self, other: Spent) -> Spent:
-        """This run and another one after it."""
-        cpu = None if self.cpu is None or other.cpu is None else self.cpu + other.cpu
-        read = None if self.read is None or other.read is None else self.read + other.read
-        return Spent(self.wall + other.wall, cpu, read)
-
-
-def _own_cpu() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def spent_by(work: Callable[[], object], judge: Judge | None = None) -> Spent:
-    """Do something, in this process and its children; or in the JVM of a judge."""
-    process = judge.process_id if judge else None
-    cpu_seconds = judge.cpu_seconds if judge else _own_cpu
-    read, cpu, begun = bytes_read(process), cpu_seconds(), time.perf_counter()
-    work()
-    wall = time.perf_counter() - begun
-    return Spent(wall, cpu_seconds() - cpu, bytes_read(process) - read)
 
 
 @dataclass
@@ -144,7 +98,12 @@ class Table:
     def note(
         self, name: str, log_bytes: int, spent: Spent, *, cold: bool = False, partitions: int = 0
     ) -> None:
-        """One more run of a line."""
+        """One more run of a line; of a difference that is lost in the noise it is only said that it is."""
+        if min(spent.wall, 1.0 if spent.cpu is None else spent.cpu) <= 0:
+            print(
+                f"  {name}: took no longer than what is subtracted; not counted", file=sys.stderr, flush=True
+            )
+            return
         line = self.lines.setdefault(name, Line(name, log_bytes, partitions))
         (line.cold if cold else line.warm).append(spent)
         how = " (cold cache)" if cold else ""
@@ -166,8 +125,34 @@ class Table:
         seconds = [line.seconds(measure) for line in pair]
         if len(pair) < len((ours, theirs)) or None in seconds:
             return None
-        mine, peer = ((line.seconds(measure) or _LEAST_S) / line.amount for line in pair)
-        return peer / mine
+        mine, peer = ((line.seconds(measure) or 0.0) / line.amount for line in pair)
+        return peer / mine if mine else None
+
+    def seconds(self, name: str, measure: str = MEASURES[0]) -> float | None:
+        """Of a line; None where it was not measured."""
+        line = self.lines.get(name)
+        return line.seconds(measure) if line else None
+
+    def rate(self, name: str, measure: str, divisor: float = 1.0) -> float | None:
+        """Of a line a second, over a divisor; None where it was not measured."""
+        seconds = self.seconds(name, measure)
+        return self.lines[name].amount / seconds / divisor if seconds else None
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON."""
+        lines = [asdict(line) for line in self.lines.values()]
+        return {"lines": lines, "pairs": self.pairs, "facts": self.facts}
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> Table:
+        """From JSON."""
+        table = cls()
+        for each in document["lines"]:
+            runs = {how: [Spent(*run) for run in each[how]] for how in ("warm", "cold")}
+            table.lines[each["name"]] = Line(each["name"], each["log_bytes"], each["partitions"], **runs)
+        table.pairs = [(ours, theirs) for ours, theirs in document["pairs"]]
+        table.facts = document["facts"]
+        return table
 
     def report(self) -> str:
         """All of it, in Markdown."""

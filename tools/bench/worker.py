@@ -6,7 +6,6 @@ Started by ``tools.bench``; says ``ready`` once everything is loaded and compile
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import sys
@@ -20,6 +19,7 @@ from unittest import mock
 import crc32c
 
 from krepair.ops.apply import apply
+from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine as EngineName
@@ -30,11 +30,14 @@ from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.jobs import Task
 from krepair.pipeline.scan import scan
+from krepair.plan.model import Plan
 from tools.bench.data import NOW_MS
+from tools.bench.setting import FAR_MS
+from tools.bench.spent import spent_by
 
 WINDOW_BYTES = 1 << 20
 INTERVAL_BYTES = 4096
-FAR_MS = NOW_MS + 10**10
+OPTIONS = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE, only_replica=("*",))
 
 
 def scan_items(folder: Path) -> list[ScanItem]:
@@ -82,22 +85,26 @@ def times_by_task(log_dir: str) -> dict[str, float]:
                 return
             yield result
 
-    options = Options(
-        now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE, only_replica=("*",)
-    )
     with mock.patch.object(engine.InlineEngine, "run", run):
-        apply(make_plan(log_dir, options), options)
+        apply(planned(log_dir), OPTIONS)
     return seconds
+
+
+def planned(log_dir: str) -> Plan:
+    """Plan in this process."""
+    return make_plan(log_dir, OPTIONS)
 
 
 def verbs(log_dir: str) -> None:
     """Plan, apply and verify in this process, as the three commands do one after the other."""
-    options = Options(
-        now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE, only_replica=("*",)
-    )
-    plan = make_plan(log_dir, options)
-    apply(plan, options)
-    verify_plan(plan, options)
+    plan = planned(log_dir)
+    apply(plan, OPTIONS)
+    verify_plan(plan, OPTIONS)
+
+
+def checked(log_dir: str, *, deep: bool) -> None:
+    """Check in this process."""
+    check([log_dir], Options(now_ms=NOW_MS, engine=EngineName.INLINE, deep=deep))
 
 
 def regenerate(folder: Path) -> int:
@@ -131,8 +138,12 @@ def part_of(words: list[str]) -> Callable[[], Any]:
     verb, folder = words[0], Path(words[1])
     if verb == "tasks":
         return lambda: times_by_task(str(folder))
+    if verb == "plan":
+        return lambda: planned(str(folder)).partitions[0].why
     if verb == "verbs":
         return lambda: verbs(str(folder))
+    if verb in {"check", "check-deep"}:
+        return lambda: checked(str(folder), deep=verb == "check-deep")
     if verb == "regenerate":
         return lambda: regenerate(folder)
     numbers = [int(word) for word in words[2:]]
@@ -154,13 +165,10 @@ def main() -> None:
     before_kb = peak_kb()
     print("ready", flush=True)
     sys.stdin.readline()
-    begun = time.perf_counter()
-    result = work()
-    took = time.perf_counter() - begun
-    print(
-        json.dumps({"seconds": took, "result": result, "more_kb": peak_kb() - before_kb, "pid": os.getpid()}),
-        flush=True,
-    )
+    results: list[Any] = []
+    spent = spent_by(lambda: results.append(work()))
+    said = {"spent": spent, "result": results[0], "more_kb": peak_kb() - before_kb}
+    print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""Starts processes of ``tools.bench.worker``: they have everything loaded and compiled, and wait for their start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.bench.setting import Setting
+from tools.bench.spent import Spent, make_cold
+
+
+class Answer(NamedTuple):
+    """What a worker says.
+
+    Attributes:
+        spent: what its work cost.
+        result: of the work.
+        more_kb: memory at its peak above that of the loaded worker.
+    """
+
+    spent: Spent
+    result: Any
+    more_kb: int
+
+
+def work(setting: Setting, *words: object, cold: Path | None = None) -> Answer:
+    """Have one worker do something; no page of the files below ``cold`` is in the page cache when it begins."""
+    worker = started(setting, *words)
+    if cold:
+        make_cold(cold)
+    return go(worker)[0]
+
+
+def started(setting: Setting, *words: object) -> subprocess.Popen[str]:
+    """A worker that waits."""
+    argv = [sys.executable, "-m", "tools.bench.worker", str(setting.tiny("markers").folder), *map(str, words)]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    if process.stdout.readline().strip() != "ready":
+        raise RuntimeError(f"{' '.join(argv)} did not start")
+    return process
+
+
+def go(*workers: subprocess.Popen[str]) -> list[Answer]:
+    """Start them together; what each says when it is done."""
+    for each in workers:
+        assert each.stdin is not None
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    answers = []
+    for each in workers:
+        assert each.stdin is not None
+        assert each.stdout is not None
+        said = json.loads(each.stdout.readline())
+        answers.append(Answer(Spent(*said["spent"]), said["result"], said["more_kb"]))
+        each.stdin.close()
+        if each.wait():
+            raise RuntimeError(f"a worker ended with {each.returncode}")
+    return answers

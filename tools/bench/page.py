@@ -1,0 +1,157 @@
+"""Figures that are kept, a file for each part, and the section of ``docs/benchmarks.md`` that is made of them.
+
+    python -m tools.bench --page        write that section anew from what is kept
+
+Parts may be measured one after the other, on days of their own: each says its commit, machine and load. Goals are held
+against what was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.bench.table import MEASURES, Table
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+FIRST: Final = "<!-- python -m tools.bench --page writes from here -->"
+LAST: Final = "<!-- to here -->"
+
+
+class Kept(NamedTuple):
+    """What one run of one part has found.
+
+    Attributes:
+        part: its name.
+        commit: of krepair.
+        machine: and versions, in one line.
+        day: as 2026-11-23.
+        load: of the machine, before and after.
+        minutes: how long it took.
+        runs: how often each thing was measured.
+        table: what was found.
+    """
+
+    part: str
+    commit: str
+    machine: str
+    day: str
+    load: tuple[float, float]
+    minutes: float
+    runs: int
+    table: Table
+
+    def keep(self, folder: Path) -> None:
+        """In a file of its own."""
+        folder.mkdir(parents=True, exist_ok=True)
+        document = self._asdict() | {"table": self.table.as_document()}
+        (folder / f"{self.part}.json").write_text(json.dumps(document, indent=1))
+
+    def report(self) -> str:
+        """In Markdown."""
+        load = " and ".join(f"{each:.1f}" for each in self.load)
+        words = f'`make bench ARGS="--only {self.part} --runs {self.runs}"`: {self.minutes:.0f} min'
+        said = f"{words}, commit {self.commit}, {self.day}, load {load}; {self.machine}."
+        return f"### Part {self.part}\n\n{said}\n\n{self.table.report()}"
+
+
+def kept_in(folder: Path) -> Iterator[Kept]:
+    """What was kept, by name of the part."""
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text())
+        document |= {"table": Table.of_document(document["table"]), "load": tuple(document["load"])}
+        yield Kept(**document)
+
+
+class Goal(NamedTuple):
+    """What is wanted.
+
+    Attributes:
+        what: for the table.
+        part: in which it is measured.
+        wanted: at least; of seconds and memory at most.
+        found: how it is found; None where it was not measured.
+        at_most: less is better.
+    """
+
+    what: str
+    part: str
+    wanted: float
+    found: Callable[[Table], float | None]
+    at_most: bool = False
+
+    def row(self, tables: Mapping[str, Table]) -> str:
+        """In Markdown."""
+        value = self.found(tables[self.part]) if self.part in tables else None
+        wanted = f"{'at most ' if self.at_most else ''}{self.wanted:g}"
+        if value is None:
+            return f"| {self.what} | {wanted} | not measured | |"
+        reached = value <= self.wanted if self.at_most else value >= self.wanted
+        return f"| {self.what} | {wanted} | {value:.2f} | {'yes' if reached else 'no'} |"
+
+
+def _times(kind: str, version: str, wanted: float) -> Goal:
+    ours, theirs = f"{kind}: krepair plan + apply + verify", f"{kind}: cleaner of {version}"
+    return Goal(
+        f"{kind}: plan + apply + verify, times as fast as the cleaner of {version}",
+        "compact",
+        wanted,
+        lambda table: table.ratio(ours, theirs, MEASURES[0]),
+    )
+
+
+def _seconds(line: str, wanted: float) -> Goal:
+    return Goal(f"{line}, seconds", "many", wanted, lambda table: table.seconds(line), at_most=True)
+
+
+def _fact(name: str, part: str, wanted: float) -> Goal:
+    return Goal(name, part, wanted, lambda table: table.facts.get(name), at_most=True)
+
+
+GOALS: Final = (
+    _times("1 kB records", "2.2.1", 1.7),
+    _times("1 kB records", "3.9.2", 1.7),
+    _times("1 kB records, half stays", "2.2.1", 1.5),
+    _times("1 kB records, half stays", "3.9.2", 1.5),
+    _times("150-byte commits", "2.2.1", 2.5),
+    _times("150-byte commits", "3.9.2", 2.5),
+    _times("1 kB records, lz4", "2.2.1", 2.0),
+    _times("1 kB records, lz4", "3.9.2", 1.5),
+    _times("1 kB records, zstd", "2.2.1", 3.0),
+    _times("1 kB records, zstd", "3.9.2", 1.5),
+    _times("half markers, half data", "2.2.1", 2.8),
+    _seconds("2,000 partitions: check", 2.8),
+    _seconds("2,000 partitions: apply", 7.0),
+    Goal(
+        "markers: plan, GB a second",
+        "markers",
+        4.0,
+        lambda table: table.rate("markers: krepair plan", MEASURES[1], 1e3),
+    ),
+    _fact("plan of an empty directory: no kernel, least CPU time (s)", "start", 0.23),
+    _fact("peak memory above the loaded worker, scan of a 1 GiB segment of markers (MiB)", "memory", 4),
+    _fact("the same, plan and apply (MiB)", "memory", 4),
+)
+"""By CPU time, but for what says otherwise."""
+
+
+def section(kept: list[Kept]) -> str:
+    """Goals, then every part, in Markdown."""
+    tables = {one.part: one.table for one in kept}
+    goals = [
+        "| by CPU time | wanted | found | reached |",
+        "|---|---:|---:|---|",
+        *(goal.row(tables) for goal in GOALS),
+    ]
+    commits = sorted({one.commit for one in kept})
+    blocks = [f"### Goals\n\nCommits: {', '.join(commits) or 'none'}.", "\n".join(goals)]
+    return "\n\n".join([*blocks, *(one.report() for one in kept)])
+
+
+def write(kept: list[Kept]) -> None:
+    """Put the section into the page, between its two marks."""
+    before, _, rest = PAGE.read_text().partition(FIRST)
+    _, _, after = rest.partition(LAST)
+    PAGE.write_text(f"{before}{FIRST}\n\n{section(kept)}\n\n{LAST}{after}")
