@@ -124,7 +124,7 @@ def apply(
     with contextlib.ExitStack() as stack:
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
-        copies = copies_of(plan, disk)
+        copies = stack.enter_context(copies_of(plan, disk))
         folders = [journal_folder(writes, plan, target) for target in targets]
         checked_copies(copies, told_of(folders), whole=False)
         check_keep(plan.policy.keep, plan.log_dir)
@@ -490,7 +490,7 @@ class _Apply:
             )
             for staging in stagings
         ]
-        proof = Work(self.plan, self.work.view, self.engine, self.disk)
+        proof = Work(self.plan, self.work.view, self.engine, self.disk, scratch=self.scratch)
         verify_all(proof, looks_purged)
         wrong = {one.folder: one for one in reversed(proof.wrong)}
         for staging in stagings:
@@ -516,7 +516,7 @@ class _Apply:
         clean = view.clean_shutdown or (watch is not None and watch.keeps_marker())
         options = Options(now_ms=self.plan.policy.now_ms)
         settings = load_settings(None, None, {})
-        context = Context(view._replace(clean_shutdown=clean), settings, options, self.engine)
+        context = Context(view._replace(clean_shutdown=clean), settings, options, self.engine, self.scratch)
         met = damage_met(context, [_left(one) for one in fenced])
         for staging in fenced if met else ():
             staging.problem = StalePlanError(
@@ -627,7 +627,7 @@ class _Apply:
         again = staging.only(*changes)
         again.staged = staged_groups(folder)
         again.partition = read_partition(self.work.view, staging.plan.folder)
-        proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True)
+        proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True, scratch=self.scratch)
         verify_all(proof, [again])
         return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}
 

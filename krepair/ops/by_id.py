@@ -43,7 +43,7 @@ from krepair.ops.located import Located, here_of
 from krepair.ops.moved import Part, settle, settle_parts
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.target import check_target, copies_of, private_paths, use_copies_in
+from krepair.ops.target import check_target, copies_at, copies_of, private_paths, use_copies_in
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -74,12 +74,12 @@ def undo_by_id(
         with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
                 located = _locate(view, plan_id, writes, options.at)
-                copies = _copies(view, plan_id, writes, disk, located)
-                folders = _folders(read_log_dir(log_dir), plan_id, writes)
-                _use(copies, located)
-                results = purge_folders(
-                    folders, lock, progress or SilentProgress(), "already", copies, options.take_over
-                )
+                with _copies(view, plan_id, writes, disk, located) as copies:
+                    folders = _folders(read_log_dir(log_dir), plan_id, writes)
+                    _use(copies, located)
+                    results = purge_folders(
+                        folders, lock, progress or SilentProgress(), "already", copies, options.take_over
+                    )
                 return _report("undo", view.path, plan_id, results)
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
@@ -116,12 +116,13 @@ def purge_by_id(
         folders = _folders(read_log_dir(log_dir), plan_id, writes)
         located = _locate(view, plan_id, writes, options.at)
         notes = _settle(view, plan_id, writes, located)
-        copies = _copies(view, plan_id, writes, disk, located)
-        _use(copies, located)
-        results = purge_folders(
-            folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
-        )
-    return replace(_report("purge", view.path, plan_id, results), notes=(*notes, *note_of(copies)))
+        with _copies(view, plan_id, writes, disk, located) as copies:
+            _use(copies, located)
+            results = purge_folders(
+                folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
+            )
+            notes += note_of(copies)
+    return replace(_report("purge", view.path, plan_id, results), notes=notes)
 
 
 class _LocatedById(NamedTuple):
@@ -156,8 +157,8 @@ def _locate(view: LogDir, plan_id: str, disk: Disk, at: str) -> _LocatedById:
     made_for = [plan.log_dir] if plan is not None else told
     for path in made_for:
         check_path(view.path, path, plan_id, at)
-    copies = None if plan is None else copies_of(plan)
-    named = [*made_for, *told, *places_on(here.host, users_of(copies))]
+    with contextlib.nullcontext() if plan is None else copies_of(plan) as copies:
+        named = [*made_for, *told, *places_on(here.host, users_of(copies))]
     others = other_directories(view.path, private, named)
     if not at:
         check_only_one(view.path, plan_id, others)
@@ -183,7 +184,7 @@ def _use(copies: Copies | None, located: _LocatedById) -> None:
 
 def _copies(
     view: LogDir, plan_id: str, disk: Disk, given: Disk | None, located: _LocatedById
-) -> Copies | None:
+) -> contextlib.AbstractContextManager[Copies | None]:
     """Copies of originals elsewhere: the journals say where; else the plan's own copy does, if it can be used.
 
     Raises:
@@ -201,8 +202,8 @@ def _copies(
             raise RefusedError(
                 f"{view.path}: the journals of plan {plan_id} name no folder of copies: {wrong}"
             )
-        return Copies(given or RealDisk(Tree(path)), path, plan_id)
-    return None if located.plan is None else copies_of(located.plan.plan, given)
+        return copies_at(path, plan_id, given)
+    return copies_at("", plan_id) if located.plan is None else copies_of(located.plan.plan, given)
 
 
 def _settle(view: LogDir, plan_id: str, disk: Disk, located: _LocatedById) -> tuple[str, ...]:

@@ -73,17 +73,18 @@ def purge(
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
         settled = settle(located, writes, made_too=False)
-        copies = copies_of(plan, disk)
-        use_copies(copies, located)
-        results = purge_folders(
-            folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
-        )
+        with copies_of(plan, disk) as copies:
+            use_copies(copies, located)
+            results = purge_folders(
+                folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
+            )
+            notes = (*settled.notes, *note_of(copies))
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        notes=(*settled.notes, *note_of(copies)),
+        notes=notes,
         next_command=next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 

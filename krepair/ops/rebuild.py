@@ -66,11 +66,10 @@ def rebuild(
     results: list[ChangeResult] = []
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
-        with hold_lock(plan.log_dir, writes) as lock:
+        with hold_lock(plan.log_dir, writes) as lock, copies_of(plan, disk) as copies:
             settled = settle_for_rebuild(located, writes)
             plan = settled.plan
             here = replace(located.here, adopted=True) if settled.moved else None
-            copies = copies_of(plan, disk)
             targets = targets_of(plan)
             progress.start("undo", len(targets))
             for target in targets:

@@ -100,7 +100,8 @@ def _placed(plan: Plan, at: str) -> Plan:
 
 def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
     private = private_paths(plan)
-    named = [made_for, *places_on(here.host, users_of(copies_of(plan)))]
+    with copies_of(plan) as copies:
+        named = [made_for, *places_on(here.host, users_of(copies))]
     with Tree(plan.log_dir) as tree:
         named += told_places(RealDisk(tree), plan.log_dir, plan.plan_id, private)
     return other_directories(plan.log_dir, private, named)
@@ -286,15 +287,26 @@ def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     return found if found is not None and found.folder == target.folder else None
 
 
-def copies_of(plan: Plan, given: Disk | None = None) -> Copies | None:
+@contextlib.contextmanager
+def copies_of(plan: Plan, given: Disk | None = None) -> Iterator[Copies | None]:
     """Where the plan copies originals to; None if nowhere.
 
     Args:
         plan: reviewed.
         given: what writes there; None: a real disk that writes there and nowhere else.
     """
-    path = copies_in(plan.policy.keep)
-    return Copies(given or RealDisk(Tree(path)), path, plan.plan_id) if path else None
+    with copies_at(copies_in(plan.policy.keep), plan.plan_id, given) as copies:
+        yield copies
+
+
+@contextlib.contextmanager
+def copies_at(path: str, plan_id: str, given: Disk | None = None) -> Iterator[Copies | None]:
+    """As ``copies_of``, where the plan may be lost; None if the path is empty."""
+    if not path or given is not None:
+        yield Copies(given, path, plan_id) if given is not None and path else None
+        return
+    with Tree(path) as tree:
+        yield Copies(RealDisk(tree), path, plan_id)
 
 
 def checked_copies(copies: Copies | None, told: CopiesTold, *, whole: bool) -> Copies | None:

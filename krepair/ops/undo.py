@@ -69,10 +69,10 @@ def undo(
     located = check_target(plan, options.at)
     plan = located.plan
     progress = progress or SilentProgress()
-    with disk_of(plan, disk) as writes:
+    with disk_of(plan, disk) as writes, copies_of(plan, disk) as given:
         check_ground(plan, writes)
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
-        copies = _copies(copies_of(plan, disk), folders)
+        copies = _copies(given, folders)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
             settled = settle(located, writes, made_too=True)
             plan = settled.plan
@@ -82,6 +82,7 @@ def undo(
             )
             results, interrupted = _undo_all(settled, options, writes, guards, progress)
             close_copies(copies, folders)
+            notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies))
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     report = ApplyReport(
         verb="undo",
@@ -89,7 +90,7 @@ def undo(
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
-        notes=(*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies)),
+        notes=notes,
         next_command="krepair undo PLAN"
         if interrupted
         else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),

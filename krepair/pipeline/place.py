@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,12 +14,14 @@ from krepair.pipeline.items import Place
 
 
 class _Open:
-    """The log directory that was opened last, while items follow each other that are in it."""
+    """The log directories that items have opened, while items follow each other; the last one stays open."""
 
     def __init__(self) -> None:
         self.tree: Tree | None = None
         self.identity = (0, 0)
         self.wanted = 0
+        self.others: weakref.WeakSet[Tree] = weakref.WeakSet()
+        """Every other one that was opened meanwhile. An error that is kept keeps the frames that know its tree."""
 
 
 _LAST = _Open()
@@ -34,6 +37,8 @@ def kept_open() -> Iterator[None]:
         _LAST.wanted -= 1
         if not _LAST.wanted:
             _LAST.tree = None
+            while _LAST.others:
+                _LAST.others.pop().close()
 
 
 def reached(place: Place) -> tuple[Tree, str]:
@@ -46,6 +51,8 @@ def reached(place: Place) -> tuple[Tree, str]:
     if last is not None and last.path == place.log_dir and _is_still(place):
         return last, ""
     tree = Tree(place.log_dir, place.log_dir_inode)
+    if _LAST.wanted:
+        _LAST.others.add(tree)
     try:
         opened = tree.status(place.log_dir)
     except OSError as error:

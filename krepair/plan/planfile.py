@@ -312,19 +312,19 @@ def _check_not_applied(path: str, older: _Applied) -> None:
 
 def _first_kept(older: _Applied) -> str:
     """Path of a private sub-folder of the plan in its log directory, or empty."""
-    tree = Tree(older.log_dir)
     private = [name for one in older.ids for name in (private_folder(one), root_private_folder(one))]
-    try:
-        entries = tree.entries(older.log_dir)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    paths = (
-        f"{tree.path}/{folder}/{name}"
-        for folder, status in entries
-        if stat.S_ISDIR(status.st_mode)
-        for name in private
-    )
-    return next((one for one in paths if tree.is_there(one)), "")
+    with Tree(older.log_dir) as tree:
+        try:
+            entries = tree.entries(older.log_dir)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        paths = (
+            f"{tree.path}/{folder}/{name}"
+            for folder, status in entries
+            if stat.S_ISDIR(status.st_mode)
+            for name in private
+        )
+        return next((one for one in paths if tree.is_there(one)), "")
 
 
 def _remove_if_there(disk: Disk, path: str) -> None:
