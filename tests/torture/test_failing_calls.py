@@ -59,8 +59,10 @@ class TestOfTheLastRecords:
     PRIVATE = "t-0/krepair~ID"
     FAILED = Call(Kind.FSYNC, errno.EIO, (1, 1), -1, 1, True, PRIVATE, "")
 
-    def loses(self, *names: str, later: Kind = Kind.STAT, keep: str = UNTIL_VERIFIED) -> bool:
-        after = self.FAILED._replace(kind=later, error=0, injected=False)
+    def loses(
+        self, *names: str, later: Kind = Kind.STAT, path: str = PRIVATE, keep: str = UNTIL_VERIFIED
+    ) -> bool:
+        after = self.FAILED._replace(kind=later, error=0, injected=False, path=path)
         seen = Seen(*([0] * len(Seen._fields)))
         found = {self.PRIVATE: seen} | {f"{self.PRIVATE}/{name}": seen for name in names}
         return _loses([self.FAILED, after], found, keep)
@@ -74,6 +76,9 @@ class TestOfTheLastRecords:
 
     def test_nothing_may_be_changed_after_it(self) -> None:
         assert self.loses("journal", "plan", later=Kind.RENAME)
+
+    def test_but_the_lock_that_krepair_made_goes(self) -> None:
+        assert not self.loses("journal", "plan", later=Kind.UNLINK, path=".lock")
 
     def test_where_originals_are_kept_it_was_needed(self) -> None:
         assert self.loses("journal", "plan", keep=INPLACE)

@@ -40,6 +40,7 @@ from tools.torture.runs import (
 )
 from tools.torture.scenes import (
     COPIES,
+    LOCK,
     PRIVATE,
     SCENES,
     Placed,
@@ -222,14 +223,17 @@ def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
     """Whether the first of these calls is an ``fsync`` that failed and was needed.
 
     What it removes of krepair's own folders may come back as litter. Where apply has freed all, its last deed is to
-    drop its records; if it cannot, the journal and the plan stay until purge, and nothing else.
+    drop its records; if it cannot, the journal and the plan stay until purge, and nothing else. Then only the lock
+    goes, where krepair made it: it says nothing of what was done.
     """
     call, *later = calls
     if not _is_failed_fsync(call) or (keep == COPIES and _is_elsewhere(call)):
         return False
     left = {name[len(call.path) + 1 :] for name in private(found) if name.startswith(f"{call.path}/")}
     if keep == UNTIL_VERIFIED and Path(call.path).name.startswith(PRIVATE):
-        return not left <= {"journal", "plan"} or any(CHANGING & mask(one.kind) for one in later)
+        return not left <= {"journal", "plan"} or any(
+            CHANGING & mask(one.kind) and one.path != LOCK for one in later
+        )
     return keep != UNTIL_VERIFIED or "/" in call.path or bool(left)
 
 
