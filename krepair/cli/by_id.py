@@ -23,7 +23,7 @@ from krepair.pipeline.progress import Progress
 Verb = Literal["undo", "purge"]
 
 # By id there is no apply: what is half done is taken back.
-_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --at .+)?$")
+_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --at .+?)?( --use-reserved)?$")
 
 
 def is_log_dir(target: str, plan_id: str) -> bool:
@@ -83,7 +83,7 @@ def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> 
     # Which directory is meant is asked about the verb that was typed.
     asked = verb if match[2] else "purge" if match[1] == "purge" else "undo"
     where = match[2] or (f" --at {shlex.quote(at)}" if at else "")
-    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + where
+    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + where + (match[3] or "")
 
 
 @contextmanager

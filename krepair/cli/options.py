@@ -59,8 +59,8 @@ scratch --scratch DIR
 hash_scratch --scratch DIR
   Where hashes go that do not fit into memory; on a log directory's file system only if named here.
 use_reserved --use-reserved
-  As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, has what
-  its next start needs afterwards.
+  As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not
+  root, has what its next start needs afterwards.
 json --json
   One JSON document on standard output.
 json_lines --json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from krepair.errors import (
     ExitCode,
@@ -21,7 +22,8 @@ from krepair.journal.run import Run, in_batches
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.plan.model import Change
 
-_APPLIED = frozenset({"committing", "committed", "undoing", "freed"})
+APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
+"""States of a change that undo takes back."""
 
 
 class Backward(Run):
@@ -41,7 +43,7 @@ class Backward(Run):
         ready: list[Intent] = []
         outcomes: dict[str, Outcome] = {}
         for change in batch:
-            if self.journal.states.get(change.change_id) not in _APPLIED:
+            if self.journal.states.get(change.change_id) not in APPLIED:
                 outcomes[change.change_id] = Skipped(change.change_id, "is not applied")
                 continue
             intent = self.journal.intents[change.change_id]

@@ -42,6 +42,8 @@ _MAGIC: Final = "krepair copies"
 _IDENTITY_BYTES: Final = 16
 _MOST_IDENTITY_BYTES: Final = 1 << 16
 _ANOTHER = "name a folder on another file system with krepair plan --keep DIR"
+_WITH_HOLES: Final = (".index", ".timeindex")
+_SECTOR: Final = 512
 _IS_IT_MOUNTED: Final = "is its file system mounted?"
 
 
@@ -422,7 +424,31 @@ class Copies:
         Raises:
             OSError: a kept file could not be read.
         """
-        return any(not _is_here(folder, one, digests.get(one.name, "")) for one in originals)
+        return bool(self.missing(folder, originals, digests))
+
+    def missing(
+        self, folder: PartitionFolder, originals: Sequence[FileState], digests: Mapping[str, str]
+    ) -> list[FileState]:
+        """The originals that are not here, or not right, so that a restore has to bring them.
+
+        Raises:
+            OSError: a kept file could not be read.
+        """
+        return [one for one in originals if not _is_here(folder, one, digests.get(one.name, ""))]
+
+    def bytes_of(self, folder: PartitionFolder, original: FileState) -> int:
+        """Bytes that a copy takes where it is brought back: of an index only its blocks, since holes stay holes.
+
+        Raises:
+            OSError: it could not be looked at.
+        """
+        place = self.place(folder)
+        found = (
+            self._disk.tree.status(f"{place}/{original.name}") if self._disk.tree.is_folder(place) else None
+        )
+        if found is None or not original.name.endswith(_WITH_HOLES):
+            return original.size
+        return min(original.size, found.st_blocks * _SECTOR)
 
     def restore(
         self, folder: PartitionFolder, originals: Sequence[FileState], digests: Mapping[str, str]
@@ -443,7 +469,7 @@ class Copies:
             OSError: a call failed.
         """
         folder.make_private_folders()
-        missing = [one for one in originals if not _is_here(folder, one, digests.get(one.name, ""))]
+        missing = self.missing(folder, originals, digests)
         if missing:
             self.check_there()
         try:

@@ -55,14 +55,19 @@ class _Tail(NamedTuple):
     path: str
 
 
-def removable(log_dir: str) -> tuple[Way, ...]:
-    """What could go without loss. It reads no log, and of active indexes only those that take more than a block."""
+def removable(log_dir: str, but: str = "") -> tuple[Way, ...]:
+    """What could go without loss. It reads no log, and of active indexes only those that take more than a block.
+
+    Args:
+        log_dir: the log directory.
+        but: id of a plan that keeps what it keeps: it is about to be taken back.
+    """
     try:
         view = read_log_dir(log_dir)
         journal = room_for_a_journal(log_dir)
     except (KrepairError, OSError):
         return ()
-    return (*_kept(view), *_leftovers(view, journal=journal), *_tails(view), *_deleted(view))
+    return (*_kept(view, but), *_leftovers(view, journal=journal), *_tails(view), *_deleted(view))
 
 
 def room_for_a_journal(log_dir: str) -> bool:
@@ -211,9 +216,9 @@ def _blocks_of(part: Partition) -> int:
     return sum(os.lstat(f"{part.path}/{file.name}").st_blocks * _SECTOR for file in part.files())
 
 
-def _kept(view: LogDir) -> Iterator[Way]:
+def _kept(view: LogDir, but: str) -> Iterator[Way]:
     for kept in kept_originals(view, 0):
-        if kept.bytes:
+        if kept.bytes and kept.plan_id != but:
             command = by_id_command("purge", view.path, kept.plan_id)
             what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
             yield Way(f"{what} ({command}; no undo after it)", command)

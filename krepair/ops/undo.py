@@ -37,6 +37,7 @@ from krepair.ops.target import (
     use_copies,
     why_left_alone,
 )
+from krepair.ops.undo_space import check_room
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
@@ -56,13 +57,13 @@ def undo(
 
     Args:
         plan: as read from its file.
-        options: ``engine`` and ``master``: where the kept logs are read; and ``at``.
+        options: ``engine`` and ``master``: where the kept logs are read; ``at``; and ``use_reserved``.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
 
     Raises:
         LockedError: a broker is using the directory.
-        RefusedError: the review objects.
+        RefusedError: the review objects; or the disk of the log directory has not what undo needs.
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
@@ -74,12 +75,12 @@ def undo(
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
         copies = _copies(given, folders)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
+            watch = Watch(writes, plan.log_dir)
+            check_room(plan, list(zip(undo_order(plan), folders, strict=True)), watch, copies, options)
             settled = settle(located, writes, made_too=True)
             plan = settled.plan
             use_copies(copies, located)
-            guards = Guards(
-                lock, safe_points, lambda change: None, Watch(writes, plan.log_dir), copies=copies
-            )
+            guards = Guards(lock, safe_points, lambda change: None, watch, copies=copies)
             results, interrupted = _undo_all(settled, options, writes, guards, progress)
             close_copies(copies, folders)
             notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies))

@@ -58,6 +58,7 @@ def test_apply_and_undo_come_to_each_folder_of_a_partition_once_between_two_reco
     # four files are staged, and take four names; four folders of krepair's own; two changes with two records each
     most = {"open": 84, "stat": 102, "close": 72}
     assert {name: applied[name] for name in most if applied[name] > most[name]} == {}
-    most = {"open": 61, "stat": 86, "close": 61}
+    # undo reads each journal once more before it writes, to say what room it needs
+    most = {"open": 63, "stat": 88, "close": 63}
     assert {name: undone[name] for name in most if undone[name] > most[name]} == {}
     assert applied["fsync"] == undone["fsync"] == 16, "what is made durable does not become less"

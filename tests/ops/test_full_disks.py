@@ -9,27 +9,31 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
 from krepair.ops import apply as apply_module
 from krepair.ops.need import Need, need_of_all, need_of_part
 from krepair.ops.plan import make_plan
 from krepair.ops.target import targets_of
-from krepair.options import Options
+from krepair.ops.undo import undo
+from krepair.options import Engine, Options
 from krepair.pipeline.engines.spark import folder_with_room
+from krepair.plan.model import Plan
 from krepair.plan.planfile import loads
-from tests.ops.full_disks import BLOCK, file_system, fill, free_of
+from tests.ops.full_disks import BLOCK, file_system, fill, fill_up, free_of
 from tests.ops.scene import BLOAT, Scene, scene
 from tools.torture.runs import installed_command
-from tools.torture.scenes import look, visible
+from tools.torture.scenes import Tree, look, visible
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKER = (4242, 4343)
 FOLDER = "__consumer_offsets-0"
 MIB = 1 << 20
+ENGINE = Options(engine=Engine.INLINE)
 
 
 @pytest.fixture
@@ -345,9 +349,11 @@ def test_undo_from_copies_without_room_says_so_and_goes_on_when_there_is_room(op
         applied = look(host.path)
         fill(mount, 32 * BLOCK)
         code, said = host.type("undo", "a.krplan", "--engine", "inline")
-        assert code not in (ExitCode.DONE, ExitCode.BUG), said
-        assert "no space is left on the file system" in said
-        assert visible(look(host.path)) == visible(applied)
+        assert code == ExitCode.REFUSED, said
+        assert f"{host.path}: undo needs " in said
+        assert f"come back from {other})" in said
+        assert "131,072 (128.0 KiB) are free there" in said
+        assert look(host.path) == applied
         (mount / "filler").unlink()
         code, said = host.type("undo", "a.krplan", "--engine", "inline")
         assert code == ExitCode.DONE, said
@@ -365,3 +371,56 @@ def test_what_spark_writes_goes_past_a_full_temporary_folder(
         assert found != str(mount)
         state = os.statvfs(found)
         assert state.f_bavail * state.f_frsize > MIB
+
+
+def applied_here(host: Host, keep: str) -> tuple[Plan, Tree]:
+    """A plan that is carried out, and what was there before."""
+    before = look(host.path)
+    plan = make_plan(str(host.path), host.options(keep))
+    assert apply_module.apply(plan, ENGINE).exit_code == ExitCode.DONE
+    return plan, before
+
+
+@pytest.mark.slow
+def test_undo_of_what_is_kept_here_says_before_it_begins_how_many_blocks_it_lacks(open_dir: Path) -> None:
+    with file_system("ext4", open_dir, 48 * MIB) as mount:
+        host = Host(mount, open_dir / "work", 1, None)
+        plan, before = applied_here(host, "inplace")
+        applied = look(host.path)
+        fill_up(mount)
+        with pytest.raises(RefusedError, match=r"undo needs .* are free there") as refused:
+            undo(plan, ENGINE)
+        assert look(host.path) == applied
+        # Its own originals are no room: without them there would be nothing to take back.
+        assert "purge" not in refused.value.message + refused.value.next_command
+        lacks = re.search(r"at least ([\d,]+) bytes .*more have to be free", refused.value.message)
+        assert lacks is not None, refused.value.message
+        os.truncate(mount / "filler", (mount / "filler").stat().st_size - int(lacks[1].replace(",", "")))
+        assert undo(plan, ENGINE).exit_code == ExitCode.DONE
+        assert visible(look(host.path)) == visible(before)
+
+
+@pytest.mark.slow
+def test_undo_as_root_takes_the_reserve_for_a_moment_without_a_word_and_for_good_only_when_asked(
+    open_dir: Path,
+) -> None:
+    (open_dir / "a").mkdir()
+    (open_dir / "b").mkdir()
+    with (
+        file_system("ext4", open_dir / "a", 48 * MIB, reserved_percent=20) as mount,
+        file_system("tmpfs", open_dir / "b", 40 * MIB) as other,
+    ):
+        host = Host(mount, open_dir / "work", 1, None)
+        for keep in ("inplace", str(other)):
+            plan, before = applied_here(host, keep)
+            fill(mount, 0)
+            assert free_of(mount) == 0
+            asked = ENGINE
+            if keep != "inplace":
+                with pytest.raises(RefusedError, match="it fits with --use-reserved") as refused:
+                    undo(plan, ENGINE)
+                assert refused.value.next_command == "krepair undo PLAN --use-reserved"
+                asked = replace(ENGINE, use_reserved=True)
+            assert undo(plan, asked).exit_code == ExitCode.DONE
+            assert visible(look(host.path)) == visible(before)
+            (mount / "filler").unlink()

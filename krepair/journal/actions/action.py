@@ -327,6 +327,14 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """Names of the originals that are kept as real copies, and so have an inode of their own."""
         return frozenset()
 
+    def written_by_undo(self, intent: IntentT) -> int:
+        """Bytes that undo writes anew, of what is kept beside the partition's files; a rename writes none."""
+        return 0
+
+    def freed_by_undo(self, intent: IntentT) -> int:
+        """Bytes of the logs that the change made and that go when the originals are back."""
+        return 0
+
     def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
         """The file that the change makes another one in its place, if it does so."""
         return None

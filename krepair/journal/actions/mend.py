@@ -253,6 +253,11 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
 
+    def written_by_undo(self, intent: LogIntent) -> int:
+        """The bytes that were cut; and the new index's front, which stands for the old one meanwhile."""
+        cut = 0 if intent.replacement is not None else intent.original.size - intent.size_after
+        return cut + intent.front_bytes
+
     def damaged(self, change: MendLog) -> DamagedLog:
         return DamagedLog(change.name, change.method == "cut")
 

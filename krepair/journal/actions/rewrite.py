@@ -69,6 +69,11 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         """Of damaged sources."""
         return frozenset(self.group(intent).copied)
 
+    def written_by_undo(self, intent: IntentT) -> int:
+        """The logs that are kept as real copies, each copied once more."""
+        group = self.group(intent)
+        return sum(state.size for state in group.originals if state.name in group.copied)
+
 
 class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     """Implements ``JournalAction`` for rewritten groups."""
@@ -236,6 +241,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
 
     def with_originals(self, intent: ApplyIntent, originals: Sequence[FileState]) -> ApplyIntent:
         return replace(intent, originals=tuple(originals))
+
+    def freed_by_undo(self, intent: ApplyIntent) -> int:
+        """The new log. An index may be mostly a hole, so it does not count."""
+        return sum(state.size for state in intent.merged if state.name.endswith(".log"))
 
     def staged(self, intent: ApplyIntent) -> StagedGroup:
         """What each source gave, and the digests of the new indexes."""
