@@ -19,6 +19,7 @@ _TAKES_IN: Final = {"recovery": ("tail",)}
 
 _DEFAULTS: Final = {
     "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
     "delete.retention.ms": "86400000",
     "index.interval.bytes": "4096",
     "min.compaction.lag.ms": "0",

@@ -48,6 +48,7 @@ _NUMBERS_OF_TOPIC: Final = (
     "index.interval.bytes",
     "min.compaction.lag.ms",
     "segment.bytes",
+    "segment.index.bytes",
 )
 _NUMBERS_OF_BROKER: Final = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 _P2_SINCE: Final = (3, 0, 0)

@@ -448,15 +448,16 @@ def test_every_code_of_the_table_is_raised_by_some_test():
 @pytest.mark.parametrize("text", ["", "x", "1.5", "1" * 20, "\u0661", "1 "])
 def test_a_setting_that_is_no_number_is_named(text: str) -> None:
     plan = good_plan()
-    rows = (Setting("index.interval.bytes", text, "option"),)
-    for scope in ("", plan.partitions[0].topic):
-        settings = {**plan.policy.settings, scope: rows}
-        told = review(seal(replace(plan, policy=replace(plan.policy, settings=settings))))
-        assert {one.code for one in told if "index.interval.bytes" in one.text} == {"RV34"}
+    for key in ("index.interval.bytes", "segment.index.bytes"):
+        for scope in ("", plan.partitions[0].topic):
+            settings = {**plan.policy.settings, scope: (Setting(key, text, "option"),)}
+            told = review(seal(replace(plan, policy=replace(plan.policy, settings=settings))))
+            assert {one.code for one in told if key in one.text} == {"RV34"}, key
 
 
 def test_a_setting_that_is_missing_has_the_default_of_kafka() -> None:
     assert setting(replace(good_plan().policy, settings={}), "t", "index.interval.bytes") == "4096"
+    assert setting(replace(good_plan().policy, settings={}), "t", "segment.index.bytes") == "10485760"
 
 
 def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -565,6 +566,6 @@ def test_many_groups_are_reviewed_in_time_that_grows_with_their_number():
         log_bytes_before=1000 * (count + 1),
     )
     plan = good_plan(part)
-    started = time.monotonic()
+    started = time.process_time()
     assert review(plan) == []
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
