@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -45,8 +46,12 @@ class Histories(RuleBasedStateMachine):
     def apply(self, commit: Commit, stop_before: int) -> None:
         for outcome in self._run("apply", commit, stop_before):
             if isinstance(outcome, Failed):
-                assert outcome.code in {ExitCode.STALE_PLAN, ExitCode.REFUSED}, outcome
-                assert outcome.code is ExitCode.STALE_PLAN or outcome.next_command == "krepair undo PLAN"
+                assert outcome.code in {ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.PARTLY}, outcome
+                # Partly: the group is half done, and a broker that was started then has removed a file of it.
+                assert outcome.code is not ExitCode.PARTLY or "by a broker started in between" in outcome.why
+                assert outcome.code is not ExitCode.REFUSED or outcome.next_command == "krepair undo PLAN", (
+                    outcome
+                )
 
     @rule(commit=st.sampled_from([FENCED, P2]), stop_before=st.integers(1, 110))
     def undo(self, commit: Commit, stop_before: int) -> None:
@@ -106,6 +111,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
+TestHistories.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]
 TestHistories.settings = settings(
     max_examples=60, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
 )

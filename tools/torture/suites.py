@@ -25,12 +25,14 @@ EVERYTHING: Final = {
 """Of the environment of these tests."""
 
 _MARK: Final = "every_broker"
+_PROPERTIES: Final = "from hypothesis"
+"""The gate tries the same examples each time, this programme new ones (``tests/conftest.py``)."""
 _ENDS: Final = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 def files() -> list[str]:
     """The files of tests, relative to the project."""
-    words = (*EVERYTHING, _MARK)
+    words = (*EVERYTHING, _MARK, _PROPERTIES)
     return [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
