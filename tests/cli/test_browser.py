@@ -20,6 +20,7 @@ from krepair.ops.show import show_view
 from tests.conftest import in_ci
 from tests.plan.plans import good_plan, left_alone, partition
 
+pytestmark = pytest.mark.slow
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -55,7 +56,7 @@ def browse(folder: Path, *arguments: str) -> str:
         f"--user-data-dir={folder / 'profile'}",
         *arguments,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 @pytest.fixture(scope="module")

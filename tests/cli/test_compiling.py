@@ -51,7 +51,11 @@ def test_an_output_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("silent", "said"), [((), BEGINS), (("--json",), "")], ids=["a page for a person", "a document"]
+    ("silent", "said"),
+    [
+        pytest.param((), BEGINS, id="a page for a person"),
+        pytest.param(("--json",), "", id="a document", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_finds_nothing_compiled_says_so_once(
     tmp_path: Path, silent: tuple[str, ...], said: str

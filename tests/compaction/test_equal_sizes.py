@@ -57,9 +57,15 @@ def same_length(root: Path) -> Path:
     return root / "logs"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Looked for once: it takes a thousand compressions."""
+    return same_length(tmp_path_factory.mktemp("made"))
+
+
 @pytest.fixture
-def verbs(tmp_path: Path) -> Verbs:
-    return Verbs(same_length(tmp_path), options(tmp_path, merge=False))
+def verbs(made: Path, tmp_path: Path) -> Verbs:
+    return Verbs(Path(shutil.copytree(made, tmp_path / "logs")), options(tmp_path, merge=False))
 
 
 def test_once_its_originals_are_purged_a_log_of_the_old_length_is_done(verbs: Verbs) -> None:

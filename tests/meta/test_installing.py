@@ -15,6 +15,7 @@ import pytest
 from tests.fixture_dirs import unpack
 from tools import bundle, share
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 

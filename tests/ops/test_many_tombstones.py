@@ -122,6 +122,7 @@ def krepair(*words: str, codes: tuple[int, ...] = (0, 2)) -> Run:
     return Run(json.loads(done.stdout)["report"], time.monotonic() - start, int(peak[1]) // 1024)
 
 
+@pytest.mark.slow
 def test_a_question_about_many_tombstones_is_answered_in_bounded_memory(tmp_path: Path) -> None:
     one, two = log_dir(tmp_path, 1, older=False), log_dir(tmp_path, 2, older=True)
     cluster, config, scratch = tmp_path / "cluster.txt", tmp_path / "topics.json", tmp_path / "scratch"

@@ -194,6 +194,7 @@ def test_file_that_the_barrier_did_not_write_stops_its_partition_and_no_other(
     }
 
 
+@pytest.mark.slow
 def test_each_call_that_fails_while_one_barrier_serves_all_leaves_what_apply_and_undo_end(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

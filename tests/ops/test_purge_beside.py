@@ -214,6 +214,7 @@ def copy_into(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", f"{source}/.", str(target)], check=True)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("again", [False, True])
 def test_in_a_folder_that_a_broker_marks_for_deletion_at_any_call_nothing_more_is_touched(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import crc32c
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def damaged(raw: bytes, kind: str, where: float, size: int) -> bytes:
     return raw[:place] + raw[max(place - size, 0) : place] + raw[place:]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(damage=DAMAGE)
 def test_forecast_is_the_twins_recovery_and_consents_leave_exactly_what_is_valid(

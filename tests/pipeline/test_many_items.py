@@ -20,6 +20,7 @@ _ITEMS = 100_000
 _BOUND = 128 << 20
 
 
+@pytest.mark.slow
 def test_100_000_items_need_less_than_128_mib_of_the_driver_beside_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,9 @@ def tried(mode: str, root: Path, first: int, count: int) -> Figures:
     return figures
 
 
-@pytest.mark.parametrize("mode", ["none", "in-sync", "replicas"])
+@pytest.mark.parametrize(
+    "mode", ["in-sync", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("none", "replicas"))]
+)
 def test_nobody_misses_what_krepair_removes(mode: str, tmp_path: Path) -> None:
     figures = tried(mode, tmp_path, 0, HISTORIES)
     assert figures.diverged == {}
@@ -32,6 +34,7 @@ def test_nobody_misses_what_krepair_removes(mode: str, tmp_path: Path) -> None:
     assert (figures.counts["markers that went"] > 0) == (mode != "none")
 
 
+@pytest.mark.slow
 def test_without_the_rule_the_same_histories_diverge(tmp_path: Path) -> None:
     figures = tried("alone", tmp_path, 10, 32)
     assert len(figures.diverged) >= 3
@@ -40,6 +43,7 @@ def test_without_the_rule_the_same_histories_diverge(tmp_path: Path) -> None:
     assert "keys" in why
 
 
+@pytest.mark.slow
 def test_nobody_misses_what_goes_by_facts_that_were_taken_at_different_times(tmp_path: Path) -> None:
     """Only a question and its answers travel, in two rounds; meanwhile the other brokers go on."""
     count = HISTORIES // 2
