@@ -12,8 +12,14 @@ def plain(text: str) -> str:
 
 
 def attributes_of(struct: type) -> dict[str, str]:
-    """Field name -> words, from the ``Attributes`` section of a docstring."""
-    text = inspect.getdoc(struct) or ""
+    """Field name -> words, from the ``Attributes`` sections of its docstring and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(struct.__mro__):
+        found |= _attributes_in(inspect.cleandoc(one.__doc__ or ""))
+    return found
+
+
+def _attributes_in(text: str) -> dict[str, str]:
     _, _, section = text.partition("Attributes:\n")
     found: dict[str, str] = {}
     name = ""

@@ -23,6 +23,7 @@ from krepair.ops.coordinator_topic import (
     read_partitions,
 )
 from krepair.ops.log_dirs_given import views_of_each
+from krepair.ops.reports import EachReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
@@ -72,21 +73,8 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages else ExitCode.DONE
 
 
-class GroupsEachReport(Struct, frozen=True, kw_only=True):
-    """What ``groups`` found in log directories of several brokers.
-
-    Attributes:
-        reports: one for each, in the order given.
-        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
-    """
-
-    reports: tuple[GroupsReport, ...]
-    brokers: tuple[str, ...]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """FOUND when there is a finding in one of them, or something was passed over."""
-        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
+class GroupsEachReport(EachReport[GroupsReport], frozen=True, kw_only=True):
+    """What ``groups`` found in log directories of several brokers."""
 
 
 def groups(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -387,20 +387,28 @@ class Problem(Struct, frozen=True, kw_only=True):
     change_id: str = ""
 
 
-class VerifyEachReport(Struct, frozen=True, kw_only=True):
-    """What ``verify`` proved of several log directories.
+class _HasExitCode(Protocol):
+    @property
+    def exit_code(self) -> ExitCode: ...
+
+
+ReportT = TypeVar("ReportT", bound=_HasExitCode)
+
+
+class EachReport(Struct, Generic[ReportT], frozen=True, kw_only=True):
+    """What a verb found in log directories of several brokers.
 
     Attributes:
         reports: one for each, in the order given.
         brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
     """
 
-    reports: tuple[VerifyReport, ...]
+    reports: tuple[ReportT, ...]
     brokers: tuple[str, ...]
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a problem in one of them, else DONE."""
+        """The largest of the codes of the single reports."""
         return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
 
 
@@ -433,6 +441,10 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     def exit_code(self) -> ExitCode:
         """FOUND when there is a problem, else DONE."""
         return ExitCode.FOUND if self.problems else ExitCode.DONE
+
+
+class VerifyEachReport(EachReport[VerifyReport], frozen=True, kw_only=True):
+    """What ``verify`` proved of several log directories."""
 
 
 class SequenceVerifyReport(Struct, frozen=True, kw_only=True):

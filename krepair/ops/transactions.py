@@ -45,6 +45,7 @@ from krepair.ops.findings.open_transactions import (
     waiting_bytes,
 )
 from krepair.ops.log_dirs_given import views_of_each
+from krepair.ops.reports import EachReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
@@ -191,21 +192,8 @@ class _Judging(NamedTuple):
     version: Version
 
 
-class TransactionsEachReport(Struct, frozen=True, kw_only=True):
-    """What ``transactions`` found in log directories of several brokers.
-
-    Attributes:
-        reports: one for each, in the order given.
-        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
-    """
-
-    reports: tuple[TransactionsReport, ...]
-    brokers: tuple[str, ...]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The largest of the codes of the single reports."""
-        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
+class TransactionsEachReport(EachReport[TransactionsReport], frozen=True, kw_only=True):
+    """What ``transactions`` found in log directories of several brokers."""
 
 
 def transactions(
