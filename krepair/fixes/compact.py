@@ -69,14 +69,14 @@ class Compact(Fix):
         """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""
         if purpose == "check":
             return
-        gates = {survey.partition.folder: _gate(survey) for survey in surveys}
+        left_alone = {survey.partition.folder: _why_left(survey) for survey in surveys}
         keys = _read_logs_and_keys(
-            context, [survey for survey in surveys if gates[survey.partition.folder] is None]
+            context, [survey for survey in surveys if left_alone[survey.partition.folder] is None]
         )
-        find_evidence(context, [one.partition for one in surveys if gates[one.partition.folder] is None])
+        find_evidence(context, [one.partition for one in surveys if left_alone[one.partition.folder] is None])
         able: list[tuple[Survey, CompactionInput]] = []
         for survey in surveys:
-            left = gates[survey.partition.folder]
+            left = left_alone[survey.partition.folder]
             found = left or _input(context, survey, keys.get(survey.partition.folder, {}))
             if isinstance(found, LeftAlone):
                 survey.put(COMPACT_SEEN, SeenKeys(None, found))
@@ -87,7 +87,7 @@ class Compact(Fix):
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR108, where a cleaner stands still and the topic itself says that keys may go."""
         partition, view = survey.partition, context.view
-        if partition.unreadable or _gate(survey) is not None:
+        if partition.unreadable or _why_left(survey) is not None:
             return
         waiting = keys_wait(view, survey, context.options.now_ms)
         size = sum(segment.log.size for segment in waiting)
@@ -145,7 +145,7 @@ COMPACT = Compact()
 def surveys_to_ask(context: Context, partitions: Sequence[Partition]) -> list[Survey]:
     """Of the partitions those whose tombstones may go by key, with their logs read."""
     wanted = [context.survey(one) for one in partitions if COMPACT.wants(context, one)]
-    able = [survey for survey in wanted if _gate(survey) is None]
+    able = [survey for survey in wanted if _why_left(survey) is None]
     read_logs(context, able)
     return able
 
@@ -155,7 +155,7 @@ def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     return not_asked_for(partition.topic, policy.value, policy.source)
 
 
-def _gate(survey: Survey) -> LeftAlone | None:
+def _why_left(survey: Survey) -> LeftAlone | None:
     """Why a partition is not compacted by key whatever its log holds, or None."""
     partition, settings = survey.partition, survey.settings
     why = "" if partition.unreadable else _not_asked_for(partition, settings)

@@ -8,7 +8,7 @@ kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from krepair.fixes.compact_originals import (
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
+    check_decisions,
     check_held,
     finish_groups,
     groups_of,
@@ -54,7 +55,6 @@ from krepair.pipeline.compaction.partitions import (
     stage_items,
 )
 from krepair.pipeline.compaction.proof import (
-    LogElsewhere,
     PartitionToProve,
     Verification,
 )
@@ -98,7 +98,7 @@ class _Partition:
 
     @property
     def logs(self) -> dict[int, FileFingerprint]:
-        """See ``Originals``."""
+        """Base offset -> ``.log`` as planned, or as it has grown since."""
         return self.originals.logs
 
     @cached_property
@@ -425,25 +425,11 @@ def _recheck(work: Work, one: _Partition) -> None:
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
     found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
     check_held(one.staging, facts, one.prepared.partition.policy, plan_anew(work))
-    for group in groups_of(one.staging):
-        for source in group.sources:
-            now = found.get(source.base_offset)
-            planned = (
-                source.carried_open,
-                source.keep_positions,
-                source.protected,
-                source.drop_unstamped,
-                source.keeps,
-            )
-            if now is None or astuple(now) != planned:
-                raise StalePlanError(
-                    f"{plan.folder}/{log_name(source.base_offset)}: the decisions made anew are not the plan's",
-                    next_command=plan_anew(work),
-                )
+    check_decisions(one.staging, found, plan_anew(work))
 
 
 def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
-    """See ``PartitionPlan.kept_last``; in the log of a group that is purged such a batch is the last one."""
+    """Base offset -> position of an emptied batch that stays; in the log of a purged group it is the last batch."""
     kept = dict(plan.kept_last)
     for group in compacted_groups(plan):
         if group.base_offset in originals.purged:
@@ -464,7 +450,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
         with one.staging.taking_problems():
             assert one.proof is not None
             others = others_again(work, one.staging)
-            one.proof.elsewhere = tuple(LogElsewhere(log.place, log.segments) for log in others.logs)
+            one.proof.elsewhere = others.logs
             one.proof.wants_gone = bool(others.facts)
             to_prove.append((one, one.proof))
             staged_logs.append(_staged(one, one.proof, others))

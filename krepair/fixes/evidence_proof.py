@@ -67,7 +67,7 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             with one.staging.taking_problems():
                 _by_facts(work, one, found.gone)
             waiting += [
-                (one, NeededItem(place=log.place, logs=log.files, gone=found.gone)) for log in one.others.logs
+                (one, NeededItem(place=log.place, logs=log.logs, gone=found.gone)) for log in one.others.logs
             ]
     for index, needed in work.engine.run(FIND_NEEDED, [item for _, item in waiting]):
         if needed.failure:

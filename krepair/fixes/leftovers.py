@@ -28,6 +28,7 @@ from krepair.fixes.swaps import (
 )
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
+    INDEX_KINDS,
     INDEX_SUFFIXES,
     METADATA_TOPIC,
     ROOT_SUFFIX,
@@ -51,7 +52,6 @@ LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
 _LEFT_ALONE = "left alone"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
-_INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
 """Where one replica cannot tell, another one can."""
 _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
@@ -303,7 +303,7 @@ def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> Complet
         file.name
         for file in survey.partition.files()
         if _stem_base(file.name) in bases
-        and parse_file_name(file.name).kind in {FileKind.LOG, *_INDEX_KINDS}
+        and parse_file_name(file.name).kind in {FileKind.LOG, *INDEX_KINDS}
         and not parse_file_name(file.name).state
     ]
     own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in INDEX_SUFFIXES}

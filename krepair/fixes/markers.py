@@ -96,11 +96,13 @@ class Markers(Fix):
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
-        gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
-        read_logs(context, [one for one in left_to_us if gates[one.partition.folder] is None])
-        find_evidence(context, [one.partition for one in left_to_us if gates[one.partition.folder] is None])
+        left_alone = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
+        read_logs(context, [one for one in left_to_us if left_alone[one.partition.folder] is None])
+        find_evidence(
+            context, [one.partition for one in left_to_us if left_alone[one.partition.folder] is None]
+        )
         for survey in left_to_us:
-            left = gates[survey.partition.folder]
+            left = left_alone[survey.partition.folder]
             if left is None and survey.log is not None:
                 left = survey.log.problem
             survey.put(MARKERS_SEEN, SeenMarkers(None, left) if left else _decide(context, survey))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
@@ -25,7 +24,7 @@ from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
-from krepair.rules.markers import held_between, limit_now, stage_inputs, why_undecided
+from krepair.rules.markers import StageInputs, held_between, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 
@@ -173,27 +172,36 @@ def _recheck(work: Work, staging: Staging) -> None:
     policy = policy_now(work, staging, facts, anew, work.place(staging))
     found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
     check_held(staging, facts, policy, anew)
-    for group in groups_of(staging):
-        for source in group.sources:
-            now = found.get(source.base_offset)
-            if now is None:
-                raise StalePlanError(
-                    f"{staging.plan.folder}/{log_name(source.base_offset)}: may no longer be compacted: "
-                    f"{limit_now(facts, policy)}",
-                    next_command=anew,
-                )
-            planned = (
-                source.carried_open,
-                source.keep_positions,
-                source.protected,
-                source.drop_unstamped,
-                source.keeps,
-            )
-            if astuple(now) != planned:
-                raise StalePlanError(
-                    f"{staging.plan.folder}/{log_name(source.base_offset)}: the decisions made anew are not the plan's",
-                    next_command=anew,
-                )
+    check_decisions(staging, found, anew, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
+
+
+def check_decisions(
+    staging: Staging, found: Mapping[int, StageInputs], anew: str, why_not: Callable[[], str] | None = None
+) -> None:
+    """What was decided anew of each source is what the plan says.
+
+    Args:
+        staging: the partition.
+        found: base offset -> what was decided anew, of the segments that may still be compacted.
+        anew: the command that makes a new plan.
+        why_not: says why a segment is not among them.
+
+    Raises:
+        StalePlanError: it is not; the message names the segment.
+    """
+    for source in (source for group in groups_of(staging) for source in group.sources):
+        planned = StageInputs(
+            source.carried_open,
+            source.keep_positions,
+            source.protected,
+            source.drop_unstamped,
+            source.keeps,
+        )
+        now = found.get(source.base_offset)
+        if now != planned:
+            why = why_not() if now is None and why_not else "the decisions made anew are not the plan's"
+            where = f"{staging.plan.folder}/{log_name(source.base_offset)}"
+            raise StalePlanError(f"{where}: {why}", next_command=anew)
 
 
 def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy, anew: str) -> None:

@@ -20,7 +20,7 @@ from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogElsewhere, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
 
 if TYPE_CHECKING:
@@ -33,25 +33,16 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class ListedLog:
+class ListedLog(LogElsewhere):
     """The log of another replica as listed.
 
     Attributes:
         log: as a plan names it.
-        place: where its files are.
         state: what its directory says of it.
-        segments: (base offset, bytes) of all segments, ascending.
     """
 
     log: OtherLog
-    place: Place
     state: ReplicaState
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def files(self) -> tuple[tuple[str, int], ...]:
-        """(absolute path, bytes) of the segments."""
-        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
 def digest_of_files(partition: Partition) -> str:
@@ -205,12 +196,11 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
         digest=digest_of_files(partition),
     )
     place = place_of(view, partition)
-    segments = partition.log_sizes
     state = replica_state(view, partition)
     wrong = why_no_evidence(partition, state)
     if wrong:
         raise NotKnownError(f"{view.path}/{partition.folder} of replica {broker}: {wrong}")
-    return ListedLog(log, place, state, segments)
+    return ListedLog(place, partition.log_sizes, log, state)
 
 
 def why_no_evidence(partition: Partition, state: ReplicaState) -> str:

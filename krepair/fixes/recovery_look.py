@@ -17,7 +17,7 @@ from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
+from krepair.fixes.snapshot_state import rules_now, see_snapshots, target_of
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
 from krepair.fixes.untouched import why_untouched
@@ -330,13 +330,7 @@ def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) 
 
 def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     """The producers at each log end, from the newest snapshot at or below the range on, as a recovery does."""
-    settings = context.settings
-    rules = state_rules(
-        context.options.broker_version,
-        context.options.now_ms,
-        settings.producer_id_expiration_ms,
-        settings.transactional_id_expiration_ms,
-    )
+    rules = rules_now(context)
     targets = []
     for one in ranges:
         partition = one.survey.partition

@@ -88,7 +88,7 @@ def is_index(change: Change) -> bool:
 
 
 def replayed_in(work: Work, staging: Staging) -> int:
-    """See ``replayed_from``."""
+    """Offset of the first batch that tells the next start of a producer, see ``replayed_from``."""
     return replayed_from(staging.listed, floor_in(work, staging.plan))
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from krepair.fixes.context import Context
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
@@ -108,6 +109,17 @@ def state_rules(
     """How the broker that will be started forgets producers."""
     version = version_of(broker_version)
     return StateRules(version, now_ms, expiry_of(version, producer_id_ms, transactional_id_ms))
+
+
+def rules_now(context: Context) -> StateRules:
+    """The same by the settings, and the clock, of a run."""
+    settings, options = context.settings, context.options
+    return state_rules(
+        options.broker_version,
+        options.now_ms,
+        settings.producer_id_expiration_ms,
+        settings.transactional_id_expiration_ms,
+    )
 
 
 def see_snapshots(

@@ -11,7 +11,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import made_anew, removed, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot_of
-from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
+from krepair.fixes.snapshot_state import read_snapshot_file, rules_now, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
@@ -58,13 +58,7 @@ class Snapshots(Fix):
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
         """
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        settings = context.settings
-        rules = state_rules(
-            context.options.broker_version,
-            context.options.now_ms,
-            settings.producer_id_expiration_ms,
-            settings.transactional_id_expiration_ms,
-        )
+        rules = rules_now(context)
         targets = [
             target_of(
                 context.view,

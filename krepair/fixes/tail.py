@@ -24,9 +24,9 @@ from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.model import LeftAlone
 from krepair.rules.refetch import REFETCHED
 from krepair.rules.tail import (
-    ListedLog,
     LogCut,
     LogEnd,
+    LogFile,
     TailChoice,
     TailWay,
     choose_cuts,
@@ -204,7 +204,7 @@ def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> T
     why = unmapped(damaged_logs(survey)) if maps_of(survey) or not survey.segments else ""
     if why and survey.partition.segments:
         return TailChoice(left=LeftAlone("damage", f"its damage is left alone: {why}", damaged=True))
-    logs = [ListedLog(one.base_offset, one.log.size, one.log.nlink) for one in survey.partition.segments]
+    logs = [LogFile(one.base_offset, one.log.size, one.log.nlink) for one in survey.partition.segments]
     way: TailWay = "broker" if TAIL.way(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
 

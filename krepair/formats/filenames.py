@@ -72,6 +72,7 @@ SUFFIXES: dict[FileKind, str] = {
     FileKind.TXN_INDEX: TXN_INDEX,
     FileKind.SNAPSHOT: ".snapshot",
 }
+INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 LEFTOVER_STATES = (NameState.DELETED, NameState.CLEANED, NameState.SWAP)
 
 

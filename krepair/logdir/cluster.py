@@ -28,7 +28,7 @@ Source = Literal["describe", "describe-zookeeper", "metadata-log"]
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
 _CHUNK_BYTES: Final = 1 << 20
-_DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
+DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def read_cluster_file(path: str) -> ClusterView:
         is_folder = stat.S_ISDIR(os.stat(real).st_mode)
     except (OSError, ValueError) as error:
         reason = why(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--cluster {shown(path)}: {reason}", next_command=_DESCRIBE) from error
+        raise UsageError(f"--cluster {shown(path)}: {reason}", next_command=DESCRIBE) from error
     return _of_folder(real) if is_folder else _of_text(real)
 
 
@@ -135,7 +135,7 @@ def _of_text(path: str) -> ClusterView:
     found = describe_topics.decode(data)
     if isinstance(found, WrongLine):
         text = f"line {found.line}: expected {found.expected}, found {found.found}"
-        raise RefusedError(f"{path}: no proof: {text}", next_command=_DESCRIBE)
+        raise RefusedError(f"{path}: no proof: {text}", next_command=DESCRIBE)
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
     return ClusterView(
         path=path,

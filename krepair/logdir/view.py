@@ -19,6 +19,7 @@ from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
+    INDEX_KINDS,
     LOCK,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
@@ -63,7 +64,6 @@ LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 # Room for a million lines with usual topic names. No host has so many partition folders.
 MAX_CHECKPOINT_BYTES = 64 << 20
 MAX_META_BYTES = (1 << 20) + 1
-_INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 # A broker would follow the link to a place that neither its lock nor the checkpoints of this directory cover.
 _A_LINK = "is a symbolic link; it is left alone"
@@ -334,7 +334,7 @@ class _Contents:
 
     def _segments(self) -> tuple[Segment, ...]:
         logs = self._live[FileKind.LOG]
-        of_index, of_time, of_txn = (self._of_kind(kind) for kind in _INDEX_KINDS)
+        of_index, of_time, of_txn = (self._of_kind(kind) for kind in INDEX_KINDS)
         return tuple(
             Segment(
                 base_offset=base,
@@ -356,7 +356,7 @@ class _Contents:
         return tuple(
             sorted(
                 file
-                for kind in _INDEX_KINDS
+                for kind in INDEX_KINDS
                 for base, file in self._live[kind].items()
                 if base not in logs and log_name(base) not in taken
             )

@@ -178,7 +178,7 @@ def _plan_of(view: LogDir, plan_id: str, at: str) -> Plan | None:
 
 
 def _use(copies: Copies | None, located: _LocatedById) -> None:
-    """See ``krepair.ops.target.use_copies``."""
+    """Say which directory uses the copies of originals, also where the plan is lost."""
     use_copies_in(copies, located.here, located.private, located.others)
 
 
@@ -207,7 +207,7 @@ def _copies(
 
 
 def _settle(view: LogDir, plan_id: str, disk: Disk, located: _LocatedById) -> tuple[str, ...]:
-    """See ``krepair.ops.moved.settle``; the plan's copy says more of the bytes, where it can be used."""
+    """Prove that the directory is the plan's, by the plan's copy if it can be used, else by the journals; the notes."""
     if located.plan is not None:
         return settle(located.plan, disk, made_too=False).notes
     parts = [Part(folder, None) for folder in _folders(view, plan_id, disk)]

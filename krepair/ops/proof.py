@@ -19,7 +19,7 @@ from krepair.formats.filenames import ROOT_SUFFIX
 from krepair.formats.partition_metadata import topic_id_text
 from krepair.journal.actions.aside import has_segments_out
 from krepair.journal.record import Journal
-from krepair.logdir.cluster import Assignment, ClusterView, read_cluster_file
+from krepair.logdir.cluster import DESCRIBE, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reassignments import is_of_reassignments, moving_partitions, read_text
 from krepair.logdir.unclean import Said, unclean_of
@@ -32,7 +32,6 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.rules.refetch import RefetchProof, why_not, why_too_old
 
-DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
 CHECKPOINTS_EVERY_MS: Final = 60_000
 """A running broker writes its checkpoints at least that often (``log.flush.offset.checkpoint.interval.ms``)."""
 _ELR_SINCE: Final = (4, 0, 0)

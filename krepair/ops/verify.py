@@ -9,6 +9,7 @@ from krepair.durable.scratch import Scratch
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.context import place_of
+from krepair.fixes.fix import named_or_all
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import check_owners
@@ -58,7 +59,7 @@ def verify_log_dirs(
     views = views_of_each(paths)
     check_named(views, options)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    parts = [_Part(view, _partitions_of(view, options)) for view in views]
+    parts = [_Part(view, named_or_all(view, options)) for view in views]
     items: list[VerifyItem] = []
     owners: list[_Part] = []
     for part in parts:
@@ -79,10 +80,6 @@ def verify_log_dirs(
         reports=tuple(part.report(engine.why) for part in parts),
         brokers=tuple(view.broker_id for view in views),
     )
-
-
-def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
-    return [partition for partition in view.partitions if options.wants(partition.topic, partition.number)]
 
 
 class _Part:

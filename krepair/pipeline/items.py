@@ -6,6 +6,7 @@ that one segment's failure is one partition's, never the job's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from msgspec import Struct, field
@@ -56,6 +57,24 @@ class Place(Struct, frozen=True, kw_only=True):
         """Absolute path of a segment's files without their suffix."""
         folder = f"{self.path}/{self.kept}" if base_offset in self.moved else self.path
         return f"{folder}/{offset_name(base_offset)}"
+
+
+@dataclass(frozen=True)
+class LogElsewhere:
+    """The log of another replica.
+
+    Attributes:
+        place: where.
+        segments: (base offset, bytes) of all segments, ascending.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+
+    @property
+    def logs(self) -> tuple[tuple[str, int], ...]:
+        """(absolute path, bytes) of the segments."""
+        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
 class ScanItem(Struct, frozen=True, kw_only=True):

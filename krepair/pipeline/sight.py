@@ -107,12 +107,12 @@ def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
                 yield from places_of(one, depth - 1)
 
 
-def sights_of(items: Iterable[Any], choose: random.Random, listed: Listed | None = None) -> list[Sight]:
+def sights_of(items: Iterable[Any], rng: random.Random, listed: Listed | None = None) -> list[Sight]:
     """What this process sees of the log directories that items are in.
 
     Args:
         items: of any tasks.
-        choose: draws the samples.
+        rng: draws the samples.
         listed: folders that were listed a moment ago, which are not listed again; those that are listed come to it.
 
     Raises:
@@ -128,18 +128,18 @@ def sights_of(items: Iterable[Any], choose: random.Random, listed: Listed | None
             folders[place.path] = None
             if place.kept:
                 folders[f"{place.path}/{place.kept}"] = None
-    return [_sight(*log_dir, sorted(folders), scratch, choose, known) for log_dir, folders in found.items()]
+    return [_sight(*log_dir, sorted(folders), scratch, rng, known) for log_dir, folders in found.items()]
 
 
 def _sight(
-    log_dir: str, inode: int, folders: list[str], scratch: str, choose: random.Random, known: Listed
+    log_dir: str, inode: int, folders: list[str], scratch: str, rng: random.Random, known: Listed
 ) -> Sight:
     with Tree(log_dir, inode) as tree:
         for path in folders:
             if path not in known:
                 known[path] = _listed(tree, path)
         listed = {path: known[path] for path in folders}
-        samples = _samples(tree, listed, choose)
+        samples = _samples(tree, listed, rng)
         return Sight(
             host=socket.gethostname(),
             versions=versions(),
@@ -247,7 +247,7 @@ def _meta(tree: Tree, log_dir: str) -> str:
     return _bytes_digest(tree, path, 0) if tree.is_there(path) else ""
 
 
-def _samples(tree: Tree, listed: dict[str, list[_File] | None], choose: random.Random) -> Iterator[Sample]:
+def _samples(tree: Tree, listed: dict[str, list[_File] | None], rng: random.Random) -> Iterator[Sample]:
     """Some bytes of some files; a file that goes meanwhile is passed over, its item will say so."""
     filled = [
         (f"{path}/{name}", status.st_size)
@@ -255,8 +255,8 @@ def _samples(tree: Tree, listed: dict[str, list[_File] | None], choose: random.R
         for name, status in files or ()
         if status.st_size and stat.S_ISREG(status.st_mode)
     ]
-    for path, size in choose.sample(filled, min(_SAMPLES, len(filled))):
-        position = choose.randrange(size)
+    for path, size in rng.sample(filled, min(_SAMPLES, len(filled))):
+        position = rng.randrange(size)
         digest = _bytes_digest(tree, path, position)
         if digest:
             yield Sample(path=path, position=position, digest=digest)

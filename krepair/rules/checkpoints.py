@@ -207,39 +207,39 @@ class MendedTable:
 
     @property
     def before(self) -> tuple[OffsetEntry, ...]:
-        """See ``MendedOffsets``."""
+        """Entries of the file, all made now."""
         return self._whole.before
 
     @property
     def entries(self) -> tuple[OffsetEntry, ...]:
-        """See ``MendedOffsets``."""
+        """Entries of the new file, all made now."""
         return self._whole.entries
 
     @property
     def decisions(self) -> tuple[LineDecision, ...]:
-        """See ``MendedOffsets``."""
+        """The lines that are changed or removed, worked out for all lines now."""
         return self._whole.decisions
 
     @property
     def data(self) -> bytes:
-        """See ``MendedOffsets``."""
+        """The new file as a broker writes it, made from all entries now."""
         return self._whole.data
 
     @property
     def needed(self) -> bool:
-        """See ``MendedOffsets``."""
+        """Whether a line has to change, told without making the lines."""
         return len(self._known) < len(self.found) or bool(self.past_end)
 
     @cached_property
     def past_end(self) -> tuple[LineDecision, ...]:
-        """See ``MendedOffsets``."""
+        """The lines past the log end, of those partitions only that are there."""
         decisions: list[LineDecision] = []
         for place in self._known:
             _mended(self.kind, self.found.entry(place), self.ends, decisions)
         return tuple(decisions)
 
     def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """See ``MendedOffsets``. Here these are only the lines of partitions that are not in the log directory."""
+        """(number of the lines of partitions that are not in the log directory, the first ``at_most`` of them)."""
         absent = (place for place in range(len(self.found)) if place not in self._known)
         first = tuple(
             LineDecision(LineReason.ABSENT, *self.found.entry(place), -1, None)

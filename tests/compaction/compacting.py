@@ -24,9 +24,9 @@ from krepair.pipeline.compaction.partitions import (
     prepare,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import GroupToProve, LogElsewhere, PartitionToProve, prove
+from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
 from krepair.pipeline.engines.engine import Engine, InlineEngine
-from krepair.pipeline.items import FinishItem, Place, ScanItem
+from krepair.pipeline.items import FinishItem, LogElsewhere, Place, ScanItem
 from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import KeepOriginal, RewriteSegments

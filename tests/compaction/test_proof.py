@@ -10,7 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from krepair.pipeline.compaction.proof import LogElsewhere
+from krepair.pipeline.items import LogElsewhere
 from tests import naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin

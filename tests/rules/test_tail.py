@@ -18,8 +18,8 @@ from krepair.rules.damage import (
     unmapped,
 )
 from krepair.rules.tail import (
-    ListedLog,
     LogEnd,
+    LogFile,
     TailChoice,
     TailWay,
     choose_cuts,
@@ -30,7 +30,7 @@ from krepair.rules.tail import (
 from tests.rules.facts import facts
 
 SIZE = 1000
-LISTED = [ListedLog(0, SIZE, 1), ListedLog(100, SIZE, 1), ListedLog(200, SIZE, 1)]
+LISTED = [LogFile(0, SIZE, 1), LogFile(100, SIZE, 1), LogFile(200, SIZE, 1)]
 
 
 def good(start: int, end: int, first: int, last: int) -> ValidRange:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from krepair import __version__
 from krepair.cli.documents import DOCUMENT_VERSION, ErrorBody, Head
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
+from krepair.formats.words import json_for_terminals
 
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
-_STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
@@ -73,9 +72,4 @@ def _spell(value: Any) -> Any:
 def _encode(document: dict[str, Any], *, one_line: bool = False) -> bytes:
     encoded = msgspec.json.encode(_spell(document))
     text = (encoded if one_line else msgspec.json.format(encoded, indent=2)).decode()
-    return _STEERS.sub(_escaped, text).encode() + b"\n"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """What a terminal would obey, in the other spelling that JSON has for it."""
-    return f"\\u{ord(found[0]):04x}"
+    return json_for_terminals(text).encode() + b"\n"

@@ -8,7 +8,7 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -74,54 +74,22 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         _check_others(folder, planned, change)
         originals = [state for name in change.goes if (state := unchanged(folder, planned, name)) is not None]
         staged = check_staged_files(folder, change.makes)
-        bad = {offset_name(base) for base in change.copied}
-        group = ApplyIntent(
-            change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=tuple(sorted({change.base_offset, *change.replaces})),
-            order=target.order,
-            originals=tuple(originals),
-            snapshots=(),
-            copied=tuple(
-                name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
-            ),
-            merged=(
-                FileState(name=log, size=pending.size, mtime_ns=pending.mtime_ns, inode=pending.inode),
-                *staged,
-            ),
-            digests={state.name: digest_content(folder.at(state.name)) for state in originals},
-        )
-        return SwapIntent(change_id=change.change_id, group=group)
+        digests = {state.name: digest_content(folder.at(state.name)) for state in originals}
+        return _intent(target, change, originals, (replace(pending, name=log), *staged), digests)
 
     def from_disk(self, target: Target, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
         folder, planned = target.folder, target.planned
         name = segment_name(change.base_offset, ".log")
         originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
-        bad = {offset_name(base) for base in change.copied}
         staged = (
             made_of(folder, new.name, holds(folder, new.size, new.digest), originals) for new in change.makes
         )
-        group = ApplyIntent(
-            change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=tuple(sorted({change.base_offset, *change.replaces})),
-            order=target.order,
-            originals=originals,
-            snapshots=(),
-            copied=tuple(
-                one for one in change.goes if one.partition(".")[0] in bad and not one.endswith(SWAP)
-            ),
-            merged=(
-                replace(original_of(folder, planned[name + SWAP]), name=name),
-                *(state for state in staged if state is not None),
-            ),
-            digests=digests_of(folder, originals, planned, {} if known is None else known.group.digests),
-        )
-        intent = SwapIntent(change_id=change.change_id, group=group)
-        made = any(
-            folder.same(path, state) for state in group.merged[1:] for path in (state.name, state.name + SWAP)
-        )
-        return None if is_restored(folder, intent) and not made else intent
+        log = replace(original_of(folder, planned[name + SWAP]), name=name)
+        digests = digests_of(folder, originals, planned, {} if known is None else known.group.digests)
+        indexes = [state for state in staged if state is not None]
+        intent = _intent(target, change, originals, (log, *indexes), digests)
+        begun = any(folder.same(path, state) for state in indexes for path in (state.name, state.name + SWAP))
+        return None if is_restored(folder, intent) and not begun else intent
 
     def is_done(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
         """Whether the segment, or what was written since, is there alone."""
@@ -225,6 +193,30 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if pending is None or log is None or found.here[name + SWAP] is not None or not all(gone):
             return False
         return (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
+
+
+def _intent(
+    target: Target,
+    change: CompleteSwap,
+    originals: Iterable[FileState],
+    made: tuple[FileState, ...],
+    digests: Mapping[str, str],
+) -> SwapIntent:
+    bad = {offset_name(base) for base in change.copied}
+    group = ApplyIntent(
+        change_id=change.change_id,
+        base_offset=change.base_offset,
+        sources=tuple(sorted({change.base_offset, *change.replaces})),
+        order=target.order,
+        originals=tuple(originals),
+        snapshots=(),
+        copied=tuple(
+            name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
+        ),
+        merged=made,
+        digests=dict(digests),
+    )
+    return SwapIntent(change_id=change.change_id, group=group)
 
 
 def _check_others(

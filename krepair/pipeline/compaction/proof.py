@@ -19,7 +19,7 @@ from krepair.pipeline.compaction.check_items import (
 from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.items import FailureKind, LogElsewhere, Place
 from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
 
 _INLINE_BYTES = 64 << 20
@@ -37,24 +37,6 @@ class GroupToProve:
 
     sources: tuple[CheckedSource, ...]
     result: str
-
-
-@dataclass(frozen=True)
-class LogElsewhere:
-    """The log of another replica.
-
-    Attributes:
-        place: where.
-        segments: (base offset, bytes) of all segments, ascending; all of it are valid batches.
-    """
-
-    place: Place
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def logs(self) -> tuple[tuple[str, int], ...]:
-        """(absolute path, bytes) of the segments."""
-        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
 @dataclass

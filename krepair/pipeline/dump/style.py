@@ -6,19 +6,18 @@ A line is a kind and fields; as JSON one object, for a person words. Neither can
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from krepair.formats.damage import Damage
+from krepair.formats.words import json_for_terminals
 from krepair.plan.view import time_text
 
 FORMAT_VERSION: Final = "1.0"
 TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
-_STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Word(str):
@@ -50,7 +49,7 @@ def json_of(value: Any) -> bytes:
         data = _ENCODER.encode(_spelled(value))
     if data.isascii() and b"\x7f" not in data:
         return data
-    return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
+    return json_for_terminals(data.decode()).encode()
 
 
 def _written(value: Any) -> bytes:

@@ -25,13 +25,13 @@ class SpotChecks:
     Args:
         task: of the items; only scans are looked at.
         items: of one job.
-        choose: draws the segments.
+        rng: draws the segments.
     """
 
-    def __init__(self, task: Task[Any, Any], items: Sequence[Any], choose: random.Random) -> None:
+    def __init__(self, task: Task[Any, Any], items: Sequence[Any], rng: random.Random) -> None:
         self._items = items
         able = _closed(items) if task is SCAN else []
-        self.places = frozenset(choose.sample(able, min(_AT_MOST, len(able))))
+        self.places = frozenset(rng.sample(able, min(_AT_MOST, len(able))))
 
     def check(self, place: int, host: str, result: Any) -> None:
         """Hold one result of a worker against what is read here. A failure is not looked at.

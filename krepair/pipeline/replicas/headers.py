@@ -183,7 +183,7 @@ class Headers:
         return np.concatenate(self._epochs) if self._epochs else no_rows(EPOCH_COLUMNS)
 
     def events(self) -> Int64s:
-        """See ``transactions_of``."""
+        """int64[N, EVENT_COLUMNS]: what batches say of transactions, as ``transactions_of`` takes it."""
         return folded(np.concatenate(self._events)) if self._events else no_rows(EVENT_COLUMNS)
 
 
