@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -181,30 +181,37 @@ def write_question(
 
 
 class _Forward:
-    """A table of a question, read forward by buckets."""
+    """Rows that come in pieces, ascending by their first column, read forward.
 
-    def __init__(self, pieces: Iterator[Table]) -> None:
-        self._pieces = pieces
-        self._piece: Rows = _NO_ROWS
+    Args:
+        pieces: of the rows.
+        none: no row, of the same columns.
+    """
+
+    def __init__(self, pieces: Iterator[Any], none: Any) -> None:
+        self._pieces, self._piece = pieces, none
         self.place = 0
 
-    def below(self, bucket: int) -> tuple[int, Rows]:
-        """(place of the first, rows) of those that were not given yet and are in buckets below one."""
-        parts: list[Rows] = [_NO_ROWS]
-        place = self.place
+    def below(self, bound: int, shift: int | np.uint64 = 0) -> tuple[int, Any]:
+        """(place of the first, rows) of those not given yet whose first column, shifted right, is below a bound."""
+        parts, place = [self._piece[:0]], self.place
         while True:
             if len(self._piece) == 0:
                 following = next(self._pieces, None)
                 if following is None:
                     break
-                self._piece = following.view(np.uint64)
-            inside = int(np.searchsorted(self._piece[:, 0] >> BUCKET_SHIFT, bucket, "left"))
+                self._piece = following
+            inside = int(np.searchsorted(self._piece[:, 0] >> shift, bound, "left"))
             parts.append(self._piece[:inside])
             self._piece = self._piece[inside:]
             self.place += inside
             if len(self._piece):
                 break
         return place, np.concatenate(parts)
+
+    def has_ended(self) -> bool:
+        """Whether all rows were given; to be asked last."""
+        return not len(self._piece) and next(self._pieces, None) is None
 
 
 def write_answer(writer: FactsWriter, number: int, question: FactsReader, files: Sequence[RowFile]) -> int:
@@ -224,9 +231,10 @@ def write_answer(writer: FactsWriter, number: int, question: FactsReader, files:
 
     def pieces() -> Iterator[Table]:
         nonlocal held
-        asked = _Forward(unpacked(question.blocks(table_of(number)), KEY_COLUMNS))
+        table = unpacked(question.blocks(table_of(number)), KEY_COLUMNS)
+        asked = _Forward((piece.view(np.uint64) for piece in table), _NO_ROWS)
         for first, after in _ranges(files):
-            place, wanted = asked.below(after)
+            place, wanted = asked.below(after, BUCKET_SHIFT)
             if len(wanted):
                 rows = _found(wanted, _rows(files, first, after), place)
                 held += len(rows)
@@ -322,8 +330,8 @@ class _Places:
 
     def __init__(self, answer: Answer) -> None:
         self._name, self._left = table_of(answer.number), answer.held
-        self._pieces = unpacked(answer.reader.blocks(self._name), ANSWER_COLUMNS)
-        self._piece: Table = np.empty((0, ANSWER_COLUMNS), np.int64)
+        pieces = unpacked(answer.reader.blocks(self._name), ANSWER_COLUMNS)
+        self._rows = _Forward(pieces, np.empty((0, ANSWER_COLUMNS), np.int64))
 
     def between(self, first: int, after: int) -> tuple[Int64s, Int64s]:
         """(places, lowest offsets) of the rows of some places.
@@ -331,19 +339,7 @@ class _Places:
         Raises:
             FactsDamagedError: the rows do not ascend.
         """
-        parts = [self._piece[:0]]
-        while True:
-            if len(self._piece) == 0:
-                following = next(self._pieces, None)
-                if following is None:
-                    break
-                self._piece = following
-            inside = int(np.searchsorted(self._piece[:, 0], after, "left"))
-            parts.append(self._piece[:inside])
-            self._piece = self._piece[inside:]
-            if len(self._piece):
-                break
-        rows = np.concatenate(parts)
+        _, rows = self._rows.below(after)
         ascends = bool((np.diff(rows[:, 0]) > 0).all())
         if len(rows) and not (ascends and first <= rows[0, 0] and rows[-1, 0] < after):
             raise FactsDamagedError(f"{self._name}: places from {first} to {after} were expected, ascending")
@@ -352,7 +348,7 @@ class _Places:
 
     def check_end(self) -> None:
         """Raise ``FactsDamagedError`` if there are other rows than were announced."""
-        if self._left or len(self._piece) or next(self._pieces, None) is not None:
+        if self._left or not self._rows.has_ended():
             raise FactsDamagedError(f"{self._name}: it has other rows than its list says")
 
 
