@@ -47,20 +47,19 @@ class SideBySide(NamedTuple):
         return self.differ == 0
 
 
-def batches_of(logs: Iterable[tuple[ReadInto, int]], *, check_crc: bool = True) -> Iterator[Int64s]:
+def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Iterator[Int64s]:
     """Yield the valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window.
 
     It ends at the first damage.
 
     Args:
         logs: reader and size of each ``.log``, in the order of base offsets.
-        check_crc: whether the stored CRCs are checked.
 
     Raises:
         OSError: a reader has raised it.
     """
     for read_into, size in logs:
-        for walked in walk(read_into, size, check_crc=check_crc):
+        for walked in walk(read_into, size):
             headers = walked.headers
             lasts = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
             if len(lasts):

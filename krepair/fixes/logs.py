@@ -65,11 +65,11 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
     )
 
 
-def read_logs(context: Context, surveys: Sequence[Survey], *, check_crc: bool = True) -> None:
+def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
-    items = [scan_item(context, survey, segment, check_crc=check_crc) for survey, segment in work]
+    items = [scan_item(context, survey, segment) for survey, segment in work]
     scanned = Scanned(beside_broker=context.beside_broker)
     for index, result in context.engine.run(SCAN, items):
         scanned.take(*work[index], result)

@@ -370,10 +370,10 @@ def _source(replicas: Sequence[SideReplica], group: Group) -> Iterator[RowSource
     return (by_replica[id(one)] for one in group.replicas)
 
 
-def key_text(data: bytes | None, table: RecordTable | None, value: bytes | None = None) -> str:
+def key_text(data: bytes | None, table: RecordTable | None) -> str:
     """A key as ``krepair dump`` shows it, one line."""
     if table is not None and data is not None:
-        decoded = table.decode(data, value)
+        decoded = table.decode(data, None)
         if decoded.key:
             return json_of(decoded.key).decode()
     return " ".join(
