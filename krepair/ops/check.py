@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from krepair.checks.catalogue import counts
 from krepair.errors import UsageError
@@ -26,7 +29,8 @@ from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.next_start.forecast import RootFacts, forecast
+from krepair.ops.next_start.forecast import RootFacts, ended_by_another, forecast
+from krepair.ops.next_start.refusal import Cause, causes_of_refusal
 from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import start_space
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
@@ -61,11 +65,10 @@ def check(
     engine = choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
     try:
         grounds = [Context(view, settings, options, engine) for view in views]
-        reports = tuple(
-            _check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds
-        )
+        looked = [_check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds]
     finally:
         engine.close()
+    reports = tuple(_with_others(looked, number, each=each) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(
         log_dirs=reports,
@@ -117,7 +120,25 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
     return surveys, root
 
 
-def _check_one(context: Context, views: Sequence[LogDir]) -> LogDirReport:
+class _Looked(NamedTuple):
+    """A log directory as it was seen by itself, and what of it ends a broker with other directories, too."""
+
+    report: LogDirReport
+    ends_all: tuple[Cause, ...]
+
+
+def _with_others(looked: Sequence[_Looked], number: int, *, each: bool) -> LogDirReport:
+    """The report of one directory, whose broker may not start because of another one."""
+    report = looked[number].report
+    for other in looked:
+        of_one_broker = not each or other.report.broker_id == report.broker_id
+        if other.report is not report and other.ends_all and of_one_broker:
+            lines = ended_by_another(report.forecast, other.report.log_dir, other.ends_all)
+            return replace(report, forecast=lines)
+    return report
+
+
+def _check_one(context: Context, views: Sequence[LogDir]) -> _Looked:
     view, options = context.view, context.options
     surveys, root = look_at_everything(context)
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
@@ -136,7 +157,9 @@ def _check_one(context: Context, views: Sequence[LogDir]) -> LogDirReport:
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
     waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
     findings = told(view.path, list(all_findings(seen)), _best_ways(context), waiting)
-    return LogDirReport(
+    causes = causes_of_refusal(view, surveys, root.metadata, context.version)
+    ends_all = tuple(cause for cause in causes if cause.ends_all)
+    report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,
         broker_id=view.broker_id,
@@ -154,6 +177,7 @@ def _check_one(context: Context, views: Sequence[LogDir]) -> LogDirReport:
         free_bytes=seen.space.free_bytes,
         kept=seen.kept,
     )
+    return _Looked(report, ends_all)
 
 
 def _summary(survey: Survey) -> PartitionSummary:

@@ -17,7 +17,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from krepair.formats.broker_version import Version
-from krepair.formats.checkpoint import LINE_END, EpochEntry, decode_epochs, encode_epochs
+from krepair.formats.checkpoint import (
+    LINE_END,
+    EpochEntry,
+    decode_epochs,
+    encode_epochs,
+    epochs_end_unchecked,
+)
 from krepair.formats.damage import Damage
 from krepair.rules.model import SegmentFacts
 
@@ -79,6 +85,7 @@ class Recorded(NamedTuple):
         damage: what is wrong with the file itself.
         broker_reads: whether a broker reads it without error; also True if it is missing, because a broker creates it.
         cut: whether the last entry has no line end, so that its number may be cut off.
+        ends_broker: whether it ends a broker since 3.2 with all of its log directories.
     """
 
     exists: bool
@@ -86,6 +93,7 @@ class Recorded(NamedTuple):
     damage: tuple[Damage, ...] = ()
     broker_reads: bool = True
     cut: bool = False
+    ends_broker: bool = False
 
     @property
     def intact(self) -> bool:
@@ -230,7 +238,10 @@ def read_recorded(data: bytes | None) -> Recorded:
         if head is not None:
             entries = decode_epochs(b"0\n" + data[head.end() :]).entries
     cut = bool(data) and data[-1:] not in {b"\n", b"\r"}
-    return Recorded(True, entries, found.damage, found.broker_reads, cut and _last_line_is_entry(data))
+    ends_broker = not found.broker_reads and epochs_end_unchecked(data)
+    return Recorded(
+        True, entries, found.damage, found.broker_reads, cut and _last_line_is_entry(data), ends_broker
+    )
 
 
 def _last_line_is_entry(data: bytes) -> bool:

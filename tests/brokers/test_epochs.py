@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
 import struct
@@ -16,6 +18,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
+from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError
@@ -97,6 +100,43 @@ def test_broker_refuses_what_check_says_it_refuses(tmp_path: Path, version: str,
     assert expected(log_dir, version) == {"refuse"}
     with pytest.raises(BrokerError), Broker(version, log_dir, topics=topics((damage,)), timeout_s=40):
         pass
+
+
+NO_NUMBER, NO_PAIR = b"0\n2\n0 0\n2 99999999999999999999\n", b"0\n2\n0 0\n2\n"
+SEVERAL = (
+    [
+        *((version, NO_NUMBER, "refuse") for version in VERSIONS),
+        ("2.2.1", NO_PAIR, "refuse"),
+        ("3.9.2", NO_PAIR, "start"),
+        ("4.3.1", NO_PAIR, "start"),
+    ]
+    if os.environ.get("KREPAIR_EVERY_BROKER") == "1"
+    else [("4.3.1", NO_NUMBER, "refuse")]
+)
+
+
+@pytest.mark.parametrize(("version", "written", "other"), SEVERAL)
+def test_broker_with_several_directories_ends_where_check_says_so(
+    tmp_path: Path, version: str, written: bytes, other: str
+) -> None:
+    dirs = [gathered(tmp_path / name, ("intact",)) for name in ("bad", "good")]
+    shutil.move(dirs[1] / "intact-0", dirs[1] / "other-0")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (dirs[1] / name).write_text(f"0\n1\nother 0 {END}\n")
+    (dirs[0] / "intact-0" / NAME).write_bytes(written)
+    given = Options(engine=Engine.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
+    said = [report.forecast[0].expected for report in check([str(one) for one in dirs], given).log_dirs]
+    assert said == ["refuse", other]
+    work = tmp_path / "work"
+    work.mkdir()
+    broker = broker_on(version, dirs, topics(("intact", "other")), work)
+    if other == "refuse":
+        with pytest.raises(BrokerError), broker:
+            pass
+        assert re.search("There was an error in one of the threads during logs loading", broker.log())
+    else:
+        with broker:
+            assert "Stopping serving" in broker.log() or "Error while loading log dir" in broker.log()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

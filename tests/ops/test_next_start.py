@@ -11,8 +11,10 @@ import pytest
 from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.words import count_text
 from krepair.logdir.space import Space
+from krepair.ops.check import check
 from krepair.ops.next_start import start_space
 from krepair.ops.reports import ForecastLine, LogDirReport
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
@@ -102,14 +104,17 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
         (
             "",
             "lost+found",
-        ): "brokers 2.2.1, 3.9.2, 4.3.1 do not start: folder lost+found in the root is no partition",
+        ): (
+            "brokers 2.2.1, 3.9.2, 4.3.1 do not start: folder lost+found in the root is no partition; it ends a broker "
+            "with several log directories, too"
+        ),
         ("", "cleaner-offset-checkpoint"): (
             "broker 2.2.1 does not start: cleaner-offset-checkpoint cannot be read by a broker"
         ),
         **{
             (folder, "leader-epoch-checkpoint"): (
                 f"brokers 2.2.1, 3.9.2, 4.3.1 do not start: {folder}/leader-epoch-checkpoint "
-                "cannot be read by a broker"
+                "cannot be read by a broker; broker 2.2.1 does not start with several log directories, either"
             )
             for folder in ("e-all-0", "e-some-0")
         },
@@ -121,6 +126,41 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
     }
     assert "cleaner-offset-checkpoint" not in given
     assert given["lost+found"].startswith("broker 3.9.2 does not start")
+
+
+NO_NUMBER, NO_PAIR = b"0\n2\n0 0\n2 99999999999999999999\n", b"0\n2\n0 0\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "version", "other"),
+    [
+        (NO_NUMBER, "2.2.1", "refuse"),
+        (NO_NUMBER, "3.9.2", "refuse"),
+        (NO_NUMBER, "4.3.1", "refuse"),
+        (b"0\n-1\n0 0\n", "4.3.1", "refuse"),
+        (NO_PAIR, "2.2.1", "refuse"),
+        (NO_PAIR, "2.8.2", "refuse"),
+        (NO_PAIR, "3.9.2", "start"),
+        (NO_PAIR, "4.3.1", "start"),
+    ],
+)
+def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories(
+    tmp_path: Path, written: bytes, version: str, other: str
+) -> None:
+    """As the real brokers did, see ``tests/brokers/test_epochs.py``."""
+    bad, good = (unpack("leader-epochs-2.2.1", tmp_path / name) for name in ("bad", "good"))
+    (bad / "e-all-0" / "leader-epoch-checkpoint").write_bytes(written)
+    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    for order in ([bad, good], [good, bad]):
+        said = {
+            report.log_dir: {(line.expected, line.text) for line in report.forecast}
+            for report in check([str(path) for path in order], given).log_dirs
+        }
+        assert {expected for expected, _ in said[str(bad)]} == {"refuse"}
+        assert {expected for expected, _ in said[str(good)]} == {other}
+        if other == "refuse":
+            why = f"the broker does not start: e-all-0/leader-epoch-checkpoint cannot be read by a broker (in {bad})"
+            assert {text for _, text in said[str(good)]} == {why}
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,8 @@ def test_what_keeps_a_broker_down_is_named_with_file_and_place(tmp_path: Path) -
     assert refusals(checked(written(tmp_path / "logs", zeros))) == [
         (
             "brokers 2.2.1, 3.9.2, 4.3.1 do not start: t-0/00000000000000000040.log: "
-            f"position {end.stat().st_size}: a record size of 0, smaller than 14"
+            f"position {end.stat().st_size}: a record size of 0, smaller than 14; broker 2.2.1 does not start with "
+            "several log directories, either"
         )
     ]
 

@@ -51,18 +51,34 @@ def refusal_findings(
     """KR803: each file that keeps a broker from starting, with the versions that it does so to."""
     versions = (version,) if version is not None else PROVEN_VERSIONS
     refused: dict[Cause, list[str]] = {}
+    ends_all: dict[Cause, list[str]] = {}
     for one in versions:
         for cause in causes_of_refusal(view, surveys, root.metadata, one):
-            refused.setdefault(cause, []).append(".".join(map(str, one)))
+            name, same = ".".join(map(str, one)), cause._replace(ends_all=False)
+            refused.setdefault(same, []).append(name)
+            ends_all.setdefault(same, []).extend([name] * cause.ends_all)
     for cause, names in refused.items():
         yield Finding(
             rule="KR803",
             partition=cause.partition,
             file=cause.file,
-            evidence=f"brokers {', '.join(names)} do not start: {cause.text}"
-            if len(names) > 1
-            else f"broker {names[0]} does not start: {cause.text}",
+            evidence=f"{_do_not_start(names)}: {cause.text}{_with_others(names, ends_all[cause])}",
         )
+
+
+def _do_not_start(versions: Sequence[str]) -> str:
+    if len(versions) == 1:
+        return f"broker {versions[0]} does not start"
+    return f"brokers {', '.join(versions)} do not start"
+
+
+def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
+    """What a broker does that has other log directories, too: it goes on with those, or ends."""
+    if not ends_all:
+        return ""
+    if len(ends_all) == len(refused):
+        return "; it ends a broker with several log directories, too"
+    return f"; {_do_not_start(ends_all)} with several log directories, either"
 
 
 def retention_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:

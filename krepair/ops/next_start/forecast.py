@@ -20,7 +20,7 @@ from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
-from krepair.ops.next_start.refusal import forgotten_epochs, refusal, reservations
+from krepair.ops.next_start.refusal import Cause, causes_of_refusal, forgotten_epochs, reservations
 from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 from krepair.ops.reports import ForecastLine
 from krepair.rules.checkpoints import LineDecision
@@ -69,7 +69,7 @@ def forecast(
         root: what was seen in the root.
         version: of the broker that is to start, None if not known.
     """
-    refused = refusal(view, surveys, root.metadata, version)
+    refused = next((cause.text for cause in causes_of_refusal(view, surveys, root.metadata, version)), "")
     reserved = reservations(view, version)
     emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
     for survey in surveys:
@@ -108,6 +108,25 @@ def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
         text += f"; {len(going.too_early)} of them before their time"
     expected = "delete" if line.expected in {"start", "recover"} else line.expected
     return replace(line, expected=expected, text=text)
+
+
+def ended_by_another(
+    lines: Sequence[ForecastLine], log_dir: str, causes: Sequence[Cause]
+) -> tuple[ForecastLine, ...]:
+    """The lines of a directory whose broker does not start because of another directory.
+
+    Args:
+        lines: as they are for the directory alone.
+        log_dir: path of the other one.
+        causes: what ends the broker there.
+    """
+    text = f"the broker does not start: {causes[0].text} (in {log_dir})"
+    return tuple(
+        one
+        if one.expected == "refuse"
+        else ForecastLine(partition=one.partition, expected="refuse", text=text)
+        for one in lines
+    )
 
 
 def refusal_line(survey: Survey, why: str) -> ForecastLine:

@@ -31,6 +31,8 @@ KRAFT = (3, 0, 0)
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 METADATA_SINCE = (2, 8, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
+GOES_ON_WITHOUT_A_DIRECTORY = (3, 9, 0)
+"""2.2.1 and 2.8.2 end at every error while they load a partition, 3.9.2 and 4.3.1 only where it is none of I/O."""
 MAPS_INDEXES_LAZILY = (2, 3, 0)
 """KAFKA-7283."""
 
@@ -49,16 +51,13 @@ class Cause(NamedTuple):
         partition: folder name, or empty for the root of the log directory.
         file: the file or folder that does it.
         text: what a broker makes of it.
+        ends_all: whether a broker ends with its other log directories, too, and does not go on without this one.
     """
 
     partition: str
     file: str
     text: str
-
-
-def refusal(view: LogDir, surveys: Sequence[Survey], metadata: Metadata, version: Version) -> str:
-    """Why no broker of the version starts on this directory alone, or empty; see ``causes_of_refusal``."""
-    return next((cause.text for cause in causes_of_refusal(view, surveys, metadata, version)), "")
+    ends_all: bool = False
 
 
 def causes_of_refusal(
@@ -67,7 +66,7 @@ def causes_of_refusal(
     """Everything that keeps a broker of the version from starting on this directory alone; of an unknown one: any.
 
     Args:
-        view: the log directory. A broker with others goes on without it.
+        view: the log directory. A broker with others goes on without it, unless the cause says that it ends.
         surveys: its partitions.
         metadata: their ``partition.metadata``.
         version: of the broker that is to start.
@@ -79,10 +78,9 @@ def causes_of_refusal(
                 survey.partition.folder,
                 name,
                 f"{survey.partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
+                ends_all=True,
             )
-        text = _epochs_refused(survey, version)
-        if text:
-            yield Cause(survey.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
+        yield from _epochs_refused(survey, version)
         yield from _indexes_refused(view, survey, version)
         yield from _start_fails(survey, version)
     if version is None or version >= METADATA_SINCE:
@@ -96,9 +94,10 @@ def causes_of_refusal(
 def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
     for entry in view.foreign:
         if entry.kind == "folder":
-            yield Cause("", entry.name, f"folder {entry.name} in the root is no partition")
+            text = f"folder {entry.name} in the root is no partition"
+            yield Cause("", entry.name, text, ends_all=True)
     for name, text in marked_refusals(view, version):
-        yield Cause("", name, text)
+        yield Cause("", name, text, ends_all=True)
     meta = _meta_refused(view, metadata, version)
     if meta:
         yield Cause("", META_PROPERTIES, meta)
@@ -120,17 +119,23 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
     return ""
 
 
-def _epochs_refused(survey: Survey, version: Version) -> str:
+def _epochs_refused(survey: Survey, version: Version) -> Iterator[Cause]:
     seen = survey.seen(EPOCHS_SEEN)
     if seen is None:
-        return ""
-    where = f"{survey.partition.folder}/{LEADER_EPOCH_CHECKPOINT}"
+        return
+    folder, name = survey.partition.folder, LEADER_EPOCH_CHECKPOINT
     if not seen.recorded.broker_reads:
-        return f"{where} cannot be read by a broker"
+        ends_all = seen.recorded.ends_broker or _ends_at_any_error(version)
+        yield Cause(folder, name, f"{folder}/{name} cannot be read by a broker", ends_all)
     negative = any(one.reason is EpochReason.NEGATIVE for one in seen.merged.decisions)
     if negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
-        return f"{where} has a negative number, which a broker since 2.8 does not load"
-    return ""
+        text = f"{folder}/{name} has a negative number, which a broker since 2.8 does not load"
+        yield Cause(folder, name, text, ends_all=True)
+
+
+def _ends_at_any_error(version: Version) -> bool:
+    """Whether each error of a partition's loading ends the broker, as 2.2.1 does; of an unknown version: it may."""
+    return version is None or version < GOES_ON_WITHOUT_A_DIRECTORY
 
 
 def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator[Cause]:
@@ -144,7 +149,7 @@ def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator
             too_long = file is not None and file.size > LARGEST_INDEX_BYTES
             if file and too_long and (mapped or version is None or version < MAPS_INDEXES_LAZILY):
                 text = f"{partition.folder}/{file.name} is longer than a broker can map"
-                yield Cause(partition.folder, file.name, text)
+                yield Cause(partition.folder, file.name, text, _ends_at_any_error(version))
 
 
 def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
@@ -156,7 +161,8 @@ def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
     failed = next((one for one in outcomes if one.failure), None)
     if failed is not None:
         folder = survey.partition.folder
-        yield Cause(folder, failed.file, f"{folder}/{failed.file}: {failed.failure}")
+        text = f"{folder}/{failed.file}: {failed.failure}"
+        yield Cause(folder, failed.file, text, _ends_at_any_error(version))
 
 
 def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
