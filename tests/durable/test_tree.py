@@ -13,7 +13,7 @@ import pytest
 
 from krepair.durable import tree as module
 from krepair.durable.real_disk import RealDisk
-from krepair.durable.tree import Tree, without_links
+from krepair.durable.tree import Tree, read_descriptor, without_links
 
 
 @pytest.fixture(params=[False, True], ids=["openat2", "step by step"])
@@ -388,3 +388,10 @@ def test_a_folder_that_krepair_renames_or_removes_is_not_kept(tree: Tree, how: s
             disk.make_dir(at)
             disk.create(f"{at}/x", b"x")
         assert tree.names(at) == ["x"]
+
+
+def test_no_more_is_read_of_a_file_that_grew_than_was_asked_for(tmp_path: Path) -> None:
+    path, most = tmp_path / "file", (1 << 16) + 10
+    path.write_bytes(os.urandom(1 << 18))
+    with path.open("rb") as file:
+        assert read_descriptor(file.fileno(), most, size=0) == path.read_bytes()[:most]

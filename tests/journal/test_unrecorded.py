@@ -183,3 +183,18 @@ def test_snapshot_that_is_back_tells_of_an_undo_whose_record_is_lost(memory_dir:
     assert "an undo was begun and has to end first" in first.why
     assert not any(isinstance(outcome, Failed) for outcome in scene.undo(P1))
     assert scene.now() == scene.before
+
+
+def test_new_file_of_a_change_whose_record_is_torn_tells_of_it(memory_dir: Path) -> None:
+    """It keeps no original, so nothing else does."""
+    scene = Scene(memory_dir / "logs")
+    scene.partition = replace(scene.partition, changes=scene.partition.changes[:1])
+    scene.apply(P1)
+    planned, new = {file.name for file in scene.partition.files}, name(999, ".index")
+    (scene.path / new).write_bytes(b"new")
+    check_all_recorded(scene.folder(), journal_of(scene), planned, {new})
+    with (scene.path / PRIVATE / "journal").open("ab") as file:
+        file.write(b'00000000 {"type":"apply"}\n')
+    check_all_recorded(scene.folder(), journal_of(scene), planned)
+    with pytest.raises(RefusedError, match=rf"{new} tells that a change was begun"):
+        check_all_recorded(scene.folder(), journal_of(scene), planned, {new})

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
+from krepair.plan.actions.lines import Lines
 from krepair.plan.facts import setting
 from krepair.plan.figures import plan_copy_bytes, plan_peak_bytes, with_figures
 from krepair.plan.model import (
+    ChangedLine,
+    ChangeLines,
     Commit,
     CompleteSwap,
     FreeWhenVerified,
@@ -569,3 +572,23 @@ def test_many_groups_are_reviewed_in_time_that_grows_with_their_number():
     started = time.process_time()
     assert review(plan) == []
     assert time.process_time() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ok"), [(3, 2, True), (3, 0, True), (3, None, True), (3, 3, False), (3, -1, False)]
+)
+def test_a_line_of_a_checkpoint_that_changes_becomes_another_possible_offset(
+    old: int, new: int | None, ok: bool
+) -> None:
+    file = fingerprint("recovery-point-offset-checkpoint", 20)
+    change = ChangeLines(
+        change_id=f"./{file.name}",
+        name=file.name,
+        rule="KR403",
+        lines=(ChangedLine(topic="t", partition=0, old=old, new=new),),
+        size_before=20,
+        reason="test",
+        undo=KeepOriginal(),
+    )
+    told = [objection.text for objection in Lines().review_in_root(change, file)]
+    assert told == ([] if ok else [f"t-0: {old} becomes {new}"])

@@ -116,6 +116,11 @@ def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
     assert codes(with_keys(plan, **fields)) == {"RV32"}
 
 
+def test_that_records_which_stay_do_not_ascend_is_said_by_itself(plan: Plan) -> None:
+    told = [objection.text for objection in review(with_keys(plan, forced=((5, 5), (0, 1))))]
+    assert "records that stay as the last of their segment do not ascend" in told
+
+
 @pytest.mark.parametrize(
     ("of_keys", "fields", "found"),
     [

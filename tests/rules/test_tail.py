@@ -209,3 +209,9 @@ def test_lost_bytes_with_writers_may_have_held_the_end_of_a_transaction() -> Non
     by_consent = chosen(logs(MIDDLE, None, None), "KR302:t-0:40")
     assert "KR103" in " ".join(notes_on_end(by_consent, None, (), writers=True))
     assert not list(notes_on_end(by_consent, None, (), writers=False))
+
+
+def test_a_last_offset_that_is_only_a_bound_is_told_as_one() -> None:
+    found = Loss(100, 40, 49, 10, at_most=False)
+    assert found.text() == "100 bytes, offsets 40 to 49, 10 records"
+    assert found._replace(last_at_most=True).text() == "100 bytes, offsets 40 to at most 49, 10 records"

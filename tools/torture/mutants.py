@@ -95,7 +95,11 @@ class Target(NamedTuple):
 
 
 TARGETS = {
-    "rules": Target(("krepair/rules",), ("tests/rules",), ("tests/plan", "tests/checks", "tests/ops")),
+    "rules": Target(
+        ("krepair/rules",),
+        ("tests/rules", "tests/formats/test_offset_lines.py"),
+        ("tests/plan", "tests/checks", "tests/compaction", "tests/ops"),
+    ),
     "review": Target(
         ("krepair/plan/actions", "krepair/plan/review.py", "krepair/plan/planfile.py"),
         ("tests/plan",),
@@ -118,6 +122,7 @@ TARGETS = {
         ("krepair/journal",),
         (
             "tests/journal",
+            "tests/formats/test_offset_lines.py",
             *(
                 f"tests/ops/test_{name}.py"
                 for name in (
