@@ -35,6 +35,8 @@ _PIECE_BYTES = 1 << 16
 _KEPT_AT_MOST = 16
 """Descriptors of folders: work on one partition comes to no more than ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
+_DOTS = frozenset({".", ".."})
+_NO_NAMES = frozenset({"", *_DOTS})
 
 
 _HOW_BYTES: Final = 24
@@ -52,6 +54,7 @@ class Tree:
 
     def __init__(self, path: str = "/", inode: int | None = None, *, step_by_step: bool = False) -> None:
         self.path = path.rstrip("/") or "/"
+        self._prefix = self.path if self.path == "/" else f"{self.path}/"
         self._inode = inode
         self._step_by_step = step_by_step
         self._descriptor = -1
@@ -89,15 +92,16 @@ class Tree:
         """
         if flags & os.O_CREAT:
             _file_name(path)
+        else:
+            mode = 0
         below = self._below(path)
-        mode = mode if flags & os.O_CREAT else 0
-        parent, name = os.path.split(path)
-        if parent in self._kept and name and not flags & os.O_DIRECTORY:
-            with named(path):
-                return os.open(name, flags | _FILE_FLAGS, mode, dir_fd=self._kept[parent])
-        # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
-        sys.audit("open", path, None, flags)
         try:
+            if self._kept and not flags & os.O_DIRECTORY:
+                parent, _, name = path.rpartition("/")
+                if parent in self._kept and name:
+                    return os.open(name, flags | _FILE_FLAGS, mode, dir_fd=self._kept[parent])
+            # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
+            sys.audit("open", path, None, flags)
             if self._step_by_step or not _has_openat2():
                 return self._walk(below, flags | _FILE_FLAGS, mode)
             return _openat2(self._root(), below, flags | _FILE_FLAGS, mode)
@@ -134,22 +138,20 @@ class Tree:
         for kept in [one for one in self._kept if not path or one == path or one.startswith(f"{path}/")]:
             os.close(self._kept.pop(kept))
 
-    @contextlib.contextmanager
-    def reached(self, path: str) -> Iterator[int]:
-        """Yields the descriptor of a folder, for calls relative to it in the body.
+    def reached(self, path: str) -> Reached:
+        """A context manager that gives the descriptor of a folder, for calls relative to it in the body.
+
+        Raises:
+            OSError: when it is entered, see ``open``.
+        """
+        return Reached(self, path)
+
+    def reach(self, path: str) -> tuple[int, bool]:
+        """The descriptor of a folder, and whether it stays open; if it does not, the caller closes it.
 
         Raises:
             OSError: see ``open``.
         """
-        folder, stays_open = self._reach(path)
-        try:
-            yield folder
-        finally:
-            if not stays_open:
-                os.close(folder)
-
-    def _reach(self, path: str) -> tuple[int, bool]:
-        """The descriptor of a folder, and whether it stays open."""
         if path == self.path:
             return self._root(), True
         if path in self._kept:
@@ -160,16 +162,15 @@ class Tree:
             self._kept[path] = folder
         return folder, stays_open
 
-    @contextlib.contextmanager
-    def place(self, path: str) -> Iterator[tuple[int, str]]:
-        """Yields (descriptor of the folder of a path, last component of the path). The last component may be missing.
+    def place(self, path: str) -> Parent:
+        """A context manager that gives (descriptor of the folder of a path, last component of the path).
+
+        The last component may be missing.
 
         Raises:
-            OSError: see ``open``. An error of the body gets the whole path as its file name.
+            OSError: when it is entered, see ``open``. An error of the body gets the whole path as its file name.
         """
-        parent, name = _file_name(path)
-        with named(path), self.reached(parent) as folder:
-            yield folder, name
+        return Parent(self, path)
 
     def status(self, path: str) -> os.stat_result | None:
         """The ``lstat`` of a path; None if nothing has this path.
@@ -183,16 +184,16 @@ class Tree:
         try:
             # As ``place``, without a context manager: this is called more often than anything else here.
             parent, name = _file_name(path)
-            folder, stays_open = self._reach(parent)
+            folder, stays_open = self.reach(parent)
             try:
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
             finally:
                 if not stays_open:
                     os.close(folder)
         except OSError as error:
-            _name(error, path)
             if error.errno in _NOT_THERE:
                 return None
+            _name(error, path)
             raise
 
     def is_there(self, path: str) -> bool:
@@ -253,20 +254,9 @@ class Tree:
         with self.opened_with_status(path, flags, mode) as (descriptor, _):
             yield descriptor
 
-    @contextlib.contextmanager
-    def opened_with_status(
-        self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600
-    ) -> Iterator[tuple[int, os.stat_result]]:
-        """As ``opened``; yields the descriptor and what was seen of the file when it was opened."""
-        descriptor = self.open(path, flags, mode)
-        try:
-            with named(path):
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
-                    raise OSError(errno.EINVAL, "is not a regular file")
-                yield descriptor, status
-        finally:
-            os.close(descriptor)
+    def opened_with_status(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Opened:
+        """As ``opened``; gives the descriptor and what was seen of the file when it was opened."""
+        return Opened(self, path, flags, mode)
 
     def read(self, path: str, at_most: int) -> bytes | None:
         """The first ``at_most`` bytes of a regular file; None if nothing has this path.
@@ -302,16 +292,16 @@ class Tree:
 
     def _below(self, path: str) -> str:
         """The path relative to the directory."""
-        if not path.startswith("/"):
+        if path.startswith(self._prefix):
+            below = path[len(self._prefix) :].strip("/")
+            # Most paths have no component that begins with a dot. Only in the others every component is checked.
+            if "/." not in path or _DOTS.isdisjoint(below.split("/")):
+                return below or "."
+        elif path.startswith("/") and path.rstrip("/") == self.path:
+            return "."
+        elif not path.startswith("/"):
             raise OSError(errno.EINVAL, "path is not absolute", path)
-        prefix = self.path if self.path == "/" else self.path + "/"
-        below = "" if path.rstrip("/") == self.path else path.removeprefix(prefix)
-        inside = path.startswith(prefix) or below == ""
-        # Most paths have no component that begins with a dot. Only in the others every component is checked.
-        stays = "/." not in f"/{below}" or not any(name in {".", ".."} for name in below.split("/"))
-        if not inside or not stays:
-            raise OSError(errno.EXDEV, f"is not below {self.path}", path)
-        return below.strip("/") or "."
+        raise OSError(errno.EXDEV, f"is not below {self.path}", path)
 
     def _walk(self, below: str, flags: int, mode: int) -> int:
         *folders, last = below.split("/")
@@ -335,12 +325,95 @@ class Tree:
             os.close(folder)
 
 
+class Reached:
+    """A folder that is open while a body runs; see ``Tree.reached``."""
+
+    # Not a generator: what one costs is more than the call that is made in most bodies.
+    __slots__ = ("_folder", "_path", "_stays_open", "_tree")
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree, self._path = tree, path
+
+    def __enter__(self) -> int:
+        self._folder, self._stays_open = self._tree.reach(self._path)
+        return self._folder
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._stays_open:
+            os.close(self._folder)
+
+
+class Parent:
+    """The folder of a file, open while a body runs, and the file's name; see ``Tree.place``."""
+
+    __slots__ = ("_name", "_path", "_reached")
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        parent, self._name = _file_name(path)
+        self._path, self._reached = path, Reached(tree, parent)
+
+    def __enter__(self) -> tuple[int, str]:
+        with named(self._path):
+            return self._reached.__enter__(), self._name
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._reached.__exit__()
+        if isinstance(error, OSError):
+            _name(error, self._path)
+
+
+class Opened:
+    """A regular file that is open while a body runs, and what it is; see ``Tree.opened_with_status``."""
+
+    __slots__ = ("_descriptor", "_flags", "_mode", "_path", "_tree")
+
+    def __init__(self, tree: Tree, path: str, flags: int, mode: int) -> None:
+        self._tree, self._path, self._flags, self._mode = tree, path, flags, mode
+
+    def __enter__(self) -> tuple[int, os.stat_result]:
+        self._descriptor = self._tree.open(self._path, self._flags, self._mode)
+        try:
+            status = os.fstat(self._descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file")
+        except OSError as error:
+            self.__exit__(OSError, error, None)
+            raise
+        return self._descriptor, status
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        os.close(self._descriptor)
+        if isinstance(error, OSError):
+            _name(error, self._path)
+
+
+class Named:
+    """Gives errors of a body a file name; see ``named``."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            _name(error, self._path)
+
+
+def named(path: str) -> Named:
+    """A context manager that gives errors of its body the whole path as their file name."""
+    return Named(path)
+
+
 def _file_name(path: str) -> tuple[str, str]:
     """(path of the folder, last component) of the path of a file."""
-    parent, name = os.path.split(path)
-    if name in {"", ".", ".."}:
+    parent, _, name = path.rpartition("/")
+    if name in _NO_NAMES:
         raise OSError(errno.EINVAL, "path does not end in a file name", path)
-    return parent, name
+    return parent or "/", name
 
 
 def _is_link(name: str, folder: int) -> bool:
@@ -348,16 +421,6 @@ def _is_link(name: str, folder: int) -> bool:
         return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
         return False
-
-
-@contextlib.contextmanager
-def named(path: str) -> Iterator[None]:
-    """Give errors of the body the whole path as their file name."""
-    try:
-        yield
-    except OSError as error:
-        _name(error, path)
-        raise
 
 
 def _name(error: OSError, path: str) -> None:

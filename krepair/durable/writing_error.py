@@ -69,8 +69,10 @@ def _mount(line: str) -> FileSystem | None:
     words = line.split(" ")
     if "-" not in words or len(words) < 8:
         return None
-    place = words[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-    mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
+    mounted_at = words[4]
+    if "\\" in mounted_at:  # a byte in octal
+        place = mounted_at.encode("utf-8", "surrogateescape").decode("unicode_escape")
+        mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
     return FileSystem(mounted_at, words[words.index("-") + 1], words[-1].strip())
 
 

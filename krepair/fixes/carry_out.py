@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from krepair.durable import medium
@@ -10,6 +10,7 @@ from krepair.fixes.fix import Fix
 from krepair.fixes.second_readings import read_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import FIXES, owner_of
+from krepair.plan.model import Change
 
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
@@ -30,9 +31,8 @@ def _private_folder(stagings: Sequence[Staging]) -> str:
 
 def _stage_all(work: Work, stagings: Sequence[Staging]) -> None:
     work.together = _worth_one_barrier(work, stagings)
-    for fix in FIXES:
-        able = [staging for staging in stagings if staging.problem is None]
-        owned = list(_owned(fix, able))
+    for fix, parts in _by_owner(stagings).items():
+        owned = [(staging, part) for staging, part in parts if staging.problem is None]
         if owned:
             fix.stage(work, [part for _, part in owned])
         for staging, part in owned:
@@ -98,12 +98,17 @@ def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:
     """Read what was made once more; problems are put into ``work``."""
-    read_again(work, ((part, fix.second_readings) for fix in FIXES for _, part in _owned(fix, stagings)))
+    owned = _by_owner(stagings)
+    read_again(work, ((part, fix.second_readings) for fix, parts in owned.items() for _, part in parts))
 
 
-def _owned(fix: Fix, stagings: Sequence[Staging]) -> Iterator[tuple[Staging, Staging]]:
-    """Each staging that holds changes of a fix, and the same with these changes alone."""
+def _by_owner(stagings: Sequence[Staging]) -> dict[Fix, list[tuple[Staging, Staging]]]:
+    """Fix, in the order of the table -> each staging that holds changes of it, and the same with these alone."""
+    parts: dict[Fix, list[tuple[Staging, Staging]]] = {fix: [] for fix in FIXES}
     for staging in stagings:
-        changes = [change for change in staging.changes if owner_of(change) is fix]
-        if changes:
-            yield staging, staging.only(*changes)
+        owned: dict[Fix, list[Change]] = {}
+        for change in staging.changes:
+            owned.setdefault(owner_of(change), []).append(change)
+        for fix, changes in owned.items():
+            parts[fix].append((staging, staging.only(*changes)))
+    return parts

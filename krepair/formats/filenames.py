@@ -85,24 +85,19 @@ class FileName(NamedTuple):
         state: live, or the kind of leftover.
         base_offset: the number before the first dot, None if there is none. For a snapshot it is the offset at which
             the snapshot was taken.
+        is_canonical: whether a broker would write the name exactly like this.
     """
 
     name: str
     kind: FileKind
     state: NameState
     base_offset: int | None
+    is_canonical: bool
 
     @property
     def is_segment_file(self) -> bool:
         """Whether a broker reads an offset from the name: a log, an index or a snapshot, in any state."""
         return self.kind in SUFFIXES
-
-    @property
-    def is_canonical(self) -> bool:
-        """Whether a broker would write the name exactly like this."""
-        if self.base_offset is None or self.base_offset < 0 or self.kind not in SUFFIXES:
-            return self.kind in {FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA} and not self.state
-        return self.name == segment_file(self.base_offset, self.kind, self.state)
 
     @property
     def stops_broker(self) -> bool:
@@ -154,13 +149,16 @@ def parse_file_name(name: str) -> FileName:
     state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), NameState.LIVE)
     stem = name[: len(name) - len(state.value)] if state else name
     if stem == LEADER_EPOCH_CHECKPOINT:
-        return FileName(name, FileKind.LEADER_EPOCHS, state, None)
+        return FileName(name, FileKind.LEADER_EPOCHS, state, None, not state)
     if stem == PARTITION_METADATA:
-        return FileName(name, FileKind.PARTITION_METADATA, state, None)
+        return FileName(name, FileKind.PARTITION_METADATA, state, None, not state)
+    base_offset = base_offset_of(name)
     for kind, suffix in SUFFIXES.items():
         if stem.endswith(suffix):
-            return FileName(name, kind, state, base_offset_of(name))
-    return FileName(name, FileKind.FOREIGN, state, base_offset_of(name))
+            possible = base_offset is not None and base_offset >= 0
+            canonical = possible and name == segment_file(base_offset or 0, kind, state)
+            return FileName(name, kind, state, base_offset, canonical)
+    return FileName(name, FileKind.FOREIGN, state, base_offset, is_canonical=False)
 
 
 class FolderKind(StrEnum):

@@ -124,7 +124,9 @@ class PartitionFolder:
             return
         like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
-        missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
+        missing = list(self._private_folders())
+        if self.tree.is_folder(self.private):
+            missing = [path for path in missing[1:] if not self.tree.is_folder(path)]
         for path in missing:
             self.disk.make_dir(path, mode, owner)
         if self.private in missing:
@@ -185,14 +187,12 @@ class PartitionFolder:
             self._check_no_links()
 
     def _check_no_links(self) -> None:
-        folders = (*self._private_folders(), f"{self.private}/fence")
+        if not _must_be(self.tree, self.private, stat.S_ISDIR, "folder"):
+            return
         files = [f"{self.private}/{JOURNAL_NAME}", f"{self.private}/{COPY_NAME}"]
-        found = self.tree.status(self.private)
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            for path in folders[1:]:
-                files += self._files_in(path)
-        for path in folders:
+        for path in (*self._private_folders()[1:], f"{self.private}/fence"):
             _must_be(self.tree, path, stat.S_ISDIR, "folder")
+            files += self._files_in(path)
         for path in files:
             _must_be(self.tree, path, stat.S_ISREG, "regular file")
 
@@ -375,13 +375,15 @@ class PartitionFolder:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
 
 
-def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
+def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:
+    """Refuses what is of another kind; returns whether it is there."""
     found = tree.status(path)
     if found is not None and not is_kind(found.st_mode):
         raise RefusedError(
             f"{path}: expected a {kind} of krepair's own, found a {kind_of(found.st_mode)}; somebody put it there, "
             "and nothing was changed"
         )
+    return found is not None
 
 
 def _merged_log(group: ApplyIntent) -> FileState:

@@ -32,37 +32,69 @@ def kind_of(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "unknown kind")
 
 
-@contextlib.contextmanager
-def opened_for_reading(name: str, within: Tree | int | None = None) -> Iterator[int]:
-    """Open a regular file for reading; yields the descriptor.
+class _Opened:
+    """A regular file that is open for reading while a body runs. No generator: one costs more than the call itself."""
+
+    __slots__ = ("_descriptor", "_name", "_within")
+
+    def __init__(self, name: str, within: Tree | int | None) -> None:
+        self._name, self._within = name, within
+
+    def _open(self) -> tuple[int, os.stat_result]:
+        # With this flag the call does not wait for the other end of a FIFO. For a regular file it changes nothing.
+        self._descriptor = _open_quietly(self._name, os.O_NONBLOCK, self._within)
+        try:
+            status = os.fstat(self._descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                found = kind_of(status.st_mode)
+                raise OSError(errno.EINVAL, f"expected a regular file, found a {found}", self._name)
+        except OSError as error:
+            self.__exit__(OSError, error, None)
+            raise
+        return self._descriptor, status
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        os.close(self._descriptor)
+        if isinstance(error, OSError):
+            # For a call on a descriptor the system does not give the file name.
+            error.filename = error.filename or self._name
+
+
+class WithStatus(_Opened):
+    """See ``opened_with_status``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> tuple[int, os.stat_result]:
+        return self._open()
+
+
+class ForReading(_Opened):
+    """See ``opened_for_reading``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> int:
+        return self._open()[0]
+
+
+def opened_for_reading(name: str, within: Tree | int | None = None) -> ForReading:
+    """Open a regular file for reading; a context manager that gives the descriptor.
 
     Args:
         name: an absolute path; if ``within`` is a descriptor, a name in that folder.
         within: the tree that holds the path, or the descriptor of an open folder. None: any place.
 
     Raises:
-        OSError: it cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not a regular file.
+        OSError: when it is entered: it cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not
+            a regular file.
     """
-    with opened_with_status(name, within) as (descriptor, _):
-        yield descriptor
+    return ForReading(name, within)
 
 
-@contextlib.contextmanager
-def opened_with_status(name: str, within: Tree | int | None = None) -> Iterator[tuple[int, os.stat_result]]:
-    """As ``opened_for_reading``; yields the descriptor and what was seen of the file when it was opened."""
-    # With this flag the call does not wait for the other end of a FIFO. For a regular file it changes nothing.
-    descriptor = _open_quietly(name, os.O_NONBLOCK, within)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, f"expected a regular file, found a {kind_of(status.st_mode)}", name)
-        yield descriptor, status
-    except OSError as error:
-        # For a call on a descriptor the system does not give the file name.
-        error.filename = error.filename or name
-        raise
-    finally:
-        os.close(descriptor)
+def opened_with_status(name: str, within: Tree | int | None = None) -> WithStatus:
+    """As ``opened_for_reading``; gives the descriptor and what was seen of the file when it was opened."""
+    return WithStatus(name, within)
 
 
 @contextlib.contextmanager
@@ -131,16 +163,16 @@ def is_there(path: str, tree: Tree | None = None) -> bool:
 def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
     """The value of a regular file, made from its ``lstat``."""
     return FileRef(
-        name=name,
-        path=f"{folder_path}/{name}",
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        inode=status.st_ino,
-        device=status.st_dev,
-        uid=status.st_uid,
-        gid=status.st_gid,
-        mode=stat.S_IMODE(status.st_mode),
-        nlink=status.st_nlink,
+        name,
+        f"{folder_path}/{name}",
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ino,
+        status.st_dev,
+        status.st_uid,
+        status.st_gid,
+        stat.S_IMODE(status.st_mode),
+        status.st_nlink,
     )
 
 
@@ -151,13 +183,14 @@ def why(error: OSError) -> str:
 
 
 def _open_quietly(name: str, flags: int, within: Tree | int | None) -> int:
+    flags |= _FLAGS
     try:
-        return _open(name, _FLAGS | flags | os.O_NOATIME, within)
+        return _open(name, flags | os.O_NOATIME, within)
     except PermissionError as error:
         # Only the owner of a file, or root, may open it without a change of its access time.
         if error.errno != errno.EPERM:
             raise
-        return _open(name, _FLAGS | flags, within)
+        return _open(name, flags, within)
 
 
 def _open(name: str, flags: int, within: Tree | int | None) -> int:

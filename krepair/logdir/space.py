@@ -41,7 +41,7 @@ class Space(NamedTuple):
     links_are_files: bool = False
 
 
-def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
+def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False, kind: str = "") -> Space:
     """The free space of the file system that holds ``path``.
 
     Root may also use the blocks that are reserved for root. If an apply used them, the broker, which is rarely root,
@@ -51,6 +51,7 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
         path: absolute path of a folder; no link is followed.
         tree: the tree that holds the path; None for any place.
         use_reserved: whether blocks that only root may use count too, see ``read_reserve``.
+        kind: of the file system, as ``ext4``, where it is known; else it is looked up.
 
     Raises:
         OSError: the path is not there or cannot be reached.
@@ -67,7 +68,7 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
     free = state.f_bavail * state.f_frsize
     if use_reserved:
         free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)
-    kind = file_system_of(path).kind
+    kind = kind or file_system_of(path).kind
     given = free - _NOT_GIVEN_BYTES.get(kind, 0)
     return Space(
         free_bytes=max(given, 0),

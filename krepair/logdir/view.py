@@ -5,13 +5,13 @@ It calls ``lstat`` once for each file. It opens only the small files of the root
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import socket
 import stat
 from collections.abc import Callable
+from operator import itemgetter
 from typing import NamedTuple
 
 from krepair.errors import NotALogDirError, UnreadableError
@@ -175,9 +175,11 @@ def _listed(folder: int) -> list[_NamedStat]:
     listed = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 listed.append((entry.name, entry.stat(follow_symlinks=False)))
-    return sorted(listed, key=lambda pair: pair[0])
+            except FileNotFoundError:
+                continue
+    return sorted(listed, key=itemgetter(0))
 
 
 def _sorted_entries(path: str, root: int) -> _Root:

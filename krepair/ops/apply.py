@@ -15,6 +15,7 @@ from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import drop_from_cache
+from krepair.durable.writing_error import file_system_of
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -47,6 +48,7 @@ from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
+from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
 from krepair.ops.fits_on_disk import copies_shortage, shortage
 from krepair.ops.moved import notes_of_fences, settle
@@ -131,7 +133,8 @@ def apply(
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         _hold_others(plan, stack)
         facts = _open_facts(plan, stack)
-        check_again(plan, options, view_of(plan))
+        view = view_of(plan)
+        check_again(plan, options, view)
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
         targets = targets_of(plan)
@@ -152,6 +155,7 @@ def apply(
             scratch,
             options,
             facts,
+            view,
         )
         report = run.report(targets)
         close_copies(copies, folders)
@@ -213,9 +217,10 @@ def _guards(
     plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
 ) -> Guards:
     sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
+    kind = file_system_of(plan.log_dir).kind  # the directory is open, so it stays on this file system
 
     def check_space(change: Change) -> None:
-        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved)
+        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved, kind=kind)
         need = space.block_bytes * 16  # for folder entries and the journal
         if is_freed_by_apply(change):
             folder = change.change_id.partition("/")[0]
@@ -274,8 +279,13 @@ class _Apply:
         scratch: Scratch,
         options: Options,
         facts: Mapping[str, FactsSide],
+        view: LogDir,
     ) -> None:
         self.plan = plan
+        self.view = view
+        """The log directory as it was under the lock, before anything was finished."""
+        self.was_begun = False
+        """Whether an earlier run has left something: what it left half done was finished, or taken back."""
         self.engine = engine
         self.disk = disk
         self.scratch = scratch
@@ -346,10 +356,9 @@ class _Apply:
     ) -> None:
         self.guards.settle(folders)
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
-        view = view_of(self.plan)
         self.work = Work(
             self.plan,
-            view,
+            view_of(self.plan) if self.was_begun else self.view,
             self.engine,
             self.disk,
             wrong=self.not_made,
@@ -425,6 +434,7 @@ class _Apply:
         try:
             if not self.disk.tree.is_folder(folder.private):
                 return True
+            self.was_begun = True
             check_no_fence(partition, self.guards.watch)
             outcomes = finish_partition(folder, partition, self.plan.commit, self.guards)
         except (InterruptedAtSafePointError, LockLostError):

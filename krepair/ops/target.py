@@ -109,7 +109,7 @@ def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
 
 def private_paths(plan: Plan) -> list[str]:
     """The private sub-folders that a plan can have, relative to its log directory."""
-    return [os.path.relpath(path, plan.log_dir) for path in private_folders(plan)]
+    return [path.removeprefix(f"{plan.log_dir}/") for path in private_folders(plan)]
 
 
 def use_copies(copies: Copies | None, located: Located) -> None:

@@ -77,13 +77,13 @@ def make_recovered(item: MakeItem) -> MadeResult:
 
 def _made(item: MakeItem, tree: Tree) -> MadeResult:
     base_offset, interval_bytes = item.reading.base_offset, item.reading.interval_bytes
-    problem = why_not_settled(item.reading, tree)
-    if problem:
-        return MadeResult(reading=Reading(problems=(problem,)))
     judge = MadeIndexes(base_offset)
     reading = SegmentReading(item.reading, judge.feed)
     entries = IndexEntries(interval_bytes)
     with opened_for_reading(f"{item.reading.place.stem(base_offset)}.log", tree) as descriptor:
+        problem = why_not_settled(item.reading, tree, descriptor)
+        if problem:
+            return MadeResult(reading=Reading(problems=(problem,)))
         read_into = read_into_from(descriptor)
 
         def take(window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
@@ -92,7 +92,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
             judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 
-        scanned, summary = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES)
+        scanned, summary = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES, log=descriptor)
         reading.take_rest(read_into)
     problems = reading.problems()
     if problems or summary is None:

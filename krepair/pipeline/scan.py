@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from krepair.durable.tree import Tree
@@ -50,16 +52,30 @@ def scan_once(
 
 
 def scan_below(
-    tree: Tree, item: ScanItem, on_window: OnWindow | None = None, *, window_bytes: int = WINDOW_BYTES
+    tree: Tree,
+    item: ScanItem,
+    on_window: OnWindow | None = None,
+    *,
+    window_bytes: int = WINDOW_BYTES,
+    log: int | None = None,
 ) -> tuple[ScanResult, SegmentSummary | None]:
-    """As ``scan_once``; ``tree`` is the log directory of the item's place, which was reached."""
+    """As ``scan_once``.
+
+    Args:
+        tree: the log directory of the item's place, which was reached.
+        item: what is scanned.
+        on_window: see ``scan_once``.
+        window_bytes: see ``scan_once``.
+        log: descriptor of the log, if it is open.
+    """
     name = log_name(item.base_offset)
     try:
         entries = read_entries(item.place, item.base_offset, tree) if item.has_txn_index else b""
         damage = txn_index.damage(entries, item.base_offset)
         if damage:
             entries = b""
-        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+        path = f"{item.place.stem(item.base_offset)}.log"
+        with nullcontext(log) if log is not None else opened_for_reading(path, tree) as descriptor:
             kept = kept_ranges(item.size, item.without)
             read_into = read_into_from(descriptor)
             if item.without:

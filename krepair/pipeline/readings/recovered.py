@@ -9,6 +9,7 @@ Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): wha
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from msgspec import Struct
 
@@ -91,12 +92,22 @@ def _read(item: RecoveredItem, tree: Tree) -> Reading:
     return Reading(problems=tuple(problems), bytes=item.log_bytes)
 
 
-def why_not_settled(item: RecoveredItem, tree: Tree) -> str:
-    """Write out what the item wants to be on the disk, and drop it from the page cache; why that failed, or empty."""
-    problem = ""
-    if item.settle:
-        for name in (f"{_name(item)}.log", *item.files):
-            problem = problem or _settle(item, name, tree)
+def why_not_settled(item: RecoveredItem, tree: Tree, log: int | None = None) -> str:
+    """Write out what the item wants to be on the disk, and drop it from the page cache.
+
+    Args:
+        item: of a segment.
+        tree: the log directory.
+        log: descriptor of the log, if it is open.
+
+    Returns:
+        Why that failed, or empty.
+    """
+    if not item.settle:
+        return ""
+    problem = _why_not_settled(item, f"{_name(item)}.log", tree, log)
+    for name in item.files:
+        problem = problem or _why_not_settled(item, name, tree)
     return problem
 
 
@@ -108,9 +119,10 @@ def _stem(item: RecoveredItem) -> str:
     return f"{item.place.path}/{_name(item)}"
 
 
-def _settle(item: RecoveredItem, name: str, tree: Tree) -> str:
+def _why_not_settled(item: RecoveredItem, name: str, tree: Tree, log: int | None = None) -> str:
     try:
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+        path = f"{item.place.path}/{name}"
+        with nullcontext(log) if log is not None else opened_for_reading(path, tree) as descriptor:
             make_sure_it_is_written(descriptor, barrier=item.barrier)
             forget_pages(descriptor)
     except OSError as error:
