@@ -77,7 +77,9 @@ def time_entries(file: IndexFile, base_offset: int) -> Int64s:
 
 
 def _columns(first: Any, second: Any) -> Int64s:
-    return np.column_stack([first, second]).astype(np.int64)
+    entries = np.empty((len(first), 2), np.int64)
+    entries[:, 0], entries[:, 1] = first, second
+    return entries
 
 
 def entries_of(file: IndexFile, suffix: str) -> int:

@@ -96,11 +96,10 @@ class IndexAudit:
         """Feed the next batches as columns: position, last offset and largest timestamp, int64[N] each."""
         if len(positions) == 0:
             return
-        before = np.concatenate(([self.last_offset], lasts[:-1]))
         if lasts[0] < self.last_offset or (lasts[1:] <= lasts[:-1]).any():
             self.disordered = True
         if not self.disordered:
-            self._feed_offsets(positions, before)
+            self._feed_offsets(positions, lasts)
             self._feed_times(lasts, stamps)
         if self._last_position >= 0:
             self.largest_batch = max(self.largest_batch, int(positions[0]) - self._last_position)
@@ -112,12 +111,15 @@ class IndexAudit:
         if int(stamps[top]) > self.largest:
             self.largest, self.offset_of_largest = int(stamps[top]), int(lasts[top])
 
-    def _feed_offsets(self, positions: Int64s, before: Int64s) -> None:
-        end = int(np.searchsorted(self.offsets[:, 1], positions[-1], side="right"))
+    def _feed_offsets(self, positions: Int64s, lasts: Int64s) -> None:
         first = self._next_offset
+        if first == len(self.offsets):
+            return
+        end = int(np.searchsorted(self.offsets[:, 1], positions[-1], side="right"))
         mine = self.offsets[first:end]
         if len(mine) == 0:
             return
+        before = np.concatenate(([self.last_offset], lasts[:-1]))
         at = np.minimum(np.searchsorted(positions, mine[:, 1]), len(positions) - 1)
         exact = positions[at] == mine[:, 1]
         wrong = ~exact | (before[at] >= mine[:, 0])
@@ -137,13 +139,14 @@ class IndexAudit:
         self.problems.append(IndexProblem(INDEX, "KR203", entry * 8, evidence, misleads=misleads))
 
     def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
-        end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
         first = self._next_time
-        mine = self.times[first:end]
-        if len(mine):
-            before = self._largest_before(stamps, np.searchsorted(lasts, mine[:, 1]))
-            self._judge_times(first, mine, before)
-        self._next_time = end
+        if first < len(self.times):
+            end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
+            mine = self.times[first:end]
+            if len(mine):
+                before = self._largest_before(stamps, np.searchsorted(lasts, mine[:, 1]))
+                self._judge_times(first, mine, before)
+            self._next_time = end
         if len(stamps) > 1:
             self._largest_before_last = max(self.largest, int(stamps[:-1].max()))
         else:

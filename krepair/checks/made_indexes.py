@@ -29,6 +29,8 @@ class _GrowingAudit(IndexAudit):
 
     def judge_late_times(self) -> None:
         """Judge the entries of batches that were fed before the entries were made."""
+        if self._next_time >= len(self.times):
+            return
         end = int(np.searchsorted(self.times[:, 1], self.last_offset, side="right"))
         mine = self.times[self._next_time : end]
         wrong = (mine != (self.largest, self.offset_of_largest)).any(axis=1)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import LogFacts, Survey
@@ -163,7 +164,7 @@ class Scanned:
 def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
     """An active segment up to its last whole batch: behind it a broker is writing the next one."""
     summary = facts.summary
-    whole = replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
+    whole = structs.replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
     return replace(facts, summary=whole)
 
 

@@ -73,6 +73,8 @@ def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, b
         strict: for each field, in the order of the checks, whether it must rise from entry to entry. If not, it may
             also stay the same.
     """
+    if not buf:
+        return []
     size = layout.size
     found = torn_damage(buf, size)
     entries = layout.view(buf)

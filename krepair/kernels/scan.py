@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.java_numbers import INT64_MAX
@@ -87,8 +88,7 @@ class ScanInputs:
     start_position: int = 0
 
 
-@dataclass(frozen=True)
-class SegmentSummary:
+class SegmentSummary(Struct, frozen=True, kw_only=True):
     """What a scan found: counts and bounds, not one row per batch.
 
     The file consists of ``valid_bytes`` bytes of valid batches and a rest, which is damaged or empty.
@@ -390,37 +390,41 @@ def _scan_filled(window: Uint8s, filled: int, state: Int64s, array: Int64s, tabl
 
 def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Uint8s,
              damage_text: str) -> SegmentSummary:  # fmt: skip
-    rows = tables.rows[: state[c.S_ROWS]]
-    rows = rows[np.argsort(rows[:, c.P_ID], kind="stable")]
-    rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
-    rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
-    rows[:, c.P_PLAIN_MARKERS] = 0
-    lanes = (int(state[c.S_HEADERS_1]) & (2**64 - 1), int(state[c.S_HEADERS_2]) & (2**64 - 1))
+    found = state.tolist()
+    rows = tables.rows[: found[c.S_ROWS]]
+    if not len(rows):
+        rows = rows.copy()
+    else:
+        rows = rows[np.argsort(rows[:, c.P_ID], kind="stable")]
+        rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
+        rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
+        rows[:, c.P_PLAIN_MARKERS] = 0
+    lanes = (found[c.S_HEADERS_1] & (2**64 - 1), found[c.S_HEADERS_2] & (2**64 - 1))
     return SegmentSummary(
         base_offset=inputs.base_offset,
         file_size=inputs.file_size,
-        valid_bytes=int(state[c.S_ORIGIN] + state[c.S_PLACE]),
-        damage=int(state[c.S_DAMAGE]),
+        valid_bytes=found[c.S_ORIGIN] + found[c.S_PLACE],
+        damage=found[c.S_DAMAGE],
         damage_text=damage_text,
-        old_batches=int(state[c.S_OLD_BATCHES]),
-        old_position=int(state[c.S_OLD_POSITION]) if state[c.S_OLD_BATCHES] else -1,
-        batches=int(state[c.S_BATCHES]),
-        first_offset=int(state[c.S_FIRST_OFFSET]),
-        last_offset=int(state[c.S_LAST_OFFSET]),
-        max_timestamp=int(state[c.S_MAX_TIMESTAMP]),
-        offset_of_max=int(state[c.S_OFFSET_OF_MAX]),
-        min_timestamp=int(state[c.S_MIN_TIMESTAMP]),
+        old_batches=found[c.S_OLD_BATCHES],
+        old_position=found[c.S_OLD_POSITION] if found[c.S_OLD_BATCHES] else -1,
+        batches=found[c.S_BATCHES],
+        first_offset=found[c.S_FIRST_OFFSET],
+        last_offset=found[c.S_LAST_OFFSET],
+        max_timestamp=found[c.S_MAX_TIMESTAMP],
+        offset_of_max=found[c.S_OFFSET_OF_MAX],
+        min_timestamp=found[c.S_MIN_TIMESTAMP],
         headers=f"{lanes[0]:016x}{lanes[1]:016x}",
-        decisions=int(state[c.S_DECISIONS]),
+        decisions=found[c.S_DECISIONS],
         rows=rows,
         tallies=tallies,
         entry_flags=entry_flags,
-        epochs=tables.epochs[: state[c.S_EPOCHS]].copy(),
-        stamped=int(state[c.S_STAMPED]),
-        largest_batch=int(state[c.S_LARGEST_BATCH]),
-        aborts_unindexed=int(state[c.S_ABORTS_UNINDEXED]),
-        min_unreplicated=int(state[c.S_MIN_UNREPLICATED]),
-        last_position=int(state[c.S_LAST_POSITION]),
-        last_size=int(state[c.S_LAST_SIZE]),
-        last_class=int(state[c.S_LAST_CLASS]),
+        epochs=tables.epochs[: found[c.S_EPOCHS]].copy(),
+        stamped=found[c.S_STAMPED],
+        largest_batch=found[c.S_LARGEST_BATCH],
+        aborts_unindexed=found[c.S_ABORTS_UNINDEXED],
+        min_unreplicated=found[c.S_MIN_UNREPLICATED],
+        last_position=found[c.S_LAST_POSITION],
+        last_size=found[c.S_LAST_SIZE],
+        last_class=found[c.S_LAST_CLASS],
     )

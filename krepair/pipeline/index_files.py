@@ -27,6 +27,8 @@ _BLOCK_BYTES: Final = 1 << 20
 _EXTENTS_AT_MOST: Final = 1 << 12
 _NEAR_BYTES: Final = 1 << 14
 _LAST_CHECKED: Final = 64
+_SMALL_BYTES: Final = 1 << 14
+"""An index of so many bytes is read whole: to ask for its holes takes longer."""
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
@@ -75,10 +77,12 @@ def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> Index
     torn = size - whole
     if size > LARGEST_INDEX_BYTES:
         return IndexFile(size, torn=torn, unread=True)
-    end = -(-_last_used(descriptor, whole) // entry) * entry
+    small = _pread_all(descriptor, whole) if whole <= _SMALL_BYTES else b""
+    last = len(small.rstrip(b"\0")) if small else _last_used(descriptor, whole)
+    end = -(-last // entry) * entry
     if end > min(max(log_bytes, PAGE_BYTES), READ_AT_MOST_BYTES):
         return IndexFile(size, torn=torn, unread=True)
-    raw = _pread_all(descriptor, end)
+    raw = small[:end] if small else _pread_all(descriptor, end)
     used = real_bytes(raw, suffix)
     if suffix == TIME_INDEX and used == 0 and whole == entry:
         return IndexFile(size, bytes(entry), torn=torn)  # a lone entry of zeros is real

@@ -71,7 +71,7 @@ def scan_below(
     name = log_name(item.base_offset)
     try:
         entries = read_entries(item.place, item.base_offset, tree) if item.has_txn_index else b""
-        damage = txn_index.damage(entries, item.base_offset)
+        damage = txn_index.damage(entries, item.base_offset) if entries else []
         if damage:
             entries = b""
         path = f"{item.place.stem(item.base_offset)}.log"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import numpy as np
 
 from krepair.kernels.scan import SegmentSummary
 
-_NAMES = tuple(field.name for field in fields(SegmentSummary))
+_NAMES = SegmentSummary.__struct_fields__
 _ARRAYS = {"rows": np.int64, "tallies": np.int64, "entry_flags": np.uint8, "epochs": np.int64}
 
 

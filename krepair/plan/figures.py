@@ -18,6 +18,8 @@ from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Reason
 from krepair.plan.planfile import dumps
 from krepair.rules.reasons import Reason
 
+_ORDER: Final = {reason.value: place for place, reason in enumerate(Reason)}
+
 __all__ = [
     "PLAN_COPY_STEP_BYTES",
     "PRIVATE_FOLDER_BYTES",
@@ -197,8 +199,7 @@ def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
     for tally in tallies:
         batches[tally.reason] = batches.get(tally.reason, 0) + tally.batches
         size[tally.reason] = size.get(tally.reason, 0) + tally.bytes
-    order = {reason.value: place for place, reason in enumerate(Reason)}
-    codes = sorted(batches, key=lambda code: (order.get(code, len(order)), code))
+    codes = sorted(batches, key=lambda code: (_ORDER.get(code, len(_ORDER)), code))
     return tuple(ReasonTally(reason=code, batches=batches[code], bytes=size[code]) for code in codes)
 
 

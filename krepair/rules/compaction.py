@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
@@ -100,7 +102,7 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
     rows = compacted.rows.copy()
     for column in (c.P_TIMESTAMP, c.P_LAST_DATA_TIMESTAMP):
         rows[:, column] = original.summary.rows[:, column]
-    summary = replace(compacted, rows=rows, max_timestamp=original.summary.max_timestamp)
+    summary = structs.replace(compacted, rows=rows, max_timestamp=original.summary.max_timestamp)
     return SegmentFacts(original.base_offset, original.mtime_ms, summary, entries)
 
 

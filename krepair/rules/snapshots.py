@@ -249,6 +249,8 @@ class ProducerTable:
 
     def _replay(self, rows: Int64s) -> None:
         """Add the producers of the next segment. Segments must come in ascending order."""
+        if not len(rows):
+            return
         rows = rows[rows[:, c.P_EPOCH] != _NONE]  # a row of only emptied control batches tells nothing
         at = np.searchsorted(self.ids, rows[:, c.P_ID])
         same = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from krepair.kernels import classes as c
 from krepair.kernels.scan import SegmentSummary
@@ -60,7 +60,7 @@ def facts(base_offset: int, *, mtime_ms: int = NOW_MS, **fields: Any) -> Segment
         last_size=100,
         last_class=c.RECORDS,
     )
-    return SegmentFacts(base_offset, mtime_ms, replace(summary, **fields), np.zeros((0, 4), np.int64))
+    return SegmentFacts(base_offset, mtime_ms, structs.replace(summary, **fields), np.zeros((0, 4), np.int64))
 
 
 def row(producer_id: int, **fields: int) -> list[int]:
