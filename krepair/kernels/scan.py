@@ -8,11 +8,10 @@ piece.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.java_numbers import INT64_MAX
@@ -55,8 +54,7 @@ def no_pairs() -> Int64s:
     return np.empty((0, 2), np.int64)
 
 
-@dataclass(frozen=True)
-class ScanInputs:
+class ScanInputs(Struct, frozen=True):
     """The input of a scan: one segment, and what the caller knows of the rest of the log.
 
     Attributes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace as with_values
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -297,7 +296,7 @@ def _staged(
         copy = Written(item, log.read_into, RealDisk(tree), proof, source)
         log.on_source = copy.take_source
         entries, inputs = _inputs(compact, tree)
-        inputs = with_values(
+        inputs = replace(
             inputs,
             carried=np.array(item.carried_open, np.int64),
             keep_positions=np.array(item.keep_positions, np.int64),
@@ -358,7 +357,7 @@ def _as_left(
         text = f"the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
         return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
     # the scan was not told where the stream ends, so it took the end for a torn batch
-    summary = with_values(summary, file_size=log.size, damage=0, damage_text="")
+    summary = replace(summary, file_size=log.size, damage=0, damage_text="")
     return CompactResult(
         summary=encode_summary(summary), entries=entries, tallies=log.tallies.tobytes()
     ), summary
