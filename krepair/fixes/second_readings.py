@@ -195,8 +195,9 @@ def read_again(
     readings: list[tuple[Staging, SecondReading]] = []
     for staging, readings_of in asked:
         try:
-            for reading in readings_of(Applied(work, staging)):
-                readings.append((staging, reading))  # those before an error count
+            with work.disk.tree.keeping_folders():
+                for reading in readings_of(Applied(work, staging)):
+                    readings.append((staging, reading))  # those before an error count
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
     results = _run(work, [reading for _, reading in readings])

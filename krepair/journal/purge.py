@@ -133,6 +133,11 @@ def remove_private_folder(folder: PartitionFolder) -> int:
         RefusedError: the fence is up: the clean-shutdown marker would go with it.
         OSError: a call failed; run it again.
     """
+    with folder.tree.keeping_folders():
+        return _remove_private_folder(folder)
+
+
+def _remove_private_folder(folder: PartitionFolder) -> int:
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
     _check_no_fence(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
-from krepair.durable.tree import Tree, without_links
+from krepair.durable.tree import Tree, named, without_links
 from krepair.durable.writing_error import file_system_of
 from krepair.errors import RefusedError
 
@@ -57,14 +57,8 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
         OSError: the path is not there or cannot be reached.
         RefusedError: ``use_reserved`` is set, but the size of the reserve is not known.
     """
-    folder = (tree or without_links()).open_folder(path)
-    try:
+    with (tree or without_links()).reached(path) as folder, named(path):
         state = os.statvfs(folder)
-    except OSError as error:
-        error.filename = path
-        raise
-    finally:
-        os.close(folder)
     free = state.f_bavail * state.f_frsize
     if use_reserved:
         free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)

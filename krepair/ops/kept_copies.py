@@ -90,12 +90,14 @@ def _kept(folder: PartitionFolder) -> list[tuple[str, KeptFile]]:
         change for change, state in journal.states.items() if state in {"committing", "committed", "undoing"}
     ]
     intents = [journal.intents[change] for change in applied]
-    return [
-        (intent.change_id, kept)
-        for intent in intents
-        if action_of(intent).is_committed(folder, intent) or journal.states[intent.change_id] != "committing"
-        for kept in action_of(intent).kept(folder, intent)
-    ]
+    with folder.tree.keeping_folders():
+        return [
+            (intent.change_id, kept)
+            for intent in intents
+            if action_of(intent).is_committed(folder, intent)
+            or journal.states[intent.change_id] != "committing"
+            for kept in action_of(intent).kept(folder, intent)
+        ]
 
 
 def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:

@@ -234,8 +234,9 @@ def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
             raise StalePlanError(f"{folder.path}: is gone")
         if partition is not None and partition.unreadable:
             raise StalePlanError(partition.unreadable)
-        states = status_in(folder, target)
-        staging.staged |= staged_groups(folder)
+        with folder.tree.keeping_folders():
+            states = status_in(folder, target)
+            staging.staged |= staged_groups(folder)
     except (KrepairError, OSError) as error:
         work.found_all(staging, error)
         return

@@ -29,5 +29,5 @@ def decode_summary(data: bytes) -> SegmentSummary:
     values = msgspec.msgpack.decode(data)
     for name, kind in _ARRAYS.items():
         shape, raw = values[name]
-        values[name] = np.frombuffer(raw, kind).reshape(shape).copy()
+        values[name] = np.ndarray(shape, kind, bytearray(raw))  # bytes that may be changed
     return SegmentSummary(**values)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from krepair.formats.filenames import segment_name
+from krepair.formats.filenames import offset_name
 from krepair.logdir.config import Setting
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.evidence import Evidence
@@ -430,7 +430,8 @@ class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """Its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` is there."""
-        return tuple(segment_name(self.base_offset, suffix) for suffix in (".index", ".timeindex", ".log"))
+        stem = offset_name(self.base_offset)
+        return f"{stem}.index", f"{stem}.timeindex", f"{stem}.log"
 
 
 Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines | RollSegment

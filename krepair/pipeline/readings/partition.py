@@ -44,7 +44,8 @@ def reading_at(place: Place, read: Callable[[Tree], Reading]) -> Reading:
     if wrong:
         return Reading(problems=(wrong,))
     try:
-        return read(tree)
+        with tree.keeping_folders():
+            return read(tree)
     except OSError as error:
         return unreadable(place, error)
 
