@@ -10,6 +10,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from tests import calls
 from tests.builders import NOW_MS, LogDir, data
@@ -42,7 +43,9 @@ def test_check_opens_each_file_once_and_once_more_to_play_the_start(tmp_path: Pa
     assert found["stat"] == (17 if clean else 21)
 
 
-def test_apply_and_undo_come_to_each_folder_of_a_partition_once_between_two_records(tmp_path: Path) -> None:
+def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_two_records(
+    tmp_path: Path,
+) -> None:
     options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plans = {
         number: [
@@ -54,11 +57,15 @@ def test_apply_and_undo_come_to_each_folder_of_a_partition_once_between_two_reco
     waiting = {number: iter(some) for number, some in plans.items()}
     applied = calls.for_each(lambda number: apply(next(waiting[number]), options))
     waiting = {number: iter(some) for number, some in plans.items()}
+    verified = calls.for_each(lambda number: verify_plan(next(waiting[number]), OPTIONS))
+    waiting = {number: iter(some) for number, some in plans.items()}
     undone = calls.for_each(lambda number: undo(next(waiting[number]), options))
     # four files are staged, and take four names; four folders of krepair's own; two changes with two records each
-    most = {"open": 84, "stat": 102, "close": 72}
+    most = {"open": 66, "stat": 92, "close": 63}
     assert {name: applied[name] for name in most if applied[name] > most[name]} == {}
+    most = {"open": 32, "stat": 54, "close": 28}
+    assert {name: verified[name] for name in most if verified[name] > most[name]} == {}
     # undo reads each journal once more before it writes, to say what room it needs
-    most = {"open": 63, "stat": 88, "close": 63}
+    most = {"open": 49, "stat": 86, "close": 49}
     assert {name: undone[name] for name in most if undone[name] > most[name]} == {}
     assert applied["fsync"] == undone["fsync"] == 16, "what is made durable does not become less"
