@@ -36,7 +36,6 @@ _KEPT_AT_MOST = 16
 """Descriptors of folders: work on one partition comes to no more than ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _DOTS = frozenset({".", ".."})
-_NO_NAMES = frozenset({"", *_DOTS})
 
 
 _HOW_BYTES: Final = 24
@@ -326,9 +325,8 @@ class Tree:
 
 
 class Reached:
-    """A folder that is open while a body runs; see ``Tree.reached``."""
+    """A folder that is open while a body runs; see ``Tree.reached``. A generator would cost more than most bodies."""
 
-    # Not a generator: what one costs is more than the call that is made in most bodies.
     __slots__ = ("_folder", "_path", "_stays_open", "_tree")
 
     def __init__(self, tree: Tree, path: str) -> None:
@@ -411,7 +409,7 @@ def named(path: str) -> Named:
 def _file_name(path: str) -> tuple[str, str]:
     """(path of the folder, last component) of the path of a file."""
     parent, _, name = path.rpartition("/")
-    if name in _NO_NAMES:
+    if not name or name in _DOTS:
         raise OSError(errno.EINVAL, "path does not end in a file name", path)
     return parent or "/", name
 

@@ -147,17 +147,7 @@ def apply(
         guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
-        run = _Apply(
-            plan,
-            engine,
-            writes,
-            guards,
-            scratch,
-            options,
-            facts,
-            view,
-        )
-        report = run.report(targets)
+        report = _Apply(plan, engine, writes, guards, scratch, options, facts, view).report(targets)
         close_copies(copies, folders)
         report = replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
         return with_taken_back(report, guards.taken_back)
