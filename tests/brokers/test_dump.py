@@ -64,7 +64,7 @@ def theirs(version: str, folders: list[Path], *options: str) -> dict[Path, list[
     """File -> the tool's lines about it."""
     files = sorted(path for folder in folders for path in folder.iterdir() if path.suffix in SUFFIXES)
     argv = java(version, MAIN[version], "--files", ",".join(map(str, files)), *options)
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[Path, list[str]] = {}
     for line in done.stdout.splitlines():

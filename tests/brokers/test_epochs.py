@@ -22,7 +22,7 @@ from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError
-from tests.lab.waiting import wait_for
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -77,10 +77,10 @@ def ask_for_epoch(bootstrap: str, topic: str, epoch: int) -> tuple[int, int, int
     name, client = topic.encode(), b"krepair-lab"
     head = struct.pack(">hhih", 23, 2, 7, len(client)) + client
     body = struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiii", 1, 0, -1, epoch)
-    with socket.create_connection((host, int(port)), timeout=20) as wire:
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as wire, wire.makefile("rb") as answers:
         wire.sendall(struct.pack(">i", len(head + body)) + head + body)
-        size = struct.unpack(">i", wire.recv(4, socket.MSG_WAITALL))[0]
-        answer = wire.recv(size, socket.MSG_WAITALL)
+        size = struct.unpack(">i", answers.read(4))[0]
+        answer = answers.read(size)
     error, _, found, end = struct.unpack(">hiiq", answer[4 + 4 + 4 + 2 + len(name) + 4 :])
     return error, found, end
 
@@ -98,7 +98,7 @@ def end_offsets_for_epochs(broker: Broker, topic: str) -> dict[int, tuple[int, i
 def test_broker_refuses_what_check_says_it_refuses(tmp_path: Path, version: str, damage: str) -> None:
     log_dir = gathered(tmp_path, (damage,))
     assert expected(log_dir, version) == {"refuse"}
-    with pytest.raises(BrokerError), Broker(version, log_dir, topics=topics((damage,)), timeout_s=40):
+    with pytest.raises(BrokerError), Broker(version, log_dir, topics=topics((damage,))):
         pass
 
 

@@ -43,7 +43,7 @@ def commits_of(report: GroupsReport) -> dict[str, dict[tuple[str, int], tuple[in
 
 def described(broker: Broker, names: list[str]) -> dict[str, Any]:
     admin = client.admin(broker.bootstrap)
-    futures = admin.describe_consumer_groups(names, request_timeout=20)
+    futures = admin.describe_consumer_groups(names, request_timeout=LIMIT_S)
     return {name: future.result(LIMIT_S) for name, future in futures.items()}
 
 

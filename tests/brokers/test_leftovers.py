@@ -128,7 +128,7 @@ def test_marked_folders_that_stop_2_2_1_are_forecast_and_moved_away_it_starts(
     root = txfixture.write_log_dir(tmp_path / "logs")
     folder = marked(root, kind, with_log=with_log)
     assert set(forecast(root, "2.2.1").values()) == {"refuse"}
-    with pytest.raises(BrokerError), Broker("2.2.1", root, PROPERTIES, TOPICS, timeout_s=40):
+    with pytest.raises(BrokerError), Broker("2.2.1", root, PROPERTIES, TOPICS):
         pass
     shutil.move(folder, tmp_path / "aside")
     assert forecast(root, "2.2.1")[FOLDER] in {"start", "recover"}

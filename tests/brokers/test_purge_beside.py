@@ -54,14 +54,20 @@ BROKEN = (
 
 
 class SlowDisk(PassingDisk):
-    """Waits before each call, so that a purge lasts while brokers do other things, and says when it has begun."""
+    """Waits before each call, so that a purge lasts while brokers do other things, and says when it has begun.
 
-    def __init__(self) -> None:
+    It comes to one folder only when that has been marked for deletion, however slow the broker is.
+    """
+
+    def __init__(self, marked: Path) -> None:
         super().__init__(RealDisk())
         self.begun = threading.Event()
+        self.marked = marked
 
     def _before(self, call: Call) -> None:
         self.begun.set()
+        if call.path.startswith(f"{self.marked}/"):
+            wait_for(lambda: not self.marked.exists())
         time.sleep(0.004)
 
 
@@ -128,7 +134,7 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
             return sent
 
         load = workers.submit(produce)
-        disk = SlowDisk()
+        disk = SlowDisk(log_dir / "deleted-2")
         purging = workers.submit(purge, plan, Options(), disk=disk)
         disk.begun.wait(LIMIT_S)
         words = [word for number in range(TOPICS["moved"]) for word in ("moved", number)]
@@ -143,7 +149,7 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
         # Only the roots are listed: a broker removes the folders below while one looks.
         roots = (log_dir, other)
         wait_for(
-            lambda: not [name for root in roots for name in os.listdir(root) if name.endswith("-delete")], 60
+            lambda: not [name for root in roots for name in os.listdir(root) if name.endswith("-delete")]
         )
         written.set()
         sent = load.result(LIMIT_S)

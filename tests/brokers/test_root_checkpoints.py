@@ -163,7 +163,7 @@ def test_broker_whose_only_log_directory_is_refused_does_not_start(
     log_dir = damaged(memory_dir, "cut-recovery")
     with (
         pytest.raises(BrokerError),
-        Broker(version, log_dir, topics=topics(["cut-recovery"]), work_dir=tmp_path, timeout_s=40),
+        Broker(version, log_dir, topics=topics(["cut-recovery"]), work_dir=tmp_path),
     ):
         pass
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
@@ -22,7 +23,7 @@ from krepair.options import Engine, Options
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -64,7 +65,7 @@ def produce(bootstrap: str) -> Producer:
     for turn in range(6):
         committing.begin_transaction()
         send(committing, 10 + turn)
-        (committing.abort_transaction if turn == 3 else committing.commit_transaction)(30)
+        (committing.abort_transaction if turn == 3 else committing.commit_transaction)(LIMIT_S)
     for life in range(3):
         fenced = producer(transactional_id="lives again")
         fenced.init_transactions(LIMIT_S)
@@ -86,6 +87,19 @@ def produce(bootstrap: str) -> Producer:
     return opened
 
 
+def end(broker: Broker, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
+    """Where the log of ``TOPIC`` ends for readers of that isolation level."""
+    admin, at = client.admin(broker.bootstrap), TopicPartition(TOPIC, 0)
+    return int(
+        admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=level)[at].result(LIMIT_S).offset
+    )
+
+
+def stable_end(broker: Broker) -> int:
+    """Its last stable offset."""
+    return end(broker, IsolationLevel.READ_COMMITTED)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """``written("3.9.2")``: a log directory as a broker of that version left it at a clean stop."""
@@ -96,6 +110,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
             log_dir = tmp_path_factory.mktemp(f"written-{version}") / "logs"
             with Broker(version, log_dir, PASSIVE, TOPICS) as broker:
                 held = produce(broker.bootstrap)
+                # A commit is answered before its marker is written.
+                wait_for(lambda: stable_end(broker) == end(broker) - OPEN_RECORDS)
                 broker.stop()
                 del held
             made[version] = log_dir

@@ -494,7 +494,7 @@ def test_real_broker_does_not_start_on_an_offset_that_does_not_fit(tmp_path: Pat
     topics = {"t": Topic(1, {"retention.ms": "-1"}, {0: 3})}
     with (
         pytest.raises(BrokerError, match="Split operation is only permitted"),
-        Broker(version, torn.root, topics=topics, timeout_s=40),
+        Broker(version, torn.root, topics=topics),
     ):
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
 from krepair.options import Engine, Options
 from tests import builders, naive
 from tests.brokers.serving import PASSIVE
-from tests.lab import client
+from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic
 from tests.lab.jvm import java
 from tests.lab.waiting import LIMIT_S, wait_for
@@ -40,13 +41,8 @@ def typed(command: str, broker: Broker) -> str:
     out: list[str] = []
 
     def answered() -> bool:
-        ran = subprocess.run(
-            java(TOOL_FOR[broker.version], TOOL, *words[1:]),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        argv = java(TOOL_FOR[broker.version], TOOL, *words[1:])
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False)
         out[:] = [ran.stdout, ran.stderr]
         return ran.returncode == 0
 
@@ -105,15 +101,16 @@ def leave_hanging(folder: Path) -> int:
 
 
 def stop_with_markers_written(broker: Broker) -> None:
-    """A commit is answered before its markers are written; a coordinator that starts goes on with them."""
+    """A commit is answered before its markers are written."""
+    copy = broker.work_dir / "copy"
+
+    def written() -> bool:
+        shutil.rmtree(copy, ignore_errors=True)
+        found = ours(beside.copied(broker.log_dir, copy), broker.version).transactions
+        return {each.state.state for each in found} == {"CompleteCommit", "Ongoing"}
+
+    wait_for(written)
     broker.stop()
-    for _ in range(5):
-        states = {each.state.state for each in ours(broker.log_dir, broker.version).transactions}
-        if "PrepareCommit" not in states:
-            return
-        broker.start()
-        time.sleep(2)
-        broker.stop()
 
 
 def rows_of(report: TransactionsReport) -> dict[str, OpenInLog]:

@@ -85,7 +85,7 @@ def write(bootstrap: str) -> list[Producer]:
         for turn in range(16):
             sender.begin_transaction()
             send(sender, "tx", partition, 12)
-            (sender.abort_transaction if turn == 3 else sender.commit_transaction)(30)
+            (sender.abort_transaction if turn == 3 else sender.commit_transaction)(LIMIT_S)
     opened = []
     for partition in range(2):
         send(plain, "back-dated", partition, 40, AGO_MS)

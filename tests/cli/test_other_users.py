@@ -84,6 +84,7 @@ def log_dir_of_nobody(room: Path, name: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_verb_works_and_compiles_nothing(room: Path, warmed: Path) -> None:
     before = sorted(warmed.rglob("*"))
     mine = room / "mine"
@@ -243,7 +244,9 @@ def test_without_any_cache_the_first_run_compiles_and_works(room: Path, warmed: 
     log_dir = log_dir_of_nobody(room, "timeindex-ok-2.2.1")
     segment = min(log_dir.glob("*/*.log"))
     ended = as_nobody("dump", str(segment), "--batches", "--limit", "1", cache="/nonexistent")
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    # Whether it had to: what is compiled may lie beside the source as well.
+    assert all(line.startswith("compiling") for line in ended.stderr.splitlines()), ended.stderr
 
 
 def test_warm_names_the_folder_that_cannot_be_written(room: Path, warmed: Path) -> None:

@@ -68,7 +68,7 @@ def write_transactions(broker: Broker, transactional_id: str, rounds: int) -> No
             sender.abort_transaction(LIMIT_S)
         else:
             offsets = [TopicPartition("many", number % 3, number)]
-            sender.send_offsets_to_transaction(offsets, metadata, 30)
+            sender.send_offsets_to_transaction(offsets, metadata, LIMIT_S)
             sender.commit_transaction(LIMIT_S)
     consumer.close()
 

@@ -80,7 +80,7 @@ def test_damaged_files_of_the_root_do_what_check_forecast(
     for case in cases:
         forecast.setdefault(case.before.of(version), set()).add(case.name)
     with broker_on(version, dirs, topics(cases), tmp_path, cleaner=True) as broker:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + LIMIT_S
         while offline(broker, directories) != forecast["refuse"] and time.monotonic() < deadline:
             time.sleep(0.2)
         records = read_everything(broker.bootstrap, topics([]), lambda: time.monotonic() > deadline)

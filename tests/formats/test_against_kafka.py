@@ -72,7 +72,7 @@ def test_kafka_reads_names_and_snapshots_and_empties_batches_as_we_do(version: s
         str(names),
         str(snapshot),
     ]
-    ran = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", timeout=120, check=True)
+    ran = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=True)
 
     header = batch_v2.BatchHeader(100, 0, 5, 2, 0, 0x7C, 9, 1000, 2000, 7, 3, 40, 10)
     expected = [f"empty {batch_v2.empty_batch(header).hex()}"]

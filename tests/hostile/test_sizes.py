@@ -50,7 +50,7 @@ def each_limited(log_dir: Path, plan: Path) -> tuple[dict[str, int], str]:
         ("undo", str(plan)),
     ]
     argv = [sys.executable, "-c", LIMITED, str(MOST_ADDRESSES), json.dumps(verbs)]
-    done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, timeout=600, check=False)
     assert b"Traceback" not in done.stderr, done.stderr[-2000:]
     codes, peak = json.loads(done.stderr.decode().splitlines()[-1])
     assert peak < MOST_BYTES, peak

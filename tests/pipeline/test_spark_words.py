@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 
@@ -46,12 +45,10 @@ def test_a_master_that_cannot_be_reached_is_said_at_once_without_a_start_of_java
         port = taken.getsockname()[1]
         assert why_not_reached(f"spark://127.0.0.1:{port}") == ""
         assert why_not_reached(f"spark://127.0.0.1:1,127.0.0.1:{port}") == ""
-    began = time.monotonic()
     with pytest.raises(
         RefusedError, match=rf"spark://127\.0\.0\.1:{port} cannot be reached.*Connection refused"
     ):
         choose_engine("spark", f"spark://127.0.0.1:{port}", {WorkKind.READ: 1})
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.common.TopicPartitionReplica;
 
@@ -14,7 +13,7 @@ public class MoveReplicas {
             moves.put(new TopicPartitionReplica(args[place], Integer.parseInt(args[place + 1]), 0), args[1]);
         }
         try (AdminClient admin = AdminClient.create(settings)) {
-            admin.alterReplicaLogDirs(moves).all().get(30, TimeUnit.SECONDS);
+            admin.alterReplicaLogDirs(moves).all().get();
         }
         System.out.println("MOVING");
     }
