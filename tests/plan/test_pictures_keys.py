@@ -61,7 +61,9 @@ def bar_of(plan: Plan, folder: str) -> BeforeAfter:
 
 
 @pytest.mark.parametrize("merge", [True, False])
-@pytest.mark.parametrize("kind", FOLDERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "same-length")) for kind in FOLDERS]
+)
 def test_strips_and_bars_are_as_long_as_the_logs_before_apply_and_after_it(
     kind: str, merge: bool, tmp_path: Path
 ) -> None:
