@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import resource
 import struct
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from krepair.formats import batch_v2, compression, group_metadata, message_set, record
 from krepair.formats.compression import Codec
+from krepair.formats.damage import Damage
 from krepair.ops.dump import Dump, DumpOptions
+from krepair.pipeline.contents import ContentWalk
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
 from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
@@ -292,6 +295,59 @@ def test_the_window_has_no_say_in_what_is_shown(codecs: list[int], window_bytes:
     expected = dumped(log, wanted(batches=not only))
     assert dumped(log, wanted(batches=not only), window_bytes=window_bytes) == expected
     assert len(of_type(expected, "record")) == 3 * len(codecs)
+
+
+def mixed_log(chance: random.Random) -> bytes:
+    """Batches of all codecs, plain ones between them; some have content that is large, cut, or of another count."""
+    found = []
+    for number in range(150):
+        codec = chance.choice(list(Codec))
+        size = chance.choice((3, 3, 3000, 600_000)) if number % 40 == 7 else chance.choice((3, 40, 900))
+        records, count, body = some(5, size), 5, None
+        if chance.random() < 0.06:
+            count = chance.choice((0, 4, 6))
+        elif chance.random() < 0.06:
+            content = compression.compress(codec, record.encode(records))
+            body = content[: chance.randrange(len(content))]
+        found.append(batch(5 * number, records, codec=codec, count=count, body=body))
+    return b"".join(found)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"batches": False},
+        {"lowest": 101, "highest": 533},
+        {"left": 77},
+        {"grep": re.compile(b"k3")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_that_are_unpacked_together_are_shown_as_each_alone(
+    seed: int, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = mixed_log(random.Random(seed))
+    together = dumped(log, wanted(**limits), window_bytes=1 << 20)
+    assert of_type(together, "record")
+    monkeypatch.setattr(LogDump, "_unpacked_together", LogDump._alone)
+    assert dumped(log, wanted(**limits), window_bytes=1 << 20) == together
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_contents_that_are_unpacked_together_are_judged_as_each_alone(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = mixed_log(random.Random(seed))
+
+    def problems() -> list[tuple[int, Damage]]:
+        return list(ContentWalk(builders.reading(log), len(log), 0).problems())
+
+    together = problems()
+    assert len({codec for codec, _ in together}) > 1
+    monkeypatch.setattr(ContentWalk, "_unpacked_together", ContentWalk._alone)
+    assert problems() == together
 
 
 def test_zeros_behind_the_last_batch_are_damage_and_holes_cost_nothing(tmp_path: Path) -> None:

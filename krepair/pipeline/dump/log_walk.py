@@ -19,6 +19,7 @@ from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import MAX_OFFSET
 from krepair.formats.words import count_text
+from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels.large_batches import checksum_huge
 from krepair.kernels.resync import find_batch, search_budget
@@ -27,6 +28,7 @@ from krepair.pipeline.byte_stream import ByteStream, StoredBytes
 from krepair.pipeline.damage import LARGEST_LOG_BYTES
 from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, of_fields
 from krepair.pipeline.dump.style import Style
+from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 KR307: Final = "KR307"
 WINDOW_BYTES: Final = 1 << 20
@@ -35,6 +37,9 @@ _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
 LOWEST_OFFSET: Final = -(2**63)
 """A damaged base offset may be negative: a batch with one is shown like any other."""
+
+# how the batches of a window are read
+_ALONE, _PLAIN, _PACKED = range(3)
 
 Walk = Generator[bytes | memoryview, None, int]
 
@@ -111,6 +116,8 @@ class LogWalk:
         self._counts: Any = np.zeros(_BATCH_ROWS, np.int64)
         self._say_batches = wanted.batches
         self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
+        self._packed: Any = np.zeros((_BATCH_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBatches(_BATCH_ROWS)
         self._search_left = search_budget(self._size)
         self._past = False
 
@@ -242,7 +249,7 @@ class LogWalk:
 
     # -- batches ----------------------------------------------------------------------------------
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Lines of batches; those side by side that the kernels can write go to them together."""
+        """Lines of batches; those side by side that are read in the same way go together."""
         self._wanted.batches_read += len(rows)
         if len(rows) and rows[0, r.B_BASE_OFFSET] > self._wanted.highest:
             self._past = True
@@ -250,22 +257,34 @@ class LogWalk:
         chosen = self._in_range(rows)
         if not chosen.all():
             rows = rows[chosen]
-        alone = rows[:, r.B_PROBLEM] != r.OK
+        ways = self._ways(rows, origin)
+        edges = [0, *(np.flatnonzero(ways[1:] != ways[:-1]) + 1).tolist(), len(rows)]
+        for first, after in itertools.pairwise(edges):
+            some = rows[first:after]
+            if self._done or not len(some):
+                return
+            if ways[first] == _PLAIN:
+                yield from self._together(some, origin)
+            elif ways[first] == _PACKED:
+                yield from self._unpacked_together(some, origin)
+            else:
+                yield from self._alone(some, origin)
+
+    def _ways(self, rows: Any, origin: int) -> Any:
+        """How each batch is read."""
+        ways = np.full(len(rows), _PLAIN)
         if self._wanted.records:
-            plain = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (
-                rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK == Codec.NONE
-            )
-            alone |= ~plain | (origin < 0)
-        begin = 0
-        for stop in (*np.flatnonzero(alone).tolist(), len(rows)):
-            if begin < stop:
-                yield from self._together(rows[begin:stop], origin)
-            if stop < len(rows) and not self._done:
-                yield from self._one_batch(rows[stop], origin)
-                yield from self._problem(rows[stop])
-            begin = stop + 1
+            packed = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK != Codec.NONE
+            in_window = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (origin >= 0)
+            ways = np.where(in_window, np.where(packed, _PACKED, _PLAIN), _ALONE)
+        return np.where(rows[:, r.B_PROBLEM] == r.OK, ways, _ALONE)
+
+    def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        for row in rows:
             if self._done:
                 return
+            yield from self._one_batch(row, origin)
+            yield from self._problem(row)
 
     def _in_range(self, rows: Any) -> Any:
         """Batches of which an offset may be wanted; of a wrapper of v0 or v1 only the last offset is known."""
@@ -291,15 +310,51 @@ class LogWalk:
         if not self._wanted.records:
             yield from self._batch_lines(rows)
             return
+        yield from self._side_by_side(self._window, origin, rows, rows, origin)
+
+    def _side_by_side(
+        self, buf: Any, start: int, rows: Any, stored: Any, origin: int
+    ) -> Iterator[bytes | memoryview]:
+        """Batches whose records lie uncompressed in a buffer.
+
+        Args:
+            buf: uint8[W]; place 0 is position ``start`` of ``rows``.
+            start: position of the front of the buffer.
+            rows: int64[B, BATCH_COLUMNS], as the batches lie in the buffer.
+            stored: the same, as they lie in the log.
+            origin: file position of the window.
+        """
         while len(rows) and not self._done:
-            read = int(r.window_records(self._window, origin, rows, self._records, self._counts))
+            read = int(r.window_records(buf, start, rows, self._records, self._counts))
             if read:
-                yield from self._record_lines(self._window, rows[:read], self._counts, self._records)
-            if read < len(rows) and not self._done:
-                # its records do not fill it, or are more than there are rows for
-                yield from self._one_batch(rows[read], origin)
-                read += 1
-            rows = rows[read:]
+                yield from self._record_lines(buf, stored[:read], self._counts, self._records)
+            else:  # its records do not fill it, or are more than there are rows for
+                yield from self._one_batch(stored[0], origin)
+                read = 1
+            rows, stored = rows[read:], stored[read:]
+
+    def _unpacked_together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Compressed v2 batches: unpacked one behind the other, many at once. Large ones are read in pieces."""
+        count, packed, unpacked = len(rows), self._packed, self._unpacked
+        packed[:count, k.P_PLACE] = rows[:, r.B_POSITION] - origin
+        packed[:count, k.P_SIZE] = rows[:, r.B_SIZE]
+        packed[:count, k.P_CODEC] = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK
+        first = 0
+        while first < count and not self._done:
+            after = unpacked.unpack(self._window, packed, first, count)
+            starts, ends = packed[first:after, k.P_START], packed[first:after, k.P_END]
+            large = np.flatnonzero(ends - starts > WINDOW_BYTES)
+            if len(large):
+                after = first + int(large[0])
+            if after == first:
+                yield from self._one_batch(rows[first], origin)
+                first += 1
+                continue
+            some = rows[first:after].copy()
+            some[:, r.B_POSITION] = starts[: len(some)] - batch_v2.HEADER_SIZE
+            some[:, r.B_SIZE] = (ends - starts)[: len(some)] + batch_v2.HEADER_SIZE
+            yield from self._side_by_side(unpacked.bytes, 0, some, rows[first:after], origin)
+            first = after
 
     # -- what a batch and its records become -------------------------------------------------------
     def _batch_lines(self, rows: Any) -> Iterator[bytes | memoryview]:
@@ -323,7 +378,7 @@ class LogWalk:
 
     # -- one batch at a time ----------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """A batch whose records are compressed, of an old format, damaged, or larger than the window."""
+        """A batch that is of an old format, damaged, or larger than the window, or whose content is large or broken."""
         wanted = self._wanted
         by_grep = wanted.searched
         if wanted.batches and not (by_grep and wanted.records):

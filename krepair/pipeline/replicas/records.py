@@ -39,7 +39,6 @@ from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
-from krepair.pipeline.unpacked_batches import UnpackedBatches
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, fates_of
 
@@ -50,7 +49,6 @@ OnRows = Callable[[Words], None]
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
-_PACKED_ROWS: Final = 1 << 12
 # how the batches of a window are read
 _PLAIN, _PACKED, _WRAPPER, _ALONE, _V0, _V1 = range(6)
 
@@ -110,8 +108,6 @@ class RecordWalk(LogWalk):
         self._fates, self._on_hashes = fates, on_hashes
         self._differing, self._only_differing = differing, only_differing
         self._hashed: Words = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
-        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._fields = np.zeros(FIELD_COUNT, np.int64)
 
     # -- batches of a window ----------------------------------------------------------------------
@@ -127,10 +123,9 @@ class RecordWalk(LogWalk):
             some = np.ascontiguousarray(rows[first:after])
             way = int(ways[first])
             if way == _PLAIN:
-                yield from self._plain(self._window, origin, some, some, origin)
+                yield from self._together(some, origin)
             elif way == _PACKED:
-                for begin in range(0, len(some), _PACKED_ROWS):
-                    yield from self._compressed(some[begin : begin + _PACKED_ROWS], origin)
+                yield from self._unpacked_together(some, origin)
             elif way in (_V0, _V1):
                 yield from self._messages_side_by_side(some, origin)
             else:
@@ -138,41 +133,6 @@ class RecordWalk(LogWalk):
                     if way != _WRAPPER or not self._wrapper(row, origin):
                         yield from self._one_batch(row, origin)
                     yield b""
-
-    def _plain(
-        self, buf: Any, start: int, rows: Any, stored: Any, origin: int
-    ) -> Iterator[bytes | memoryview]:
-        """Batches whose records lie uncompressed in a buffer; ``stored`` are their rows as they lie in the log."""
-        while len(rows):
-            read = int(r.window_records(buf, start, rows, self._records, self._counts))
-            if read:
-                yield from self._record_lines(buf, rows[:read], self._counts, self._records)
-            else:  # its records do not fill it, or are more than there are rows for
-                yield from self._one_batch(stored[0], origin)
-                read = 1
-            rows, stored = rows[read:], stored[read:]
-
-    def _compressed(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Compressed v2 batches: unpacked one behind the other, many at once."""
-        packed = self._packed
-        count = len(rows)
-        packed[:count, k.P_PLACE] = rows[:, r.B_POSITION] - origin
-        packed[:count, k.P_SIZE] = rows[:, r.B_SIZE]
-        packed[:count, k.P_CODEC] = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK
-        first = 0
-        while first < count:
-            after = self._unpacked.unpack(self._window, packed, first, count)
-            if after == first:
-                yield from self._one_batch(rows[first], origin)
-                after = first + 1
-            else:
-                unpacked = rows[first:after].copy()
-                unpacked[:, r.B_POSITION] = packed[first:after, k.P_START] - batch_v2.HEADER_SIZE
-                unpacked[:, r.B_SIZE] = (
-                    packed[first:after, k.P_END] - packed[first:after, k.P_START] + batch_v2.HEADER_SIZE
-                )
-                yield from self._plain(self._unpacked.bytes, 0, unpacked, rows[first:after], origin)
-            first = after
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         if len(rows):
