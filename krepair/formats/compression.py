@@ -59,6 +59,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_FRONT_BYTES = 14
 _ZSTD_MAGIC_NUMBER = int.from_bytes(ZSTD_MAGIC, "little")
 _UINT32 = struct.Struct("<I")
+_INT32 = struct.Struct(">i")
 _LZ4_FRONT = struct.Struct("<7sI")
 _ZSTD_FRONT = struct.Struct("<IBBHB")
 ZSTD_BLOCK_BYTES = 1 << 17
@@ -206,6 +207,32 @@ def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
             start = at + _UINT32.size
     except cramjam.DecompressionError:
         return -1
+
+
+def snappy_into(stored: memoryview, out: memoryview, to: int) -> int:
+    """Decompress one batch in the frames of snappy-java into a buffer, block by block.
+
+    Args:
+        stored: the frames, whole, and nothing behind them.
+        out: the buffer.
+        to: place in it.
+
+    Returns:
+        The place after its content; -1 if it is of another kind, broken, or has no room. Then ``at_once`` may do it.
+    """
+    size, at = len(stored), len(XERIAL_HEADER)
+    if stored[:at] != XERIAL_HEADER:
+        return -1
+    try:
+        while at + _INT32.size <= size:
+            (block,) = _INT32.unpack_from(stored, at)
+            start, at = at + _INT32.size, at + _INT32.size + block
+            if block < 0 or at > size:
+                return -1
+            to += cramjam.snappy.decompress_raw_into(stored[start:at], out[to:])
+    except cramjam.DecompressionError:
+        return -1
+    return to if at == size else -1
 
 
 def zstd_frame(stored: memoryview, most: int) -> bytes | None:

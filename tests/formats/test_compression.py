@@ -161,38 +161,43 @@ LZ4_CONTENTS = st.one_of(
 )
 
 
-def lz4_into(frame: bytes, room: int, to: int) -> bytes | None:
+INTO = {Codec.LZ4: compression.lz4_into, Codec.SNAPPY: compression.snappy_into}
+
+
+def put_into(codec: Codec, frame: bytes, room: int, to: int) -> bytes | None:
     """What was put at a place of a buffer; nothing else of it is touched."""
     out = bytearray(b"\xab" * (room + 64))
-    end = compression.lz4_into(memoryview(frame), memoryview(out)[:room], to)
+    end = INTO[codec](memoryview(frame), memoryview(out)[:room], to)
     assert out[:to] == b"\xab" * to
     assert out[room:] == b"\xab" * 64
     return None if end < 0 else bytes(out[to:end])
 
 
+@pytest.mark.parametrize("codec", list(INTO))
 @given(data=LZ4_CONTENTS, to=st.integers(0, 50), less=st.integers(0, 400_000))
-def test_lz4_frame_is_put_into_a_buffer_where_it_has_room(data: bytes, to: int, less: int) -> None:
-    packed = compression.compress(Codec.LZ4, data)
-    assert lz4_into(packed, to + len(data), to) == data
+def test_batch_is_put_into_a_buffer_where_it_has_room(codec: Codec, data: bytes, to: int, less: int) -> None:
+    packed = compression.compress(codec, data)
+    assert put_into(codec, packed, to + len(data), to) == data
     if data:
-        assert lz4_into(packed, to + len(data) - 1 - less % len(data), to) is None
+        assert put_into(codec, packed, to + len(data) - 1 - less % len(data), to) is None
 
 
+@pytest.mark.parametrize("codec", list(INTO))
 @given(
     data=LZ4_CONTENTS, place=st.integers(0, 10**6), bit=st.integers(0, 7),
     how=st.sampled_from(("flip", "cut", "longer")),
 )  # fmt: skip
-def test_broken_lz4_frame_is_put_into_a_buffer_only_as_the_other_library_has_it(
-    data: bytes, place: int, bit: int, how: str
+def test_broken_batch_is_put_into_a_buffer_only_as_the_reading_in_pieces_has_it(
+    codec: Codec, data: bytes, place: int, bit: int, how: str
 ) -> None:
-    packed = compression.compress(Codec.LZ4, data)
+    packed = compression.compress(codec, data)
     place %= len(packed)
     broken = packed[:place] if how == "cut" else packed + packed[:place] + b"\0"
     if how == "flip":
         broken = packed[:place] + bytes([packed[place] ^ 1 << bit]) + packed[place + 1 :]
-    found = lz4_into(broken, 400_000, 3)
+    found = put_into(codec, broken, 400_000, 3)
     if found is not None:
-        assert found == compression.decompress(Codec.LZ4, broken)
+        assert found == compression.decompress(codec, broken)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,11 @@ def test_broken_lz4_frame_is_put_into_a_buffer_only_as_the_other_library_has_it(
 def test_lz4_frame_of_another_kind_is_not_put_into_a_buffer(how: dict[str, bool]) -> None:
     usual = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False, "store_size": False}
     packed = bytes(lz4.frame.compress(b"some data" * 9000, **(usual | how)))
-    assert lz4_into(packed, 400_000, 0) is None
+    assert put_into(Codec.LZ4, packed, 400_000, 0) is None
+
+
+def test_bare_snappy_block_is_not_put_into_a_buffer() -> None:
+    assert put_into(Codec.SNAPPY, bytes(snappy.compress(b"some data" * 90)), 400_000, 0) is None
 
 
 def test_bare_snappy_block_without_frame_is_read() -> None:

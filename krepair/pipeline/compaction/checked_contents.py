@@ -1,7 +1,8 @@
 """The records of compressed batches, unpacked for the proof.
 
-It shares no code with the unpacking where keys are found and where what stays is written: lz4 goes through another
-library than those two, and the walk over zstd frames is the one in Python. zstd itself has one library for all.
+It shares no code with the unpacking where keys are found and where what stays is written: that has kernels for lz4 and
+snappy and for the walk over zstd frames, this has another library and a walk in Python. zstd itself and gzip have one
+library for all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from krepair.formats import compression
 from krepair.formats.arrays import Uint8s
 from krepair.formats.codec import Codec
 
+_INTO: Final = {int(Codec.LZ4): compression.lz4_into, int(Codec.SNAPPY): compression.snappy_into}
 _SLACK: Final = 16
 _BYTES: Final = 1 << 20
 
@@ -45,8 +47,8 @@ class CheckedContents:
             Whether it is there. If not, there is no room, or it has to be read in pieces: it is large, or broken. Where
             there are no others, there is always room.
         """
-        start = self.ends[-1]
-        if codec == Codec.LZ4 and (end := compression.lz4_into(stored, self._view, start)) >= 0:
+        into = _INTO.get(codec)
+        if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
             self.ends.append(end)
             return True
         content = compression.at_once(codec, stored)
