@@ -209,6 +209,35 @@ def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
         return -1
 
 
+def lz4_blocks_into(
+    stored: memoryview, blocks: Iterable[tuple[int, int]], out: memoryview, to: int
+) -> list[int]:
+    """Decompress lz4 blocks into a buffer one behind the other, by the library of ``lz4_into``.
+
+    Args:
+        stored: holds the blocks.
+        blocks: of each the place, and the place after it; 0 and 0 for nothing.
+        out: the buffer.
+        to: place in it.
+
+    Returns:
+        The place after the content of each, up to the first that is broken or for which there may be no room.
+    """
+    ends: list[int] = []
+    last, into = len(out) - LZ4_BLOCK_BYTES, cramjam.lz4.decompress_block_into
+    try:
+        for start, end in blocks:
+            if to > last:
+                break
+            if end:
+                room = out[to : to + LZ4_BLOCK_BYTES]
+                to += into(stored[start:end], room, output_len=LZ4_BLOCK_BYTES)
+            ends.append(to)
+    except cramjam.DecompressionError:
+        pass
+    return ends
+
+
 def snappy_into(stored: memoryview, out: memoryview, to: int) -> int:
     """Decompress one batch in the frames of snappy-java into a buffer, block by block.
 

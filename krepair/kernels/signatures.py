@@ -92,6 +92,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             _ROWS,
         ),
     ),
+    ("check_frames.single_blocks", (_BYTES, _ROWS, _LONG, _LONG, _ROWS)),
     ("check_kept.check_batches", (_BYTES, _INTS, _LONG, _BITS, _LONGS)),
     ("check_kept.check_gathered", (_BYTES, _INTS, _LONG, _BITS, _BYTES, _LONGS)),
     ("key_points.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),

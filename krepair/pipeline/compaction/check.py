@@ -10,6 +10,7 @@ What is aborted, when a tombstone may go and how keys are told apart is found ou
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
 from krepair.kernels.check_aborted import abort_ranges, enter_producers
+from krepair.kernels.check_frames import single_blocks
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.byte_stream import StoredBytes
@@ -249,6 +251,7 @@ class _Group:
         )
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
+        self.blocks, self.blocks_kept = (np.zeros((_PACKED_ROWS, 2), np.int64) for _ in range(2))
         self.rows: list[CheckedRows] = []
         self.content, self.kept = (_Content(grows=not self.beside_writer) for _ in range(2))
 
@@ -338,22 +341,40 @@ class _Group:
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
         one, two = side.window.data, result.window.data
-        for row, (place, size, at, new_size, codec) in enumerate(self.packed[:count, : v.P_MODE].tolist()):
+        rows, others = self.packed[:count, : v.P_MODE].tolist(), self._without_blocks(side, result, count)
+        row = self._add_blocks(one, two, 0, others[0])
+        while row < count:
+            place, size, at, new_size, codec = rows[row]
             content = one[place + batch_v2.HEADER_SIZE : place + size]
             kept = two[at + batch_v2.HEADER_SIZE : at + new_size] if new_size else None
-            if self._add(codec, content, kept):
-                continue
-            self._check_unpacked(side, result, first, row, source)
-            first = row
             if not self._add(codec, content, kept):
-                if self.beside_writer:
-                    raise _TooLarge
-                # large, or broken: piece by piece, and that says what is wrong
-                state[v.C_SOURCE], state[v.C_RESULT] = place, at
-                self._slow(side, result, source)
-                first = row + 1
+                self._check_unpacked(side, result, first, row, source)
+                first = row
+                if not self._add(codec, content, kept):
+                    if self.beside_writer:
+                        raise _TooLarge
+                    # large, or broken: piece by piece, and that says what is wrong
+                    state[v.C_SOURCE], state[v.C_RESULT] = place, at
+                    self._slow(side, result, source)
+                    first = row + 1
+            row += 1
+            row += self._add_blocks(one, two, row, others[bisect_left(others, row)])
         self._check_unpacked(side, result, first, count, source)
         state[v.C_SOURCE], state[v.C_RESULT] = there
+
+    def _without_blocks(self, side: _Side, result: _Side, count: int) -> list[int]:
+        """Find the frames that are one block of lz4 each; gives the rows with others, and the row after the last."""
+        single_blocks(side.window, self.packed, count, v.P_SOURCE, self.blocks)
+        single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
+        others = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
+        return [*np.flatnonzero(others).tolist(), count]
+
+    def _add_blocks(self, one: memoryview, two: memoryview, first: int, after: int) -> int:
+        """Unpack batches, and what stays of them, that are one block each; gives how many had room."""
+        taken = self.unpacked.add_blocks(one, self.blocks[first:after].tolist())
+        kept = self.unpacked_kept.add_blocks(two, self.blocks_kept[first : first + taken].tolist())
+        self.unpacked.forget_last(taken - kept)
+        return kept
 
     def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
         """Unpack a batch, and what stays of it, behind the others; None: nothing stays."""

@@ -7,6 +7,7 @@ library for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -70,9 +71,15 @@ class CheckedContents:
         self.ends.append(self.ends[-1])
         return True
 
-    def forget_last(self) -> None:
-        """Take back the last that was added."""
-        self.ends.pop()
+    def add_blocks(self, window: memoryview, blocks: Iterable[tuple[int, int]]) -> int:
+        """Unpack lz4 blocks one behind the other, see ``compression.lz4_blocks_into``; gives how many."""
+        ends = compression.lz4_blocks_into(window, blocks, self._view, self.ends[-1])
+        self.ends += ends
+        return len(ends)
+
+    def forget_last(self, count: int = 1) -> None:
+        """Take back the last that were added."""
+        del self.ends[len(self.ends) - count :]
 
     def taken(self) -> list[int]:
         """Where the contents begin, with the end of the last; from now on there are none."""
