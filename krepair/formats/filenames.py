@@ -95,11 +95,6 @@ class FileName(NamedTuple):
     is_canonical: bool
 
     @property
-    def is_segment_file(self) -> bool:
-        """Whether a broker reads an offset from the name: a log, an index or a snapshot, in any state."""
-        return self.kind in SUFFIXES
-
-    @property
     def stops_broker(self) -> bool:
         """Whether a broker fails to load the partition because the name has no offset in front.
 

@@ -19,7 +19,6 @@ from krepair.formats.layout import Field, Layout
 from krepair.formats.words import count_text
 
 VERSION = 1
-NO_OFFSET = -1
 _PIECE_BYTES = 1 << 20
 
 HEADER = Layout(

@@ -25,7 +25,6 @@ from krepair.plan.model import (
     Plan,
     Preview,
 )
-from krepair.plan.planfile import dumps
 from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.ticket import (
     keep_lines,
@@ -58,11 +57,6 @@ _MOST_ROWS = 200
 _WITHOUT_KEYS = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
 )
-
-
-def to_json(plan: Plan) -> str:
-    """The text of the plan file."""
-    return dumps(plan).decode()
 
 
 class Again(NamedTuple):

@@ -21,8 +21,6 @@ Kind = Literal["none", "in-sync", "only-replica", "as-broker", "alone", "replica
 NONE: Final = "none"
 BY_TIME: Final[frozenset[Kind]] = frozenset({"in-sync", "as-broker"})
 """With these nothing goes that is younger than ``delete.retention.ms``."""
-CONSENTS: Final[frozenset[Kind]] = frozenset({"only-replica", "as-broker", "alone"})
-"""Nobody can check these: a person says so."""
 
 _ANY_TIME_MS: Final = 2**63 - 1
 

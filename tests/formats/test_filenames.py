@@ -20,7 +20,7 @@ def test_segment_file_name_is_parsed_to_what_it_was_made_of(
     name = filenames.segment_file(base, kind, state)
     found = parse_file_name(name)
     assert (found.name, found.kind, found.state, found.base_offset) == (name, kind, state, base)
-    assert (found.is_canonical, found.is_segment_file, found.stops_broker) == (True, True, False)
+    assert (found.is_canonical, found.stops_broker) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from msgspec import Struct
 from krepair.durable.tree import Tree
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets
 from krepair.formats.filenames import (
-    CLEANER_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
@@ -28,7 +26,6 @@ Key = tuple[str, int]
 """Topic and partition number."""
 
 _COMES_DOWN = frozenset({RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT})
-_GOES = frozenset({LOG_START_CHECKPOINT, CLEANER_CHECKPOINT})
 
 
 class LogEndItem(Struct, frozen=True, kw_only=True):

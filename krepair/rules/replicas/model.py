@@ -61,7 +61,6 @@ RULE_OF: Final = {
     BEHIND: "KR665",
 }
 """Kind of disagreement -> its row in the catalogue. What is harmless has KR666."""
-HARMLESS_RULE: Final = "KR666"
 
 VERDICT_OF: Final = {
     **dict.fromkeys(
