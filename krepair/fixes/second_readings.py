@@ -235,7 +235,7 @@ def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondRead
     """Files that are gone, and kept as they were, unless apply has freed them."""
     from krepair.pipeline.readings.logs import GoneItem
 
-    files = {file.name: file for file in applied.part.files}
+    files = applied.part.by_name
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.staging.freed.intersection(names) else applied.keep
     item = GoneItem(place=applied.place, files=rows, keep=keep)

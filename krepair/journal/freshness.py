@@ -36,7 +36,7 @@ def check_fresh(
         StalePlanError: a file changed, came or went since the plan was made; the message names it.
         RefusedError: the plan would remove the newest producer snapshot.
     """
-    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    planned = partition.by_name
     present = [parse_file_name(name) for name in folder.file_names()]
     _check_no_swap(folder, present)
     _check_snapshots(folder, present, change)
@@ -64,7 +64,7 @@ def _check_snapshots(folder: PartitionFolder, present: list[FileName], change: R
 def _check_logs_behind(
     folder: PartitionFolder, partition: PartitionPlan, present: list[FileName], change: RewriteSegments
 ) -> None:
-    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    planned = partition.by_name
     last = change.sources[-1].base_offset
     known = {name for name in planned if parse_file_name(name).kind is FileKind.LOG}
     names = {n.name for n in present if n.kind is FileKind.LOG and n.state is NameState.LIVE} | known

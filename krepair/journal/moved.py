@@ -108,7 +108,7 @@ def rebind(
         OSError: a file could not be looked at.
     """
     changes = {} if partition is None else {change.change_id: change for change in partition.changes}
-    planned = {} if partition is None else {file.name: file for file in partition.files}
+    planned = {} if partition is None else partition.by_name
     states: dict[FileState, FileState] = {}
     wrong: list[str] = []
     in_place: list[InPlace] = []

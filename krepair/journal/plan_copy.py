@@ -130,7 +130,7 @@ def _known(path: str, found: os.stat_result | None) -> tuple[str, int, int] | No
 def private_folders(plan: Plan) -> list[str]:
     """Absolute paths of the private sub-folders that a plan can have, in the order of the plan."""
     own = private_folder(plan.plan_id)
-    paths = [f"{plan.log_dir}/{partition.folder}/{own}" for partition in plan.partitions if partition.changes]
+    paths = [f"{plan.log_dir}/{partition.folder}/{own}" for partition in plan.changing]
     if plan.root is not None:
         paths.append(f"{plan.log_dir}/{plan.root.keeper}/{root_private_folder(plan.plan_id)}")
     return paths

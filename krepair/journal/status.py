@@ -73,7 +73,7 @@ def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, Ch
 def _states_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
     states: dict[str, ChangeState] = {}
-    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    planned = partition.by_name
     for change in partition.changes:
         state = journal.states.get(change.change_id)
         if state is None:

@@ -241,7 +241,7 @@ def _cluster(options: Options) -> ClusterView | None:
 
 
 def _row(plan: Plan, path: str, owners: Mapping[str, int]) -> PlanOfOne:
-    changing = [partition for partition in plan.partitions if partition.changes]
+    changing = plan.changing
     evidence = [one.evidence for one in changing if isinstance(one.evidence, Evidence)]
     brokers = {owners[log.log_dir] for one in evidence for log in one.logs if log.log_dir in owners}
     something = plan.root is not None or bool(changing) or bool(plan.uncleanable_partitions)

@@ -94,7 +94,7 @@ class PartitionFacts:
             policy=policy,
             partition=partition,
             fixes=fix_names(policy),
-            files={file.name: file for file in partition.files},
+            files=partition.by_name,
             sizes=sizes_by_name(partition.files),
             bases=segment_bases(partition.files),
             segment_bytes=int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0,

@@ -517,6 +517,11 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     evidence: Evidence | UnsetType = UNSET
 
     @property
+    def by_name(self) -> dict[str, FileFingerprint]:
+        """Fingerprints of its files, by name."""
+        return {file.name: file for file in self.files}
+
+    @property
     def keeps_all(self) -> bool:
         """Whether markers and tombstones stay whatever their time, for other replicas."""
         return not isinstance(self.evidence, UnsetType) and self.evidence.keeps_all
@@ -662,3 +667,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     asked: Asked | UnsetType = UNSET
     preview: Preview | UnsetType = UNSET
     digest: str = ""
+
+    @property
+    def changing(self) -> list[PartitionPlan]:
+        """The partitions in which something changes."""
+        return [partition for partition in self.partitions if partition.changes]

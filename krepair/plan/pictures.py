@@ -241,7 +241,7 @@ class Pictures:
 
 def pictures_of(plan: Plan) -> Pictures:
     """What there is to draw of a plan."""
-    changing = [partition for partition in plan.partitions if partition.changes]
+    changing = plan.changing
     with_logs = sorted(filter(_changes_logs, changing), key=_log_difference, reverse=True)
     compared = with_logs[:_MOST_COMPARED]
     strips = _once(map(_strip, compared))

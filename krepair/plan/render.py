@@ -95,7 +95,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
         _summary(plan, again.with_later_horizon),
         _what_happens(plan),
         *_listings(plan),
-        partitions_section(_changing(plan)),
+        partitions_section(plan.changing),
         *keys_sections(plan),
         left_alone_section(plan),
         _reasons(plan),
@@ -148,10 +148,6 @@ def from_command(preview_path: str) -> str:
     return f"krepair plan --from {shlex.quote(preview_path)} --out PLAN"
 
 
-def _changing(plan: Plan) -> list[PartitionPlan]:
-    return [partition for partition in plan.partitions if partition.changes]
-
-
 def changes_of(plan: Plan) -> list[Change]:
     """Every change, those of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
@@ -159,7 +155,7 @@ def changes_of(plan: Plan) -> list[Change]:
 
 
 def _summary(plan: Plan, later: str) -> Section:
-    changing = _changing(plan)
+    changing = plan.changing
     alone = sum(partition.status == "left alone" for partition in plan.partitions)
     nothing = len(plan.partitions) - len(changing) - alone
     policy = plan.policy

@@ -193,15 +193,10 @@ def _faults(sequence: PlanSequence, data: bytes) -> Iterator[str]:
             yield f"step {number} is for {plan.host}:{plan.log_dir}"
         if plan.root is not None and len(sequence.steps) > 1:
             yield f"step {number} changes files of the root, which only a single step may do"
-        for one in changing(plan):
+        for one in plan.changing:
             if one.folder in seen:
                 yield f"{one.folder} is in step {seen[one.folder]} and in step {number}"
             seen[one.folder] = number
-
-
-def changing(plan: Plan) -> list[PartitionPlan]:
-    """The partitions that a plan changes."""
-    return [partition for partition in plan.partitions if partition.changes]
 
 
 def merged(sequence: PlanSequence) -> Plan:

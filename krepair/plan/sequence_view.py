@@ -9,7 +9,7 @@ from krepair.plan.keep import UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
 from krepair.plan.render import NEXT, from_command, plan_view
 from krepair.plan.replicas_view import replicas_sections
-from krepair.plan.sequence import PlanSequence, Step, changing, merged
+from krepair.plan.sequence import PlanSequence, Step, merged
 from krepair.plan.ticket import names_text
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, size_text
 
@@ -118,7 +118,7 @@ def _row(number: int, step: Step) -> tuple[str, ...]:
     plan = step.plan
     return (
         str(number),
-        f"{len(changing(plan)):,}",
+        f"{len(plan.changing):,}",
         kept_where(plan.policy.keep),
         size_text(step.needs_bytes),
         size_text(step.free_before),
@@ -139,7 +139,7 @@ def _summary(sequence: PlanSequence, whole: Plan) -> Section:
     rows = (
         ("host", sequence.host),
         ("log directory", sequence.log_dir),
-        ("partitions to change", f"{sum(len(changing(step.plan)) for step in sequence.steps):,}"),
+        ("partitions to change", f"{sum(len(step.plan.changing) for step in sequence.steps):,}"),
         ("freed right after apply", bytes_text(whole.freed_at_apply)),
         ("freed after purge", bytes_text(whole.freed_at_purge)),
         ("expected time of apply", expected_text(whole.expected_seconds)),

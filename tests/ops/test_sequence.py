@@ -25,7 +25,7 @@ from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps
-from krepair.plan.sequence import PlanSequence, changing, loads_sequence
+from krepair.plan.sequence import PlanSequence, loads_sequence
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.ops.scene import BLOAT, Scene, scene, tree
 from tests.ops.test_full_disks import FOLDER, _copies
@@ -93,7 +93,7 @@ def keeps(sequence: PlanSequence) -> list[str]:
 def test_originals_are_kept_as_soon_as_there_is_room(full: Full, free: int, keep: str, expected: list[str]):
     made = full.sequence(free, keep=keep)
     assert keeps(made) == expected
-    folders = [one.folder for step in made.steps for one in changing(step.plan)]
+    folders = [one.folder for step in made.steps for one in step.plan.changing]
     left = [one.partition for one in made.left_out if one.code == "room"]
     assert sorted(folders + left) == [f"__consumer_offsets-{number}" for number in range(PARTITIONS)]
     room = free
@@ -142,7 +142,7 @@ def test_steps_without_undo_begin_only_when_that_is_typed(full: Full):
     assert (done.exit_code, [one.outcome for one in done.steps]) == (ExitCode.DONE, ["done", "done"])
     assert ops.verify_sequence(made, full.options()).exit_code is ExitCode.DONE
     # The step that kept its originals comes back; the one before it cannot.
-    kept = {one.folder for one in changing(made.steps[1].plan)}
+    kept = {one.folder for one in made.steps[1].plan.changing}
     back = ops.undo_sequence(made, full.options())
     assert (back.steps[0].number, back.steps[0].outcome) == (2, "done")
     after = tree(full.path)
@@ -174,7 +174,7 @@ def test_killed_anywhere_the_same_apply_ends_as_if_nothing_had_happened(full: Fu
     assert again.exit_code is ExitCode.DONE, again
     assert ops.verify_sequence(made, full.options()).exit_code is ExitCode.DONE
     kept = sorted(path.parent.name for path in full.path.glob("*/krepair~*"))
-    assert kept == sorted(one.folder for one in changing(made.steps[1].plan))
+    assert kept == sorted(one.folder for one in made.steps[1].plan.changing)
     for part in full.path.glob("__consumer_offsets-*"):
         logs = sorted(path.name for path in part.glob("*.log"))
         assert logs == sorted(path.name for path in (full.path / FOLDER).glob("*.log")), part
@@ -215,12 +215,12 @@ def test_a_disk_that_fills_up_between_two_steps_ends_the_sequence(full: Full):
     assert report.next_command == "krepair plan LOGDIR --free --out PLAN"
     # What is there is whole, and the rest is planned anew.
     rest = full.sequence(1 << 30)
-    assert len(changing(rest.steps[0].plan)) == PARTITIONS - len(changing(made.steps[0].plan))
+    assert len(rest.steps[0].plan.changing) == PARTITIONS - len(made.steps[0].plan.changing)
 
 
 def test_a_step_that_fails_is_the_last_one(full: Full):
     made = full.sequence(SMALLEST)
-    folder = changing(made.steps[0].plan)[0].folder
+    folder = made.steps[0].plan.changing[0].folder
     log = min((full.path / folder).glob("*.log"))
     log.write_bytes(log.read_bytes()[:-1] + b"\0")
     before = tree(full.path)

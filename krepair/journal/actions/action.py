@@ -50,7 +50,7 @@ class Target:
     @property
     def planned(self) -> dict[str, FileFingerprint]:
         """Fingerprints of the partition's files as they were planned, by name."""
-        return {fingerprint.name: fingerprint for fingerprint in self.partition.files}
+        return self.partition.by_name
 
 
 class DamagedLog(NamedTuple):

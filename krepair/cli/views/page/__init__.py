@@ -156,7 +156,7 @@ def _log_dir(report: LogDirReport) -> dict[str, Any]:
 
 
 def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
-    changing = [partition for partition in plan.partitions if partition.changes]
+    changing = plan.changing
     alone = sum(partition.status == "left alone" for partition in plan.partitions)
     tiles = []
     if changing or plan.root is not None:
