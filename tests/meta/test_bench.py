@@ -28,7 +28,7 @@ def a_table() -> Table:
 
 
 def kept(part: str, table: Table) -> Kept:
-    return Kept(part, "c1", "a machine", "2026-11-23", (0.1, 0.2), 3.0, 5, table)
+    return Kept(part, "c1", "a machine", "2026-11-23", (0.1, 0.2), 3.0, "--runs 5", table)
 
 
 def test_a_line_has_the_least_cpu_time_and_the_median_of_wall_times() -> None:

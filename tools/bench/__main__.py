@@ -67,8 +67,8 @@ def machine() -> str:
     return f"{system}, Python {platform.python_version()}, {java}"
 
 
-def measured(part: str, setting: Setting) -> Kept:
-    """Run one part, on data of its own."""
+def measured(part: str, setting: Setting, words: str) -> Kept:
+    """Run one part, on data of its own; ``words``: of the command line."""
     print(f"{part}:", file=sys.stderr, flush=True)
     table, begun, load = Table(), time.monotonic(), os.getloadavg()[0]
     PARTS[part](table, setting)
@@ -79,7 +79,7 @@ def measured(part: str, setting: Setting) -> Kept:
         day=time.strftime("%Y-%m-%d", time.gmtime()),
         load=(load, os.getloadavg()[0]),
         minutes=(time.monotonic() - begun) / 60,
-        runs=setting.runs,
+        words=words,
         table=table,
     )
 
@@ -114,6 +114,14 @@ def main() -> int:
     if unknown := set(wanted) - PARTS.keys():
         print(f"--only: no part is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 64
+    parser = _parser()
+    sizes = {
+        name: getattr(chosen, name) for name in ("markers_mb", "half_mb", "cluster_mb", "partitions", "share")
+    }
+    others = {name: value for name, value in sizes.items() if value != parser.get_default(name)}
+    words = " ".join(
+        f"--{name.replace('_', '-')} {value}" for name, value in ({"runs": chosen.runs} | others).items()
+    )
     for part in (name for name in PARTS if name in wanted):
         data = folder / DATA
         shutil.rmtree(data, ignore_errors=True)
@@ -127,7 +135,7 @@ def main() -> int:
             share=chosen.share,
         )
         setting.folder.mkdir(parents=True)
-        found = measured(part, setting)
+        found = measured(part, setting, words)
         found.keep(results)
         print(found.report(), flush=True)
         shutil.rmtree(data)

@@ -30,7 +30,7 @@ class Kept(NamedTuple):
         day: as 2026-11-23.
         load: of the machine, before and after.
         minutes: how long it took.
-        runs: how often each thing was measured.
+        words: of its command, but for its part.
         table: what was found.
     """
 
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
     day: str
     load: tuple[float, float]
     minutes: float
-    runs: int
+    words: str
     table: Table
 
     def keep(self, folder: Path) -> None:
@@ -52,8 +52,8 @@ class Kept(NamedTuple):
     def report(self) -> str:
         """In Markdown."""
         load = " and ".join(f"{each:.1f}" for each in self.load)
-        words = f'`make bench ARGS="--only {self.part} --runs {self.runs}"`: {self.minutes:.0f} min'
-        said = f"{words}, commit {self.commit}, {self.day}, load {load}; {self.machine}."
+        command = f'`make bench ARGS="--only {self.part} {self.words}"`'
+        said = f"{command}: {self.minutes:.0f} min, commit {self.commit}, {self.day}, load {load}; {self.machine}."
         return f"### Part {self.part}\n\n{said}\n\n{self.table.report()}"
 
 
@@ -125,7 +125,7 @@ GOALS: Final = (
     _seconds("2,000 partitions: check", 2.8),
     _seconds("2,000 partitions: apply", 7.0),
     Goal(
-        "markers: plan, GB a second",
+        "markers: plan, GB a second of wall time",
         "markers",
         4.0,
         lambda table: table.rate("markers: krepair plan", MEASURES[1], 1e3),
@@ -141,7 +141,7 @@ def section(kept: list[Kept]) -> str:
     """Goals, then every part, in Markdown."""
     tables = {one.part: one.table for one in kept}
     goals = [
-        "| by CPU time | wanted | found | reached |",
+        "| goal, by CPU time | wanted | found | reached |",
         "|---|---:|---:|---|",
         *(goal.row(tables) for goal in GOALS),
     ]
