@@ -45,6 +45,8 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:
         check_nothing_kept(folder, journal)
+    if copies is not None:
+        copies.check_there()  # once the purge is written down, no undo is possible any more
     if committed and journal.purging is None:
         journal.begin_purge(committed)
     freed = copies.remove(folder) if copies is not None else 0

@@ -94,6 +94,26 @@ def test_originals_that_are_still_here_go_back_whatever_became_of_their_copies(
     assert (site.private(), list(elsewhere.iterdir())) == ([], [])
 
 
+def test_a_purge_whose_copies_go_while_it_begins_is_refused_and_undo_still_works(
+    memory_dir: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record that a purge was begun ends every undo: it comes only when nothing can refuse the purge any more."""
+    site = Site("leftovers", memory_dir / "a", elsewhere)
+    assert site.run("apply") == ExitCode.DONE
+    away = elsewhere.with_name(f"{elsewhere.name}-away")
+
+    def unmounted(*arguments: object) -> None:
+        if elsewhere.exists():
+            elsewhere.rename(away)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("krepair.journal.purge.check_all_recorded", unmounted)
+        assert site.run("purge") == ExitCode.REFUSED
+    away.rename(elsewhere)
+    assert site.run("undo") == ExitCode.DONE, site.why
+    assert differences(site.seen(), site.before) == ""
+
+
 def test_an_undo_that_cannot_bring_one_copy_leaves_all_that_is_kept_here(
     memory_dir: Path, elsewhere: Path
 ) -> None:
