@@ -12,10 +12,11 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from tests.brokers.test_swaps import CASES, scene
-from tests.durable.disks import NAME_CHANGING, SimulatedCrash, StoppingDisk
+from tests.durable.disks import NAME_CHANGING
 from tests.journal.scene import UnsyncedDisk
 from tests.journal.test_commit_broker import load, verdict
 from tests.lab.judge import Judge
+from tests.ops.stops import each_stop
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -27,17 +28,15 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_end_with_the_new_
     judge: JudgeOf, tmp_path: Path, order: str, version: str
 ) -> None:
     """A broker that was killed after loading: what it did to the folder stays, the marker is gone."""
-    stops = 0
     ended: set[int] = set()
-    while True:
-        stops += 1
+    for stop in each_stop(kinds=NAME_CHANGING):
+        stops = stop.number
         root = tmp_path / str(stops)
         chosen, plan = scene(root, order, version)
-        try:
-            apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+        with stop as disk:
+            apply(plan, chosen, disk=disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         assert verdict(load(judge(version), root)) == "NEW", stops
         (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         # With an odd number it is taken back instead: what the broker finished stays, and is read.
@@ -59,17 +58,16 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_end_with_the_new_
 def test_after_a_crash_and_a_broker_at_any_call_of_undo_the_new_records_are_served(
     judge: JudgeOf, tmp_path: Path, order: str, version: str
 ) -> None:
-    stops = refused = 0
-    while True:
-        stops += 1
+    refused = 0
+    for stop in each_stop(kinds=NAME_CHANGING):
+        stops = stop.number
         root = tmp_path / str(stops)
         chosen, plan = scene(root, order, version)
         apply(plan, chosen, disk=UnsyncedDisk())
-        try:
-            undo(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+        with stop as disk:
+            undo(plan, chosen, disk=disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         assert verdict(load(judge(version), root)) == "NEW", stops
         (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         report = undo(plan, chosen, disk=UnsyncedDisk())

@@ -19,7 +19,7 @@ from krepair.journal.outcome import Failed, Outcome
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
-from tests.durable.disks import NAME_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
 from tests.journal import txfixture
 from tests.journal.scene import (
     FENCED,
@@ -34,6 +34,7 @@ from tests.journal.scene import (
     write_staged,
 )
 from tests.lab.judge import Judge, Loaded, Reading
+from tests.ops.stops import each_stop
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -200,15 +201,13 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
 ) -> None:
     """A broker that was killed after loading: what it did to the folder stays, the marker is gone."""
     ended: set[str] = set()
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop(kinds=NAME_CHANGING):
+        stops = stop.number
         scene = TxScene(tmp_path / str(stops))
-        try:
-            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         served = verdict(load(judge(version), scene.root))
         assert served in {"OLD", "NEW"}, stops
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
@@ -237,16 +236,14 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
 def test_after_a_crash_and_a_broker_at_any_call_of_undo_it_still_ends_right(
     judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
 ) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop(kinds=NAME_CHANGING):
+        stops = stop.number
         scene = TxScene(tmp_path / str(stops))
         scene.apply(commit)
-        try:
-            scene.undo(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+        with stop as disk:
+            scene.undo(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         assert verdict(load(judge(version), scene.root)) in {"OLD", "NEW"}, stops
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         undone = scene.undo(commit)[0]

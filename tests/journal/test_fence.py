@@ -14,6 +14,7 @@ from krepair.journal.fence import Fence, Point, Watch, lowered_points, standing_
 from krepair.journal.folder import PartitionFolder
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import LOWERED, MARKER, PLAN_ID, POINTS, Scene, UnsyncedDisk, name, put, tree
+from tests.ops.stops import each_stop
 
 POINT = Point("t", 0, 100)
 
@@ -53,17 +54,15 @@ def test_a_marker_that_was_not_there_is_never_written(tmp_path: Path) -> None:
 
 def test_stopped_at_every_call_it_goes_up_or_down_and_gives_everything_back(tmp_path: Path) -> None:
     for first in ("put_up", "lift"):
-        stops = 0
-        while True:
-            stops += 1
+        for stop in each_stop():
+            stops = stop.number
             scene = Scene(tmp_path / f"{first}{stops}")
             if first == "lift":
                 fence(scene).put_up()
-            try:
-                getattr(fence(scene, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)), first)()
+            with stop as disk:
+                getattr(fence(scene, disk), first)()
+            if not stop.happened:
                 break
-            except SimulatedCrash:
-                pass
             points, _marker = roots(scene)
             assert points in {POINTS, LOWERED}
             if stops % 2:

@@ -19,8 +19,9 @@ from krepair.journal.record import FileState, LogIntent
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, PartitionPlan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
+from tests.ops.stops import each_stop
 
 LOG, INDEX, TIMES, ABORTED = (name(100, end) for end in (".log", ".index", ".timeindex", ".txnindex"))
 GOOD, BAD, BEHIND = b"good" * 30, b"damage!" * 9, b"behind" * 11
@@ -173,16 +174,13 @@ def test_cut_log_keeps_its_inode_owner_mode_and_time(memory_dir: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("after", ["go on", "undo", "forget"])
 def test_stopped_at_every_call_it_goes_on_or_comes_back(memory_dir: Path, method: str, after: str) -> None:
-    stops, stopped, forgotten = 0, True, 0
-    while stopped:
-        stops += 1
+    forgotten = 0
+    for stop in each_stop():
+        stops = stop.number
         torn = Torn(memory_dir / f"{stops}", method)
         intent = torn.begin()
-        try:
-            MENDS.go_on(torn.folder(StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)), intent)
-            stopped = False
-        except SimulatedCrash:
-            pass
+        with stop as disk:
+            MENDS.go_on(torn.folder(disk), intent)
         log = torn.bytes_of(LOG)
         assert log in {GOOD + torn.tail, torn.after}
         index = torn.bytes_of(INDEX)
@@ -214,17 +212,13 @@ def test_stopped_at_every_call_it_goes_on_or_comes_back(memory_dir: Path, method
 
 @pytest.mark.parametrize("method", METHODS)
 def test_undo_stopped_at_every_call_comes_back_at_the_next(memory_dir: Path, method: str) -> None:
-    stops, stopped = 0, True
-    while stopped:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         torn = Torn(memory_dir / f"{stops}", method)
         intent = torn.begin()
         MENDS.go_on(torn.folder(), intent)
-        try:
-            MENDS.undo(torn.folder(StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)), intent, "P1")
-            stopped = False
-        except SimulatedCrash:
-            pass
+        with stop as disk:
+            MENDS.undo(torn.folder(disk), intent, "P1")
         MENDS.undo(torn.folder(), intent, "P1")
         assert torn.now() == torn.before
     assert stops > 6

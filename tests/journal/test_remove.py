@@ -17,6 +17,7 @@ from krepair.journal.status import ChangeState, read_status
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import FENCED, FOLDER, PLAN_ID, Scene, UnsyncedDisk, fingerprint, name, put, tree
+from tests.ops.stops import each_stop
 
 GOING = (name(300, ".snapshot"), f"{name(700)}.deleted")
 
@@ -88,15 +89,13 @@ def test_files_that_go_are_gone_and_kept_and_come_back_with_their_inode(tmp_path
 
 
 def test_stopped_at_every_call_apply_and_undo_end_right(tmp_path: Path) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = removing(tmp_path / str(stops))
-        try:
-            apply(scene, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            apply(scene, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         for file in GOING:
             kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / file
             assert (scene.path / file).exists() or kept.exists(), stops
@@ -110,16 +109,14 @@ def test_stopped_at_every_call_apply_and_undo_end_right(tmp_path: Path) -> None:
 
 
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = removing(tmp_path / str(stops))
         apply(scene)
-        try:
-            scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            scene.undo(FENCED, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         outcomes = scene.undo()
         assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
         assert scene.before == tree(scene.root), stops

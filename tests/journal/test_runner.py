@@ -28,6 +28,7 @@ from tests.durable.disks import (
 )
 from tests.journal.loader_model import served
 from tests.journal.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, put, tree
+from tests.ops.stops import each_stop
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
 both_orders = pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
@@ -91,15 +92,13 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     tmp_path: Path, commit: Commit
 ) -> None:
     whole = applied(tmp_path, commit)
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = Scene(tmp_path / str(stops))
-        try:
-            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         outcomes = scene.apply(commit)
         assert [Committed] * 3 == [type(o) for o in outcomes], (stops, outcomes)
         assert whole == scene.now(), stops
@@ -111,15 +110,13 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
 @pytest.mark.slow
 @both_orders
 def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = Scene(tmp_path / str(stops))
-        try:
-            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         outcomes = scene.undo(commit)
         assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
         assert scene.before == tree(scene.root), stops
@@ -131,16 +128,14 @@ def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: P
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
     tmp_path: Path, commit: Commit
 ) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = Scene(tmp_path / str(stops))
         scene.apply(commit)
-        try:
-            scene.undo(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            scene.undo(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         outcomes = scene.undo(commit)
         assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
         assert scene.before == tree(scene.root), stops
@@ -256,16 +251,14 @@ def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Pat
 @pytest.mark.slow
 def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Path) -> None:
     whole = applied(tmp_path, FENCED)
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         scene = Scene(tmp_path / str(stops))
         scene.apply()
-        try:
-            purge_partition(scene.folder(StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)))
+        with stop as disk:
+            purge_partition(scene.folder(disk))
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         if stops > 3 and (scene.path / f"krepair~{PLAN_ID}" / "journal").exists():
             assert states(scene) == [ChangeState.PURGED] * 3
             refused = scene.undo()[0]
@@ -278,15 +271,14 @@ def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Pa
 
 @both_orders
 def test_purge_refuses_while_a_group_is_half_done_or_the_fence_is_up(tmp_path: Path, commit: Commit) -> None:
-    stops = refused = 0
-    while True:
-        stops += 1
+    refused = 0
+    for stop in each_stop():
+        stops = stop.number
         scene = Scene(tmp_path / str(stops))
-        try:
-            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         half_done = ChangeState.COMMITTING in states(scene)
         if half_done or (scene.path / f"krepair~{PLAN_ID}" / "fence").exists():
             refused += 1

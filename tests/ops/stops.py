@@ -6,16 +6,19 @@ all calls: ``KREPAIR_EVERY_CALL=1``.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import FILE_CHANGING, Call, SimulatedCrash, StoppingDisk
+from tests.journal.scene import UnsyncedDisk
 
 EVERY_CALL = os.environ.get("KREPAIR_EVERY_CALL") == "1"
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|[0-9]+")
@@ -49,6 +52,58 @@ def _shape(path: str) -> str:
     return f"{'partition' if folder.endswith('-#') else folder}/{_COMPANION.sub('companion', name)}"
 
 
+class Stop:
+    """A stop before one of a verb's calls.
+
+    Attributes:
+        number: of the call, from 1.
+        happened: whether the verb was stopped; else it came to its end before.
+
+    Args:
+        disk: what stops.
+        ends: what a stop may come out as.
+    """
+
+    def __init__(self, number: int, disk: Disk, ends: tuple[type[BaseException], ...]) -> None:
+        self.number = number
+        self.happened = False
+        self._disk = disk
+        self._ends = ends
+
+    def __enter__(self) -> Disk:
+        return self._disk
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
+        self.happened = kind is not None and issubclass(kind, self._ends)
+        return self.happened
+
+
+def each_stop(
+    *,
+    inner: Callable[[], Disk] = UnsyncedDisk,
+    kinds: Collection[str] = FILE_CHANGING,
+    first: int = 1,
+    step: int = 1,
+    ends: tuple[type[BaseException], ...] = (SimulatedCrash,),
+) -> Iterator[Stop]:
+    """Stops before the first call, the second one, and so on, until the body comes to its end without one.
+
+    The verb runs in ``with stop as disk``. The last stop did not happen.
+
+    Args:
+        inner: makes what writes.
+        kinds: of the calls that count.
+        first: number of the first call to stop before.
+        step: from one such number to the next.
+        ends: what a stop may come out as.
+    """
+    for number in itertools.count(first, step):
+        stop = Stop(number, StoppingDisk(inner(), number, kinds), ends)
+        yield stop
+        if not stop.happened:
+            return
+
+
 def every_stop(
     verb: str,
     plan: Plan,
@@ -63,14 +118,9 @@ def every_stop(
         options: makes the options of each run.
         ends: what a stop may come out as.
     """
-    stop, stopped = 0, True
-    while stopped:
-        stop += 1
+    for stop in each_stop(inner=RealDisk, ends=ends):
         if verb == "undo":
             apply(plan, options())
-        try:
-            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
-            stopped = False
-        except ends:
-            pass
-        yield stopped
+        with stop as disk:
+            (apply if verb == "apply" else undo)(plan, options(), disk=disk)
+        yield stop.happened

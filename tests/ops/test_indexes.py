@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -25,10 +24,10 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
+from tests.ops.stops import every_stop
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -165,17 +164,10 @@ def test_at_every_stop_each_index_is_the_old_or_the_new_one_and_the_verb_can_be_
     new = tree(log_dir, private=False)
     undo(plan, options())
     names = [f"f-t-0/{name}" for name in changes(plan)]
-    stop = 0
-    stopped = True
-    while stopped:
-        stop += 1
-        if verb == "undo":
-            apply(plan, options())
-        disk = StoppingDisk(RealDisk(), stop)
-        try:
-            (apply if verb == "apply" else undo)(plan, options(), disk=disk)
-            stopped = False
-        except SimulatedCrash:
+    stops = 0
+    for stopped in every_stop(verb, plan, options):
+        stops += 1
+        if stopped:
             now = tree(log_dir, private=False)
             assert all(now[name] in (old[name], new[name]) for name in names)
         if verb == "apply":
@@ -183,7 +175,7 @@ def test_at_every_stop_each_index_is_the_old_or_the_new_one_and_the_verb_can_be_
             assert tree(log_dir, private=False) == new
         assert undo(plan, options()).exit_code == ExitCode.DONE
         assert tree(log_dir) == old
-    assert stop > 10
+    assert stops > 10
 
 
 def test_cutting_gives_the_bytes_from_before_the_padding(padded: Path, tmp_path: Path) -> None:

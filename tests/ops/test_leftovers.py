@@ -23,6 +23,7 @@ from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
 from tests.ops.scene import part, tree
+from tests.ops.stops import each_stop
 
 UNFENCED = {"P1": "2.2.1", "P2": "3.9.2"}
 orders = pytest.mark.parametrize("order", ["P1 fenced", "P1", "P2"])
@@ -98,16 +99,14 @@ def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_th
     root, chosen, plan = scene(tmp_path / "whole", order, deleted=(300,))
     apply(plan, chosen)
     whole = {path: row[3:] for path, row in completed(root).items() if path.startswith(FOLDER)}
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         root, chosen, plan = scene(tmp_path / str(stops), order, deleted=(300,))
         before = tree(root)
-        try:
-            apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            apply(plan, chosen, disk=disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         if stops % 2:
             report = apply(plan, chosen, disk=UnsyncedDisk())
             assert report.exit_code == ExitCode.DONE, (stops, report)
@@ -122,17 +121,15 @@ def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_th
 @pytest.mark.slow
 @orders
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path, order: str) -> None:
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         root, chosen, plan = scene(tmp_path / str(stops), order)
         before = tree(root)
         apply(plan, chosen, disk=UnsyncedDisk())
-        try:
-            undo(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            undo(plan, chosen, disk=disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         report = undo(plan, chosen, disk=UnsyncedDisk())
         assert report.exit_code == ExitCode.DONE, (stops, report)
         assert before == tree(root), stops

@@ -39,9 +39,10 @@ from krepair.plan.review import review
 from krepair.plan.view import time_text
 from krepair.rules.checkpoint_lines import ChangedLine
 from tests import builders
-from tests.durable.disks import FILE_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import Call, PassingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
+from tests.ops.stops import each_stop
 from tests.runbooks.page import Shell, commands_of
 
 CHECKPOINTS = (
@@ -224,15 +225,15 @@ def test_undo_refuses_once_the_broker_has_fetched(scene: tuple[Path, Options, Pl
 
 @pytest.mark.parametrize("first", FIRSTS)
 def test_stopped_at_any_call_it_goes_on_or_back(first: int, tmp_path: Path, judged: None) -> None:
-    stops = first
-    while True:
+    for stop in each_stop(first=first, step=7):
+        stops = stop.number
         root = log_dir(tmp_path / f"b3-{stops}", segments=2)
         chosen = options(tmp_path)
         plan = make_plan(str(root), chosen)
         before = tree(root, private=False)
-        try:
-            apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
-        except SimulatedCrash:
+        with stop as disk:
+            apply(plan, chosen, disk=disk)
+        if stop.happened:
             check_what_a_start_would_meet(root)
             if (stops - first) // 7 % 2:
                 assert apply(plan, chosen).exit_code is ExitCode.DONE
@@ -240,9 +241,6 @@ def test_stopped_at_any_call_it_goes_on_or_back(first: int, tmp_path: Path, judg
                 assert not any(("t", 0) in lines_of(root, name) for name in CHECKPOINTS)
             undo(plan, chosen)
             assert without_lock(tree(root, private=False)) == without_lock(before), stops
-            stops += 7
-            continue
-        break
     assert stops > 20
 
 
@@ -264,22 +262,19 @@ def without_lock(rows: Mapping[str, object]) -> dict[str, object]:
 def test_an_undo_that_is_stopped_at_any_call_goes_back_as_a_whole(
     first: int, tmp_path: Path, judged: None
 ) -> None:
-    stops = first
-    while True:
+    for stop in each_stop(first=first, step=7):
+        stops = stop.number
         root = log_dir(tmp_path / f"b3-{stops}", segments=2)
         chosen = options(tmp_path)
         plan = make_plan(str(root), chosen)
         before = tree(root, private=False)
         assert apply(plan, chosen).exit_code is ExitCode.DONE
-        try:
-            undo(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
-        except SimulatedCrash:
+        with stop as disk:
+            undo(plan, chosen, disk=disk)
+        if stop.happened:
             check_what_a_start_would_meet(root)
             assert undo(plan, chosen).exit_code is ExitCode.DONE
             assert without_lock(tree(root, private=False)) == without_lock(before), stops
-            stops += 7
-            continue
-        break
     assert stops > 20
 
 

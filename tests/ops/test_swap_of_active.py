@@ -13,11 +13,11 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan
-from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal import txfixture
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.pending import FOLDER, name, options
 from tests.ops.scene import tree
+from tests.ops.stops import each_stop
 
 MARKER, POINTS = ".kafka_cleanshutdown", "recovery-point-offset-checkpoint"
 
@@ -54,18 +54,16 @@ def test_marker_and_recovery_point_come_back_after_apply_and_after_undo(tmp_path
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_marker_and_recovery_point_come_back_wherever_it_was_stopped(tmp_path: Path, verb: str) -> None:
     run = {"apply": apply, "undo": undo}[verb]
-    stops = 0
-    while True:
-        stops += 1
+    for stop in each_stop():
+        stops = stop.number
         root, chosen, plan = scene(tmp_path / str(stops))
         before, root_before = tree(root), of_the_root(root)
         if verb == "undo":
             apply(plan, chosen, disk=UnsyncedDisk())
-        try:
-            run(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        with stop as disk:
+            run(plan, chosen, disk=disk)
+        if not stop.happened:
             break
-        except SimulatedCrash:
-            pass
         if verb == "apply" and stops % 2:
             assert apply(plan, chosen, disk=UnsyncedDisk()).exit_code == ExitCode.DONE, stops
             assert of_the_root(root) == root_before, stops

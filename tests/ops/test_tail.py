@@ -31,10 +31,11 @@ from krepair.pipeline.jobs import run_encoded
 from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
 from krepair.plan.planfile import read_plan
 from tests import builders as b
-from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import ALL_KINDS, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
+from tests.ops.stops import each_stop
 
 PER_BATCH = 5
 PER_SEGMENT = 10
@@ -477,17 +478,12 @@ def test_stopped_at_every_call_it_can_be_run_again_and_taken_back(
     new = tree(torn.root, private=False)
     undo(plan, options())
     assert tree(torn.root) == old
-    stop, stopped = 0, True
-    while stopped:
-        stop += 1
+    for each in each_stop():
+        stop = each.number
         if verb == "undo":
             apply(plan, options(), disk=UnsyncedDisk())
-        try:
-            disk = StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)
+        with each as disk:
             (apply if verb == "apply" else undo)(plan, options(), disk=disk)
-            stopped = False
-        except SimulatedCrash:
-            pass
         if verb == "apply":
             report = apply(plan, options(), disk=UnsyncedDisk())
             assert report.exit_code == ExitCode.DONE, (stop, report.results)
@@ -503,14 +499,10 @@ def test_stopped_apply_is_taken_back_by_undo_alone(tmp_path: Path, way: str) -> 
     torn = prepared(tmp_path / "logs", way)
     old = tree(torn.root)
     plan = torn.plan(**WAYS[way])
-    stop, stopped = 0, True
-    while stopped:
-        stop += 1
-        try:
-            apply(plan, options(), disk=StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
-            stopped = False
-        except SimulatedCrash:
-            pass
+    for each in each_stop():
+        stop = each.number
+        with each as disk:
+            apply(plan, options(), disk=disk)
         report = undo(plan, options(), disk=UnsyncedDisk())
         assert report.exit_code == ExitCode.DONE, (stop, report.results)
         assert tree(torn.root) == old, stop

@@ -16,8 +16,8 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.ops.scene import tree
+from tests.ops.stops import each_stop
 from tests.recovery.scene import POINTS, Verbs, points_of, write_unclean
 
 OLD, RAISED = {"t": 250, "o": 0}, {"t": 450, "o": 3}
@@ -145,14 +145,12 @@ def test_file_that_a_broker_wrote_since_is_left_to_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_second_apply_stopped_at_any_call_can_be_ended_and_taken_back(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
-    stop, raised = 0, 0
-    while True:
-        stop += 1
-        try:
-            apply(scene.plan, scene.verbs.options(), disk=StoppingDisk(RealDisk(), stop))
-        except SimulatedCrash:
-            pass
-        else:
+    raised = 0
+    for each in each_stop(inner=RealDisk):
+        stop = each.number
+        with each as disk:
+            apply(scene.plan, scene.verbs.options(), disk=disk)
+        if not each.happened:
             break
         points = points_of(scene.path)
         assert points in (PARTLY, RAISED, OLD)

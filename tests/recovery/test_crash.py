@@ -13,9 +13,9 @@ from krepair.durable.real_disk import RealDisk
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.plan.model import Plan
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.lab.judge import Judge, Loaded
 from tests.ops.scene import tree
+from tests.ops.stops import each_stop
 from tests.recovery.scene import VERSIONS, Verbs, loaded, points_of, started, write_unclean
 
 
@@ -30,16 +30,10 @@ def write_torn(root: Path) -> Path:
 def stops(verbs: Verbs, plan: Plan, verb: str) -> Iterator[bool]:
     """``apply`` or ``undo`` stopped at its first call, its second, and so on; until it comes to its end."""
     run = apply if verb == "apply" else undo
-    stop = 0
-    while True:
-        stop += 1
-        try:
-            run(plan, verbs.options(), disk=StoppingDisk(RealDisk(), stop))
-        except SimulatedCrash:
-            yield True
-        else:
-            yield False
-            return
+    for stop in each_stop(inner=RealDisk):
+        with stop as disk:
+            run(plan, verbs.options(), disk=disk)
+        yield stop.happened
 
 
 def ready(path: Path, folder: str) -> bool:
