@@ -37,20 +37,22 @@ def record(chance: random.Random) -> Record:
     return Record(struct.pack(">hh", version, len(name) + chance.choice([0, 0, 0, 500])) + name, value)
 
 
-def log_of(chance: random.Random, other: str, offset: int) -> tuple[bytes, int]:
+def log_of(
+    chance: random.Random, other: str, offset: int = 0, *, transactions: bool = True
+) -> tuple[bytes, int]:
     """Some thousand records, with transactions and markers; and, if asked, something that is no plain v2 batch."""
     batches: list[bytes] = []
     for number in range(900):
         count = chance.choice([1, 1, 1, 2, 7])
         batch: Batch
-        if chance.random() < 0.1:
+        if transactions and chance.random() < 0.1:
             batch = builders.commit(offset, pid=5)
         elif number == 500 and other == "old":
             batch = plain(offset)
         elif number == 500 and other == "large":
             batch = builders.data(offset, [Record(b"\0\1\0\1g", bytes(2 << 20))])
         else:
-            txn = chance.random() < 0.3
+            txn = transactions and chance.random() < 0.3
             batch = builders.data(
                 offset,
                 [record(chance) for _ in range(count)],
