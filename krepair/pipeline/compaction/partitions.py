@@ -61,7 +61,7 @@ from krepair.rules.outcome import TombstoneHorizon
 _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
-_MOST_GROUPS: Final = 1 << 17
+_MOST_GROUPS: Final = 1 << 18
 """Groups of all segments that travel, of some 100 bytes each. A segment with more than its share is read for them."""
 _GROUPS_AT_LEAST: Final = 1 << 10
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
