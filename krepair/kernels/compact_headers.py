@@ -24,6 +24,7 @@ from krepair.kernels.compact_filter import (
 )
 from krepair.kernels.compact_keys import CONTROL, NEED_BYTES, OTHER, OUTPUT_FULL
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     HEADER,
@@ -56,13 +57,13 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
             place + HEADER > buf.shape[0]
             or to + HEADER > out.shape[0]
             or byte_at(buf, place + MAGIC) != 2
-            or be32(buf, place + LENGTH) + LENGTH_END < HEADER
+            or next_batch(buf, place, end - place) == 0
         ):
             return np.int64(-1)
         to = copied(buf, place, place + HEADER, out, to)
-        place += be32(buf, place + LENGTH) + LENGTH_END
+        place += next_batch(buf, place, end - place)
         count += 1
-    return count if place == end else np.int64(-1)
+    return count
 
 
 @inlined

@@ -27,7 +27,8 @@ from krepair.kernels.compact_records import (
 )
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.legacy import OLD_CRC, OLD_CRC_START, OLD_MIN_LENGTH_V0, SMALLEST_BYTES
+from krepair.kernels.legacy import OLD_CRC, OLD_CRC_START, SMALLEST_BYTES
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -36,7 +37,6 @@ from krepair.kernels.scan_window import (
     LENGTH,
     LENGTH_END,
     MAGIC,
-    MIN_LENGTH,
     PRODUCER_ID,
     RECORD_COUNT,
 )
@@ -270,9 +270,8 @@ def keys_window(
     status = NEED_BYTES
     while place + SMALLEST_BYTES <= filled:
         magic = np.int64(byte_at(buf, place + MAGIC))
-        size = be32(buf, place + LENGTH) + LENGTH_END
-        least = MIN_LENGTH if magic == 2 else OLD_MIN_LENGTH_V0
-        if magic > 2 or size < least + LENGTH_END or origin + place + size > file_size:
+        size = next_batch(buf, place, file_size - origin - place)
+        if size == 0:
             status = NO_BATCH
             break
         if magic == 2 and place + HEADER > filled:

@@ -25,13 +25,12 @@ from krepair.kernels.compact_records import (
     read_record,
 )
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
     HEADER,
-    LENGTH,
-    LENGTH_END,
     MAGIC,
     PRODUCER_ID,
     RECORD_COUNT,
@@ -242,8 +241,8 @@ def count_window(
     fields = state[STATE_SIZE - FIELD_COUNT :]
     while state[S_BATCH] + HEADER <= filled:
         place = np.int64(state[S_BATCH])
-        size = be32(buf, place + LENGTH) + LENGTH_END
-        if byte_at(buf, place + MAGIC) != 2 or size < HEADER or size > buf.shape[0]:
+        size = next_batch(buf, place, buf.shape[0])
+        if size == 0 or byte_at(buf, place + MAGIC) != 2:
             return OTHER
         end = place + size
         if end > filled:

@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.batch_front import batch_front
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
@@ -243,8 +244,10 @@ class KeyWalk:
         """A batch that is compressed, or passes the window."""
         place = int(self._state[k.K_PLACE])
         here = position + place
-        size = int.from_bytes(window[place + 8 : place + 12].tobytes(), "big") + message_set.LOG_OVERHEAD
-        if window[place + message_set.CRC_START] == batch_v2.MAGIC:
+        front = batch_front(window.data, place)
+        assert front is not None  # a kernel has found it
+        size = front.size
+        if front.magic == batch_v2.MAGIC:
             header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
             self._state[k.K_LAST_OFFSET] = header.base_offset - 1
             self._state[k.K_BATCH_LAST] = header.last_offset

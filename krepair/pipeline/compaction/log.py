@@ -16,6 +16,7 @@ import numpy as np
 
 from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
@@ -250,9 +251,11 @@ class CompactedLog:
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
         """A batch that is compressed, or passes the window."""
         window, place = self._window, int(self._state[f.F_PLACE])
-        size = int.from_bytes(window[place + 8 : place + 12].tobytes(), "big") + message_set.LOG_OVERHEAD
+        front = batch_front(window.data, place)
+        assert front is not None  # a kernel has found it
+        size = front.size
         here = position + place
-        if window[place + message_set.CRC_START] == batch_v2.MAGIC:
+        if front.magic == batch_v2.MAGIC:
             raw = window[place : place + batch_v2.HEADER_SIZE].tobytes()
             yield from self._batch(batch_v2.decode_header(raw), raw, place, size, filled, here)
         else:
