@@ -16,7 +16,7 @@ import numpy as np
 
 from krepair.formats import batch_v2, message_set
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.key_points import fingerprint
+from krepair.kernels.key_points import two_hashes
 from krepair.kernels.words import be16, be32, be64, byte_at, le64
 
 _H = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
@@ -286,7 +286,7 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
 
 
 @kernel
-def check_records(  # noqa: PLR0911
+def check_records(
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
     state: Any,
 ) -> Any:  # fmt: skip
@@ -306,6 +306,14 @@ def check_records(  # noqa: PLR0911
     Returns:
         A status; ``DONE`` when no record is left on either side.
     """
+    return _records(source, source_end, result, result_end, batch, forced, points, table, state)
+
+
+@inlined
+def _records(  # noqa: PLR0911
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
+    state: Any,
+) -> Any:  # fmt: skip
     limit = table.shape[0] >> 1
     mode = batch[B_MODE]
     if batch[B_ABORTED] == UNKNOWN:
@@ -338,7 +346,7 @@ def check_records(  # noqa: PLR0911
             state[C_MAX_TIME] = max(state[C_MAX_TIME], batch[B_TIME] + state[C_KEY + 4])
         if batch[B_ELSEWHERE] != 0:
             if batch[B_ABORTED] == 0 and state[C_KEY + 1] >= 0:
-                first, second = fingerprint(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+                first, second = two_hashes(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
                 _stays_elsewhere(table, _row(table, first, second, state), offset)
         elif batch[B_ABORTED] != 0:
             if kept:
@@ -347,7 +355,7 @@ def check_records(  # noqa: PLR0911
             if not kept:
                 return KEYLESS_GONE
         else:
-            first, second = fingerprint(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+            first, second = two_hashes(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
             slot = _row(table, first, second, state)
             _seen(table, slot, offset, state[C_KEY + 2] < 0 and batch[B_TOMBSTONES_GO] != 0)
             if kept and offset == forced:
@@ -423,13 +431,13 @@ def check_messages(
                 state[C_MAX_TIME] = max(state[C_MAX_TIME], be64(source, place + _OLD_TIME))
         if batch[B_ELSEWHERE] != 0:
             if key_size >= 0:
-                first, second = fingerprint(source, place + front + 4, key_size, points[0], points[1])
+                first, second = two_hashes(source, place + front + 4, key_size, points[0], points[1])
                 _stays_elsewhere(table, _row(table, first, second, state), offset)
         elif key_size < 0:
             if not kept:
                 return KEYLESS_GONE
         else:
-            first, second = fingerprint(source, place + front + 4, key_size, points[0], points[1])
+            first, second = two_hashes(source, place + front + 4, key_size, points[0], points[1])
             slot = _row(table, first, second, state)
             _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
             if kept and offset == forced:
@@ -470,6 +478,11 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
         inputs: int64[CHECK_INPUTS].
         facts: int64[BATCH_FACTS], out; ``B_MODE`` is left as it is.
     """
+    _facts(head, place, ranges, inputs, facts)
+
+
+@inlined
+def _facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
     attributes = be16(head, place + _ATTRIBUTES)
     facts[B_BASE] = be64(head, place)
     facts[B_TIME] = be64(head, place + _BASE_TIME)
@@ -624,14 +637,14 @@ def check_window(  # noqa: PLR0911
         else:
             if state[C_ROWS] + count > limit:
                 return TABLE_FULL if state[C_ROWS] > 0 else SLOW
-            batch_facts(source, place, ranges, inputs, facts)
+            _facts(source, place, ranges, inputs, facts)
             facts[B_MODE] = SAME if identical else COMPARE if same else ALL_GONE
             if same and be16(result, at + _ATTRIBUTES) & CODEC != 0:
                 return HEADER_CHANGED
             state[C_SOURCE], state[C_RESULT] = place + HEADER, at + HEADER
             state[C_LEFT], state[C_MAX_TIME] = count, -1
             state[C_RESULT_LEFT] = be32(result, at + _COUNT) if same and not identical else 0
-            found = check_records(
+            found = _records(
                 source, place + size, result, at + result_size, facts, inputs[I_FORCED], points, table, state
             )
             if found != DONE or state[C_SOURCE] != place + size:
@@ -678,13 +691,13 @@ def check_packed(
         count = be32(source, place + _COUNT)
         if state[C_ROWS] + count > limit:
             return TABLE_FULL, row
-        batch_facts(source, place, ranges, inputs, facts)
+        _facts(source, place, ranges, inputs, facts)
         facts[B_MODE] = mode
         left = be32(result, at + _COUNT) if mode == COMPARE else 0
         source_place, result_place = state[C_SOURCE], state[C_RESULT]
         state[C_SOURCE], state[C_RESULT] = packed[row, P_START], packed[row, P_RESULT_START]
         state[C_LEFT], state[C_RESULT_LEFT], state[C_MAX_TIME] = count, left, -1
-        found = check_records(
+        found = _records(
             unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, inputs[I_FORCED], points, table, state
         )  # fmt: skip
         source_end, result_end = state[C_SOURCE], state[C_RESULT]

@@ -28,6 +28,12 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
 
 @kernel
 def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
+    """See ``two_hashes``."""
+    return two_hashes(buf, start, size, point_1, point_2)
+
+
+@inlined
+def two_hashes(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
     """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
 
     The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
