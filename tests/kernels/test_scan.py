@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import crc32c
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.kernels import classes as c
+from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.kernels.scan_window import decision_delta
 from tests import builders
 from tests.builders import Batch
 from tests.kernels.scanning import (
     CLASS_NAMES,
+    NOW_MS,
     joined,
     same_answer,
     scan_bytes,
@@ -150,6 +153,69 @@ def test_long_runs_of_markers_are_summed_up_as_by_the_twin(
     assert seen == [(position, name) for position, _, name in expected.batches]
 
 
+data_logs = st.lists(
+    st.tuples(
+        st.sampled_from([-1] * 8 + [1, 2]),
+        st.sampled_from(["data"] * 8 + ["emptied"] * 3 + ["commit", "abort", "stamped"]),
+        st.sampled_from([0] * 8 + [1, -7]),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+def data_log(steps: list[tuple[int, str, int]]) -> list[Batch]:
+    """Mostly data of no producer, so that most change nothing but counts."""
+    out: list[Batch] = []
+    for number, (pid, what, later) in enumerate(steps):
+        offset = 5 + 4 * number
+        common: dict[str, Any] = {
+            "timestamp": builders.NOW_MS + number * 10 + later,
+            "leader_epoch": number // 9 - (later < 0),
+        }
+        if what in {"commit", "abort"}:
+            kind = builders.ABORT if what == "abort" else builders.COMMIT
+            out.append(builders.marker(offset, kind, pid=abs(pid), **common))
+        elif what == "emptied":
+            out.append(builders.emptied(offset, offset + number % 3, pid=pid, **common))
+        else:
+            batch = builders.data(offset, 1 + number % 3, pid=pid, txn=pid >= 0 and later == 0, **common)
+            if what == "stamped":
+                raw = bytearray(batch.raw)
+                raw[22] |= builders.DELETE_HORIZON
+                batch = replace(batch, raw=with_valid_crc(raw))
+            out.append(batch)
+    return out
+
+
+@settings(max_examples=200, deadline=None)
+@given(data_logs, windows, st.randoms(use_true_random=False))
+def test_long_runs_of_data_of_no_producer_are_summed_up_as_by_the_twin(
+    steps: list[tuple[int, str, int]], window_bytes: int, chance: random.Random
+) -> None:
+    batches = data_log(steps)
+    history = History(Shape(), [(0, batches, 0)])
+    log, base_offset, _ = log_of(history)
+    how = told(history, chance)
+    if chance.random() < 0.5:
+        how["last_position"] = sum(len(one.raw) for one in batches[: chance.randrange(len(batches))])
+    found, seen = staged(log, base_offset, window_bytes=window_bytes, **how)
+    expected = twin_of(log, base_offset, **how)
+    assert summary_in_words(found) == twin_in_words(expected)
+    assert seen == [(position, name) for position, _, name in expected.batches]
+
+
+@pytest.mark.parametrize("gap", [13, 14, 15, 16])
+def test_a_marker_is_held_whatever_offsets_of_data_before_it_are_asked_for(gap: int) -> None:
+    """Another replica may hold markers at offsets that are within a batch, or that no batch here has."""
+    batches = [builders.data(offset, 2) for offset in (5, 8, 11, 14)]
+    log = joined([*batches, builders.commit(20, pid=7), builders.commit(21, pid=7)])
+    inputs = ScanInputs(0, len(log), NOW_MS, held=np.array([6, gap, 20], np.int64))
+    found = scan_segment(inputs, builders.reading(log, 1 << 20))
+    assert found.tallies[c.MARKER_HELD, c.T_BATCHES] == 1
+    assert found.tallies[c.MARKER_UNSTAMPED, c.T_BATCHES] == 1
+
+
 # -- damage ---------------------------------------------------------------------------------------
 
 BASE = 3
@@ -242,6 +308,19 @@ def test_a_changed_marker_with_a_right_crc_is_read_as_by_the_twin(
     raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
     raw[place] = value
     log = LOG + with_valid_crc(raw) + (builders.abort(30, pid=7).raw if second else b"")
+    assert summary_in_words(scan_bytes(log, BASE)) == twin_in_words(twin_of(log, BASE))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 255), st.integers(0, 3), st.booleans())
+def test_a_changed_batch_of_data_with_a_right_crc_is_read_as_by_the_twin(
+    place: int, value: int, number: int, crc: bool
+) -> None:
+    """Each byte of its header: formats, lengths, offsets, epochs, attributes, producers and counts of all sorts."""
+    batches = [bytearray(builders.data(21 + 3 * one, 2, leader_epoch=2).raw) for one in range(4)]
+    batches[number][place] = value
+    raws = [with_valid_crc(raw) if crc else bytes(raw) for raw in batches]
+    log = LOG + b"".join(raws) + builders.abort(40, pid=7, leader_epoch=2).raw
     assert summary_in_words(scan_bytes(log, BASE)) == twin_in_words(twin_of(log, BASE))
 
 
