@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
-from krepair.kernels.check_compacted import CONTROL, HEADER, OVERHEAD, TRANSACTIONAL, number_at
+from krepair.kernels.check_compacted import CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
+from krepair.kernels.check_numbers import number_at
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.words import be16, be32, be64, byte_at
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
+from krepair.kernels.check_numbers import short_number
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.key_points import two_hashes
 from krepair.kernels.words import be16, be32, be64, byte_at, le64
@@ -204,42 +205,10 @@ def judge_rows(table: Any) -> Any:
     return np.int64(-1), 0, keys
 
 
-@kernel
-def number_at(buf: Any, at: Any, end: Any) -> Any:
-    """(zig-zag number, place after it); the place is ``end + 1`` if the number does not end before ``end``."""
-    value, shift = np.uint64(0), np.uint64(0)
-    while at < end:
-        byte = np.uint64(byte_at(buf, at))
-        at += 1
-        value |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), np.int64(at)
-        shift += np.uint64(7)
-        if shift > np.uint64(63):
-            break
-    return np.int64(0), np.int64(end + 1)
-
-
-@inlined
-def _short(buf: Any, at: Any, end: Any) -> Any:
-    """As ``number_at``, faster for one or two bytes, which nearly all numbers have."""
-    one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
-    two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
-    value, after = np.int64(0), np.int64(0)
-    if one < 128:
-        value, after = (one >> 1) ^ -(one & 1), np.int64(at + 1)
-    elif two < 128:
-        raw = (one & 127) | (two << 7)
-        value, after = (raw >> 1) ^ -(raw & 1), np.int64(at + 2)
-    else:
-        value, after = number_at(buf, at, end)
-    return value, after
-
-
 @inlined
 def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
     """Read fields of a v2 record into ``state``; gives the place after it, -1 if it is cut off, -2 if it is wrong."""
-    size, at = _short(buf, place, end)
+    size, at = short_number(buf, place, end)
     stop = at + size
     after = np.int64(stop)
     if at > end or stop > end:
@@ -247,11 +216,11 @@ def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
     elif size < 6:
         after = np.int64(-2)
     else:
-        state[C_KEY + 4], at = _short(buf, at + 1, stop)
-        state[C_KEY + 3], at = _short(buf, at, stop)
-        key_size, at = _short(buf, at, stop)
+        state[C_KEY + 4], at = short_number(buf, at + 1, stop)
+        state[C_KEY + 3], at = short_number(buf, at, stop)
+        key_size, at = short_number(buf, at, stop)
         state[C_KEY], state[C_KEY + 1] = at, key_size
-        value_size, at = _short(buf, at + max(key_size, 0), stop)
+        value_size, at = short_number(buf, at + max(key_size, 0), stop)
         state[C_KEY + 2] = value_size
         if at > stop or at + max(value_size, 0) >= stop:
             after = np.int64(-2)
@@ -271,7 +240,7 @@ def _equal(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any
 @inlined
 def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
     """(offset delta of the record at a place, place after it); the place is -1 if it is cut off, -2 if it is wrong."""
-    size, at = _short(buf, place, end)
+    size, at = short_number(buf, place, end)
     stop = at + size
     after = np.int64(stop)
     delta = np.int64(-1)
@@ -280,8 +249,8 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
     elif size < 6:
         after = np.int64(-2)
     else:
-        _, at = _short(buf, at + 1, stop)
-        delta, at = _short(buf, at, stop)
+        _, at = short_number(buf, at + 1, stop)
+        delta, at = short_number(buf, at, stop)
     return delta, after
 
 

@@ -18,9 +18,10 @@ from krepair.formats import message_set
 from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_update
+from krepair.kernels.digests import decision_word
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan_window import LENGTH, LENGTH_END, MAGIC, decision_word
+from krepair.kernels.scan_window import LENGTH, LENGTH_END, MAGIC
 from krepair.kernels.words import be32, be64, le64, product_high, product_low
 
 FIXED = LENGTH_END + 5  # bytes up to and including the magic byte, which has the same place in all formats

@@ -17,6 +17,7 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.kernels import classes as c
+from krepair.kernels.digests import MULTIPLIER, decision_word, digested
 from krepair.kernels.jit import inlined_by_numba, kernel
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.words import (
@@ -27,8 +28,6 @@ from krepair.kernels.words import (
     crc32c_of_57,
     crc32c_update,
     le64,
-    product_high,
-    product_low,
     swapped,
 )
 
@@ -69,61 +68,6 @@ _PLAIN_MAGIC_MASK = _little_endian(255, 0, 0, 0, 0, 255, 255, 0)
 _PLAIN_RECORD = _little_endian(0, 0, 0, 1, 32, 0, 0, 0)  # record count, record length, attributes, two deltas
 _PLAIN_KEY = _little_endian(8, 0, 0, 0, 0, 12, 0, 0)  # key length, key, value length, start of the value
 _PLAIN_KEY_MASK = _little_endian(255, 255, 255, 255, 254, 255, 255, 255)
-
-# Odd 64-bit multipliers (digits of the fractional parts of square roots of primes), one per header word and lane.
-# They are scalars, not an array, so that the compiler can put them into the instructions.
-_K0 = np.uint64(0x6A09E667F3BCC909)
-_K1 = np.uint64(0xBB67AE8584CAA73B)
-_K2 = np.uint64(0x3C6EF372FE94F82B)
-_K3 = np.uint64(0xA54FF53A5F1D36F1)
-_K4 = np.uint64(0x510E527FADE682D1)
-_K5 = np.uint64(0x9B05688C2B3E6C1F)
-_K6 = np.uint64(0x1F83D9ABFB41BD6B)
-_K7 = np.uint64(0x5BE0CD19137E2179)
-_KH = np.uint64(0xD1310BA698DFB5AD)
-_KP = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
-
-
-@inlined_by_numba
-def mix(value: Any) -> Any:
-    """Spread every bit of a 64-bit word over all others (splitmix finaliser)."""
-    value = np.uint64(value)
-    value = (value ^ (value >> np.uint64(31))) * _MIX
-    return value ^ (value >> np.uint64(29))
-
-
-@inlined_by_numba
-def decision_word(position: int, batch_class: int) -> Any:
-    """The number that one batch adds to the digest of decisions.
-
-    The digest is a sum, so that the class of a batch can be changed later. The most frequent class adds 0. It needs no
-    word: the digest of headers covers all batches, and the other classes add a word for each batch.
-    """
-    if batch_class == c.MARKER_UNSTAMPED:
-        return np.uint64(0)
-    return mix(np.uint64(position * 16 + batch_class) * _KP)
-
-
-@inlined_by_numba
-def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
-    """The next value of one lane of the digest of headers. It depends on the order of the headers, so on positions."""
-    digest = digest ^ value
-    return ((digest << np.uint64(29)) | (digest >> np.uint64(35))) * multiplier
-
-
-@inlined_by_numba
-def _digested(headers_1: Any, headers_2: Any, buf: Any, place: int) -> Any:
-    """The next values of both lanes of the digest of headers, with the header at a place."""
-    pair_1a, pair_1b = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
-    pair_2a, pair_2b = le64(buf, place + 13) ^ _K2, le64(buf, place + 21) ^ _K3
-    pair_3a, pair_3b = le64(buf, place + 29) ^ _K4, le64(buf, place + 37) ^ _K5
-    pair_4a, pair_4b = le64(buf, place + 45) ^ _K6, le64(buf, place + 53) ^ _K7
-    low = product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)
-    low += product_low(pair_3a, pair_3b) + product_low(pair_4a, pair_4b)
-    high = product_high(pair_1a, pair_1b) + product_high(pair_2a, pair_2b)
-    high += product_high(pair_3a, pair_3b) + product_high(pair_4a, pair_4b)
-    return _chained(headers_1, low, _KH), _chained(headers_2, high, _KP)
 
 
 @inlined_by_numba
@@ -210,7 +154,7 @@ def _slot_shift(mask: int) -> Any:
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> Any:
     """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
     mask = slots.shape[0] - 1
-    slot = np.int64((np.uint64(producer_id) * _KH) >> _slot_shift(mask))
+    slot = np.int64((np.uint64(producer_id) * MULTIPLIER) >> _slot_shift(mask))
     while slots[slot] >= 0:
         if rows[slots[slot], c.P_ID] == producer_id:
             return np.int64(slots[slot])
@@ -429,7 +373,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 break
             if byte_at(buf, place + _PLAIN_TYPE) == ABORT and next_abort <= base_offset:
                 break
-            slot = (np.uint64(producer_id) * _KH) >> slot_shift
+            slot = (np.uint64(producer_id) * MULTIPLIER) >> slot_shift
             row_found = slots[slot]
             while row_found >= 0 and rows[np.uint64(row_found), c.P_ID] != producer_id:
                 slot = (slot + np.uint64(1)) & slot_mask
@@ -443,7 +387,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             rows[plain_row, c.P_PLAIN_MARKERS] += 1
             rows[plain_row, c.P_TIMESTAMP] = max_timestamp
             rows[plain_row, c.P_COORDINATOR_EPOCH] = be32(buf, place + PLAIN_SIZE - 5)
-            headers_1, headers_2 = _digested(headers_1, headers_2, buf, place)
+            headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
             if max_timestamp > largest_timestamp:
                 largest_timestamp = max_timestamp
                 offset_of_max = base_offset
@@ -502,7 +446,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 tallies[batch_class, c.T_BYTES] += size
                 tallies[batch_class, c.T_RECORDS] += count
                 decisions += decision_word(origin + place, batch_class)
-                headers_1, headers_2 = _digested(headers_1, headers_2, buf, place)
+                headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
                 if stage:
                     starts[np.uint64(count_starts)] = place
                     batch_classes[np.uint64(count_starts)] = batch_class
@@ -668,7 +612,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         if not control:
             tallies[batch_class, c.T_RECORDS] += count
         decisions += decision_word(position, batch_class)
-        headers_1, headers_2 = _digested(headers_1, headers_2, buf, place)
+        headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
         if stage:
             starts[count_starts] = place
             batch_classes[count_starts] = batch_class
@@ -734,7 +678,7 @@ def insert_rows(slots: Any, producer_ids: Any) -> None:
     """
     mask = slots.shape[0] - 1
     for row in range(producer_ids.shape[0]):
-        slot = np.int64((np.uint64(producer_ids[row]) * _KH) >> _slot_shift(mask))
+        slot = np.int64((np.uint64(producer_ids[row]) * MULTIPLIER) >> _slot_shift(mask))
         while slots[slot] >= 0:
             slot = (slot + 1) & mask
         slots[slot] = row

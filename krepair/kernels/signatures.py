@@ -40,7 +40,7 @@ _COMMITS: Final = (
 )
 
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("check_compacted.number_at", (_BYTES, _LONG, _LONG)),
+    ("check_numbers.number_at", (_BYTES, _LONG, _LONG)),
     ("check_aborted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
     ("check_compacted.batch_facts", (_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
     ("check_compacted.batch_facts", (_FIXED_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),

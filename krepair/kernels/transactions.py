@@ -16,6 +16,7 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES
+from krepair.kernels.digests import mix
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan import ReadInto
@@ -31,7 +32,6 @@ from krepair.kernels.scan_window import (
     PRODUCER_ID,
     RECORD_COUNT,
     TRANSACTIONAL,
-    mix,
 )
 from krepair.kernels.words import be16, be32, be64
 

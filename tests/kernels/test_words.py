@@ -100,7 +100,7 @@ import numpy as np
 from krepair.kernels.instructions import crc32c_table
 data = np.arange(100, dtype=np.uint8)
 assert int(crc32c_table(0, data, 3, 97)) == crc32c.crc32c(data[3:97].tobytes())
-from krepair.kernels.scan_window import mix
+from krepair.kernels.digests import mix
 assert int(mix(np.uint64(1))) != 1
 """
 
