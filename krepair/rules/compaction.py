@@ -192,26 +192,9 @@ class RecordTally:
 
 
 def tally_of(tallies: Int64s) -> RecordTally:
-    """The tally of one segment, from the kernel's int64[TALLY_COUNT]."""
-    return RecordTally(
-        records=int(tallies[f.T_RECORDS]),
-        kept=int(tallies[f.T_KEPT]),
-        superseded=int(tallies[f.T_SUPERSEDED]),
-        aborted=int(tallies[f.T_ABORTED]),
-        keyless=int(tallies[f.T_KEYLESS]),
-        tombstones_dropped=int(tallies[f.T_TOMBSTONES_DROPPED]),
-        tombstones_kept=int(tallies[f.T_TOMBSTONES_KEPT]),
-        unstamped=int(tallies[f.T_UNSTAMPED]),
-        unstamped_bytes=int(tallies[f.T_UNSTAMPED_BYTES]),
-        stamp_past=int(tallies[f.T_STAMP_PAST]),
-        stamp_to_come=int(tallies[f.T_STAMP_TO_COME]),
-        stamp_past_bytes=int(tallies[f.T_STAMP_PAST_BYTES]),
-        held=int(tallies[f.T_HELD]),
-        rewritten=int(tallies[f.T_REWRITTEN]),
-        emptied=int(tallies[f.T_EMPTIED]),
-        old_gone=int(tallies[f.T_OLD_GONE]),
-        forced=int(tallies[f.T_FORCED]),
-    )
+    """The tally of one segment, from the kernel's int64[TALLY_COUNT], whose rows have the names of its fields."""
+    names = RecordTally.__dataclass_fields__
+    return RecordTally(**{name: int(tallies[getattr(f, f"T_{name.upper()}")]) for name in names})
 
 
 def tombstone_horizons(
