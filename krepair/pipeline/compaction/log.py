@@ -139,7 +139,7 @@ class CompactedLog:
         self._packed: Int64s = np.zeros((_PACKED_ROWS, f.FILTERED_COLUMNS), np.int64)
         self._noted = 0
         self._kept: Uint8s = np.empty(0, np.uint8)
-        self._contents: Uint8s = np.empty(0, np.uint8)
+        self._contents: Uint8s = np.frombuffer(b"", np.uint8)
         self._packing = Packing()
         self._source = self.pieces()
         self._held: Any = np.empty(0, np.uint8)
