@@ -16,7 +16,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
 from krepair.pipeline.items import FinishItem, FinishResult, Place, VerifyItem, VerifyResult
-from krepair.pipeline.rewrite.compare import compare_with_sources
+from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals, compare_with_sources
 from krepair.pipeline.rewrite.verify import verify_group, verify_segment
 from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
 from tests import builders
@@ -427,6 +427,17 @@ def test_source_that_is_damaged_is_named(tmp_path: Path) -> None:
     made = change(sources=(source(100, []),))
     found = compare_with_sources(made, str(tmp_path / "new"), str(tmp_path / "keep"))
     assert found.startswith(f"{100:020d}.log: ")
+
+
+def test_nothing_is_compared_in_another_directory_of_the_same_name(tmp_path: Path) -> None:
+    folder, keep = tmp_path / "logs" / "t-0", tmp_path / "logs" / "keep"
+    folder.parent.mkdir()
+    write(keep, 100, FIRST)
+    write(folder, BASE, FIRST)
+    item = OriginalsItem(place=place(folder), change=change(sources=(source(100, []),)), keep=str(keep))
+    assert compare_originals(item).why == ""
+    other = replace(item, place=replace(item.place, log_dir_inode=1))
+    assert "is not the same directory" in compare_originals(other).why
 
 
 def large(offset: int, size: int) -> Batch:

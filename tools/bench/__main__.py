@@ -123,10 +123,10 @@ def main() -> int:
         f"--{name.replace('_', '-')} {value}" for name, value in ({"runs": chosen.runs} | others).items()
     )
     for part in (name for name in PARTS if name in wanted):
-        data = folder / DATA
+        data = folder / DATA / part
         shutil.rmtree(data, ignore_errors=True)
         setting = Setting(
-            folder=data / part,
+            folder=data,
             runs=chosen.runs,
             markers=chosen.markers_mb * 10**6,
             half=chosen.half_mb * 10**6,
