@@ -24,6 +24,8 @@ from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.text import on_screen
 from krepair.cli.views.transactions import transactions_view
 from krepair.ops.compare import CompareReport, SideSummary
+from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.explain import explain
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
 from krepair.ops.reports import (
@@ -45,6 +47,7 @@ from krepair.plan.model import PartitionPlan
 from krepair.plan.planfile import seal
 from krepair.plan.view import View
 from krepair.rules.replicas import model as m
+from tests.fixture_dirs import unpack
 from tests.plan.plans import good_plan, partition
 
 SCREENS = Path(__file__).parent / "screens"
@@ -336,11 +339,45 @@ def _shown(verb: str, count: int) -> str:
 )
 def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int) -> None:
     shown = _shown(verb, count)
-    path = SCREENS / f"{verb}-{count}.txt"
-    if os.environ.get("KREPAIR_WRITE_SCREENS"):
-        path.write_text(shown)
-    assert shown == path.read_text()
+    _is_as_kept(f"{verb}-{count}", shown)
     # what is to be typed is never broken
     assert max(len(line) for line in shown.splitlines() if not line.startswith("  kafka-")) <= 80
     if verb not in PAGES | LISTS:
         assert len(shown.splitlines()) <= 24
+
+
+DUMPS: Final = {
+    "batches": (("__consumer_offsets-0",), DumpOptions(batches=True, limit=3)),
+    "records": (("__consumer_offsets-0",), DumpOptions(records=True, limit=3)),
+    "grep": (("__consumer_offsets-0",), DumpOptions(grep="group", limit=2)),
+    "root": (
+        ("meta.properties", "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"),
+        DumpOptions(),
+    ),
+    "damaged": (("nothing-here",), DumpOptions()),
+}
+
+
+@pytest.mark.parametrize("name", DUMPS)
+def test_what_dump_prints_is_what_was_read_and_agreed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(unpack("offsets-bloat-2.2.0-clean", tmp_path))
+    Path("nothing-here").mkdir()
+    Path("nothing-here", "00000000000000000000.log").write_bytes(b"no batch begins like this" * 3)
+    paths, options = DUMPS[name]
+    _is_as_kept(f"dump-{name}", b"".join(Dump(paths, options).lines()).decode())
+
+
+@pytest.mark.parametrize("code", ["KR101", "KR803", "D03", "RV15"])
+def test_what_explain_prints_is_what_was_read_and_agreed_on(code: str) -> None:
+    shown = on_screen(explain(code), 80)
+    _is_as_kept(f"explain-{code}", shown)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def _is_as_kept(name: str, shown: str) -> None:
+    path = SCREENS / f"{name}.txt"
+    if os.environ.get("KREPAIR_WRITE_SCREENS"):
+        path.write_text(shown)
+    assert shown == path.read_text()
