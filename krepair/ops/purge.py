@@ -10,6 +10,8 @@ import os
 import shlex
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.errors import (
     ExitCode,
@@ -114,8 +116,22 @@ def purge_folders(
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
+    idle = {
+        folder.folder for folder in folders if _keeps_nothing(folder)
+    }  # a lease makes the sub-folder anew
     with leased(folders, lock, take_over) as leased_lock:
-        return _purge_alone(folders, leased_lock, progress, outcome, copies)
+        results = _purge_alone(folders, leased_lock, progress, outcome, copies)
+    return [
+        replace(one, outcome="already") if one.outcome == "purged" and one.partition in idle else one
+        for one in results
+    ]
+
+
+def _keeps_nothing(folder: PartitionFolder) -> bool:
+    """Whether there is nothing of the plan: it was purged or taken back before, or never applied here."""
+    with contextlib.suppress(OSError):
+        return folder.tree.is_folder(folder.holder) and not folder.tree.is_there(folder.private)
+    return False
 
 
 def _purge_alone(

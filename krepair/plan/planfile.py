@@ -171,7 +171,7 @@ def read_bytes(path: str) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{path}: a plan file is a regular file")
+            raise _no_file(path, status.st_mode)
         if status.st_size > MAX_PLAN_BYTES:
             raise _too_large(path, status.st_size)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -182,6 +182,15 @@ def read_bytes(path: str) -> bytes:
     finally:
         os.close(descriptor)
     return data
+
+
+def _no_file(path: str, mode: int) -> UsageError:
+    if not stat.S_ISDIR(mode):
+        return UsageError(f"{path}: a plan file is a regular file")
+    return UsageError(
+        f"{path}: expected a plan file, found a folder; of a log directory a plan is made first",
+        next_command=f"krepair plan {shlex.quote(path)} --out PLAN",
+    )
 
 
 def check_place(path: str, log_dir: str) -> str:

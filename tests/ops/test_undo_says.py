@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.cli.views.reports import apply_view
+from krepair.cli.views.text import on_screen
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -17,6 +18,7 @@ from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.markdown import markdown
 from krepair.plan.model import Plan
+from tests.ops.scene import BLOAT, scene
 from tools.torture.scenes import build, look
 
 UNPROVEN = (
@@ -101,3 +103,15 @@ def test_partitions_that_were_taken_back_and_changed_by_another_plan_are_not_cal
     report = directory.undo(directory.plan)
     assert report.exit_code == ExitCode.REFUSED
     assert is_proven(report), said(report)
+
+
+def test_purge_of_a_plan_that_was_never_applied_here_does_not_say_that_originals_went(tmp_path: Path) -> None:
+    one = scene(tmp_path, BLOAT)
+    plan = make_plan(str(one.path), one.options())
+    for _ in range(2):
+        report = purge(plan, one.options())
+        assert {result.outcome for result in report.results} == {"already"}
+        shown = on_screen(apply_view(report), 100)
+        assert "nothing of this plan is kept here" in shown
+        assert "originals are gone" not in shown
+        assert "nothing kept here, in" in shown

@@ -190,7 +190,7 @@ def test_what_the_system_says_is_told_in_its_words_alone(tmp_path: Path):
 
 def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
     os.mkfifo(tmp_path / "fifo")
-    for name, words in (("none", "no such plan file"), ("", "regular file"), ("fifo", "regular file")):
+    for name, words in (("none", "no such plan file"), ("", "found a folder"), ("fifo", "regular file")):
         with pytest.raises(KrepairError, match=words):
             read_plan(str(tmp_path / name))
 

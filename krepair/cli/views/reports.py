@@ -20,11 +20,13 @@ _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
-_BEFORE_WORDS = {"apply": "in place before", "undo": "not applied here", "purge": "purged before"}
+_BEFORE_WORDS = {"apply": "in place before", "undo": "not applied here", "purge": "of which nothing was kept"}
+_NOT_BEFORE = {"undo": "not applied here", "purge": "nothing kept here"}
+"""Of a plan of which nothing is here: nobody knows whether it was ever applied."""
 _NOTHING_LEFT = {
     "apply": "Done: every change is in place already.",
     "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
-    "purge": "Done: nothing is kept any more.",
+    "purge": "Done: nothing of this plan is kept here. It was purged, or taken back, or never applied here.",
 }
 _DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
 
@@ -171,8 +173,8 @@ def _what_was_done(report: ApplyReport) -> str:
         done.discard("already")  # it was not applied, so it was not taken back
     if missed or report.interrupted:
         return f"{word} in part" if done else f"not {word}"
-    if report.verb == "undo" and outcomes <= {"already", "gone"}:
-        return "not applied here" if "already" in outcomes else "nothing to do"
+    if report.verb in _NOT_BEFORE and outcomes <= {"already", "gone"}:
+        return _NOT_BEFORE[report.verb] if "already" in outcomes else "nothing to do"
     if outcomes <= {"already", "gone"}:
         return f"{word} before" if "already" in outcomes else "nothing to do"
     return word
