@@ -259,7 +259,9 @@ def _judged(
     check_crc: bool,
 ) -> Walked:
     """The batches of a window up to the first that is wrong."""
-    sizes = np.diff(np.append(places, end))
+    ends = np.empty_like(places)
+    ends[:-1], ends[-1:] = places[1:], end
+    sizes = ends - places
     bad = -1
     if check_crc and len(places) and not crcs_are_right(buffer, places, headers, end):
         bad = first_wrong_crc(buffer, places, sizes, headers["crc"])
@@ -267,11 +269,12 @@ def _judged(
         problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
         places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
     walked = Walked(places + position, sizes, headers, problem, position + end)
-    wrong = walked.firsts <= np.append(last_offset, walked.lasts[:-1])[: len(places)]
-    back = np.flatnonzero(wrong | (walked.lasts < walked.firsts))
-    if len(back) == 0:
+    before = np.empty_like(walked.lasts)
+    before[:1], before[1:] = last_offset, walked.lasts[:-1]
+    wrong = (walked.firsts <= before) | (walked.lasts < walked.firsts)
+    if not wrong.any():
         return walked
-    first = int(back[0])
+    first = int(wrong.argmax())
     problem, end = f"offset {headers['base_offset'][first]} does not ascend", int(places[first])
     return Walked(places[:first] + position, sizes[:first], headers[:first], problem, position + end)
 

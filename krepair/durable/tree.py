@@ -36,8 +36,6 @@ _KEPT_AT_MOST = 16
 """Descriptors of folders: work on one partition comes to no more than ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _DOTS = frozenset({".", ".."})
-
-
 _HOW_BYTES: Final = 24
 """Size of ``struct open_how``: flags, mode and resolve, 64 bits each."""
 
@@ -134,7 +132,8 @@ class Tree:
 
     def let_go(self, path: str = "") -> None:
         """Close the folders that are kept: all, or one that is renamed or removed, and those below it."""
-        for kept in [one for one in self._kept if not path or one == path or one.startswith(f"{path}/")]:
+        below = f"{path}/"
+        for kept in [one for one in self._kept if not path or f"{one}/".startswith(below)]:
             os.close(self._kept.pop(kept))
 
     def reached(self, path: str) -> Reached:
@@ -180,8 +179,7 @@ class Tree:
         if (path.rstrip("/") or "/") == self.path:
             with named(path):
                 return os.fstat(self._root())
-        try:
-            # As ``place``, without a context manager: this is called more often than anything else here.
+        try:  # as ``place``, without a context manager: this is called more often than anything else here
             parent, name = _file_name(path)
             folder, stays_open = self.reach(parent)
             try:
