@@ -337,10 +337,11 @@ def checked_copies(copies: Copies | None, told: CopiesTold, *, whole: bool) -> C
 def close_copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> None:
     """Remove the folder of a plan's copies once no journal is left and no copy is.
 
-    What is left of it is in nobody's way; the next undo or purge with the plan removes it.
+    What is left of it is in nobody's way; the next undo or purge with the plan removes it. It also stays where a
+    partition cannot be looked at.
     """
-    if copies is not None and not any(folder.tree.is_folder(folder.private) for folder in folders):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        if copies is not None and not any(folder.tree.is_folder(folder.private) for folder in folders):
             copies.close()
 
 

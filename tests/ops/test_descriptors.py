@@ -52,7 +52,7 @@ class Opens:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        whole = Tree._reach
+        whole = Tree.reach
 
         def reach(tree: Tree, path: str) -> tuple[int, bool]:
             self.count += 1
@@ -61,7 +61,7 @@ class Opens:
             return whole(tree, path)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Tree, "_reach", reach)
+            patch.setattr(Tree, "reach", reach)
             yield
 
 
