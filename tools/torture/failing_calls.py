@@ -3,7 +3,8 @@
 What must hold:
 
 - a verb ends with a documented exit code, and never with 0 when something was not done;
-- with 12, 13, 14 and 17 a broker sees exactly what it saw before: they say that nothing was changed;
+- with 11, 12, 13, 15 and 17 a broker sees exactly what it saw before: they say that nothing was changed; so it does
+  with 14, where originals stay in place;
 - after a failed ``fsync`` a verb never ends with 0, and what that file was to hold is never taken for durable
   because a later ``fsync`` of it went well: the kernel may have thrown the bytes away and marked them clean (Rebello
   and others, "Can Applications Recover from fsync Failures?", ATC 2020);
@@ -34,6 +35,7 @@ from tools.torture.runs import (
     judge_end,
     judge_files,
     judge_lock,
+    judge_unchanged,
     left_elsewhere,
     parse_steps,
     plainly,
@@ -90,7 +92,6 @@ OF_FREED = {
 """The same of ``--keep until-verified``."""
 
 _MOST_PER_UNIT = 40
-_UNCHANGED = frozenset({12, 13, 14, 17})
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
@@ -207,16 +208,10 @@ def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
             (call for place, call in enumerate(ended.calls) if _loses(ended.calls[place:], found, keep)), None
         )
         return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
-    # Where originals are freed, a change that fails its second reading stays until undo, with its originals: 14, too.
-    stays = keep != INPLACE and ended.code == ExitCode.VERIFY_FAILED
-    if ended.code in _UNCHANGED and not stays:
-        changed = differences(visible(found), visible(before))
-        return (
-            f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}"
-            if changed
-            else ""
-        )
-    return ""
+    # Where originals are freed, a change that fails its second reading stays until undo, with its originals.
+    if ended.code == ExitCode.VERIFY_FAILED and keep == INPLACE and visible(found) != visible(before):
+        return f"{ended.step.verb} ended with 14, but:\n{differences(visible(found), visible(before))}"
+    return judge_unchanged(ended, found, before)
 
 
 def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:

@@ -23,6 +23,7 @@ from tools.torture.runs import (
     judge_end,
     judge_files,
     judge_lock,
+    judge_unchanged,
     left_elsewhere,
     memory_or,
     parse_steps,
@@ -205,14 +206,17 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
     ended: list[Ended] = []
     with case_folder(work) as folder:
         placed = scene.place(folder)
-        parsed = parse_steps(steps)
+        parsed, before = parse_steps(steps), wanted.before
         for place, step in enumerate(parsed):
             one = runner.run(placed, step)
             ended.append(one)
-            if step.kills and one.killed:
-                continue
             found = look(placed.path)
+            if step.kills and one.killed:
+                before = found
+                continue
             wrong = judge_end(one, found, wanted, left_elsewhere(placed)) or judge_lock(found, wanted)
+            wrong = wrong or judge_unchanged(one, found, before)
+            before = found
             if not wrong and one.code and not step.may_refuse:
                 wrong = f"{step.text} ended with {one.code}, it has to end with 0"
             if not wrong and one.code and place == len(parsed) - 1:

@@ -56,6 +56,9 @@ _HANGS_AFTER_S: Final = 60
 DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16, 17})
 """Exit codes that apply, undo and purge of a sound plan may end with: see ``krepair.errors``; 1 is a bug."""
 
+SAYS_UNCHANGED: Final = frozenset({11, 12, 13, 15, 17})
+"""Exit codes of verbs that have changed nothing that a broker sees."""
+
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
 _STEP: Final = re.compile(
     r"(?P<verb>apply|undo|purge|verify|rebuild)"
@@ -524,6 +527,14 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str
     else:
         wrong = judge_files(found, wanted)  # not everything of the plan was applied when purge came
     return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
+
+
+def judge_unchanged(ended: Ended, found: Tree, before: Tree) -> str:
+    """What is wrong after a verb whose exit code says that nothing was changed."""
+    changed = differences(visible(found), visible(before)) if ended.code in SAYS_UNCHANGED else ""
+    return (
+        f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}" if changed else ""
+    )
 
 
 def plainly(text: str, placed: Placed) -> str:
