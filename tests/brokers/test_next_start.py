@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,8 +51,12 @@ def checked(log_dir: Path, version: str) -> LogDirReport:
 
 
 def sizes(log_dir: Path) -> tuple[int, int]:
-    """Bytes of length and of blocks of all its files."""
-    found = [path.stat() for path in log_dir.rglob("*") if path.is_file()]
+    """Bytes of length and of blocks of all its files, but for those that a broker just renames."""
+    found = []
+    for path in log_dir.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(path.stat())
+    found = [each for each in found if stat.S_ISREG(each.st_mode)]
     return sum(each.st_size for each in found), sum(each.st_blocks * 512 for each in found)
 
 

@@ -25,6 +25,7 @@ from tests.brokers.killed import (
     assert_headers_alone,
     broker_for,
     bytes_of,
+    crash,
     ends_planned,
     logs_of,
     made_ready,
@@ -57,7 +58,7 @@ def test_each_of_two_log_dirs_is_made_ready_for_itself_whatever_the_other_one_is
     with broker_for(version, tmp_path, more_dirs=[tmp_path / "other"]) as broker:
         load, (first, second) = Load(broker, PARTITIONS), broker.log_dirs
         traced = Traced(broker, tmp_path / "strace")
-        broker.stop(kill=True)
+        crash(broker)
         assert len(folders(first)) == len(folders(second)) == PARTITIONS // 2
         set_aside(tmp_path / "kept", first, second)
         logs, others = logs_of(first), logs_of(second)
@@ -150,7 +151,7 @@ def test_whole_broker_of_4_3_1_loses_a_segment_in_a_folder_of_another_user_and_a
 ) -> None:
     with broker_for(version, open_place, before=AS_USER, user=USER) as broker:
         load, log_dir = Load(broker, 4), broker.log_dir
-        broker.stop(kill=True)
+        crash(broker)
         partition = log_dir / "t-1"
         places = {
             "folder": [partition],
