@@ -10,6 +10,7 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
+from krepair.journal.record import ApplyIntent
 from krepair.plan.model import RewriteSegments
 from tests.journal.scene import PLAN_ID, Scene, name, put
 
@@ -84,3 +85,26 @@ def test_folder_in_the_place_of_a_file_is_told(scene: Scene) -> None:
     (scene.path / name(100)).mkdir()
     with pytest.raises(StalePlanError, match="expected a regular file"):
         check_fresh(scene.folder(), scene.partition, group(scene))
+
+
+def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: Scene) -> None:
+    path = scene.path / PRIVATE / "stage" / name(100)
+    put(path, b"staged", 1_000)
+    found = scene.folder().state(f"{PRIVATE}/stage/{name(100)}")
+    assert found is not None
+    merged = msgspec.structs.replace(found, name=name(100))
+    intent = ApplyIntent(
+        change_id="c",
+        base_offset=100,
+        sources=(100,),
+        order="P1",
+        originals=(),
+        snapshots=(),
+        copied=(),
+        merged=(merged,),
+    )
+    assert scene.folder().staged_are_there(intent)
+    put(path, b"another", 1_000)
+    assert not scene.folder().staged_are_there(intent)
+    path.unlink()
+    assert not scene.folder().staged_are_there(intent)
