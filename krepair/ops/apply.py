@@ -23,6 +23,7 @@ from krepair.errors import (
     LockLostError,
     RefusedError,
     StalePlanError,
+    UnreadableError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
@@ -627,6 +628,8 @@ class _Apply:
         again = staging.only(*changes)
         again.staged = staged_groups(folder)
         again.partition = read_partition(self.work.view, staging.plan.folder)
+        if again.partition is not None and again.partition.unreadable:
+            raise UnreadableError(f"{again.partition.unreadable}; what it kept was not freed")
         proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True, scratch=self.scratch)
         verify_all(proof, [again])
         return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}

@@ -15,6 +15,8 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.journal.actions.table import action_for
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_partition
 from krepair.ops.apply import apply
 from krepair.ops.kept import kept_report
 from krepair.ops.purge import purge
@@ -191,6 +193,25 @@ def test_stopped_at_any_call_undo_goes_back_as_far_as_the_first_freed_change(
         assert differences(seen(placed), after) == "", where
     assert codes <= {ExitCode.DONE, ExitCode.PARTLY, ExitCode.REFUSED}
     assert len(codes) > 1
+
+
+def test_a_partition_that_cannot_be_read_again_keeps_its_originals_and_the_next_apply_ends_right(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = build("everything~until-verified")
+    placed = place.fresh(scene)
+    whole = read_partition
+
+    def broken(view: LogDir, folder: str) -> Partition | None:
+        found = whole(view, folder)
+        return found and found._replace(segments=(), unreadable=f"{folder}: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("krepair.ops.apply.read_partition", broken)
+        report = run("apply", scene, placed)
+    assert report.exit_code == ExitCode.PARTLY
+    assert "Input/output error; what it kept was not freed" in " ".join(one.why for one in report.results)
+    assert run("apply", scene, placed).exit_code == ExitCode.DONE
 
 
 def test_what_is_read_again_and_is_wrong_is_taken_back_and_nothing_is_freed(
