@@ -40,9 +40,9 @@ from krepair.formats.filenames import (
 from krepair.formats.words import count_text
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
+from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
-from krepair.logdir.view import shown_path
 from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import RENAMES_SINCE, Completion, LiveSegment, SwapDecision, decide_swaps

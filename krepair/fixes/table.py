@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Final
 
@@ -91,10 +92,17 @@ def parse_fixes(text: str) -> tuple[str, ...]:
     known = [word for fix in sorted(FIXES, key=lambda fix: fix.name) for word in words_of(fix)]
     for name in names:
         if name not in known:
-            raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(known)}")
+            close = difflib.get_close_matches(name, known, 1)
+            like = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(
+                f"--fix {name!r}: unknown; the names are {', '.join(known)}{like}",
+                next_command="krepair plan --help",
+            )
     for fix in FIXES:
         if sum(name in words_of(fix) for name in names) > 1:
-            raise UsageError(f"--fix {text!r}: one way of {fix.name} at a time")
+            raise UsageError(
+                f"--fix {text!r}: one way of {fix.name} at a time", next_command="krepair plan --help"
+            )
     if not names:
         raise UsageError(f"--fix needs at least one of {', '.join(known)}")
     return tuple(names)

@@ -27,9 +27,9 @@ from krepair.durable.writing_error import file_system_of
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
 from krepair.logdir.holder import UNKNOWN_PID, Holder, command_of, identity, pid_of_lock
+from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.own_lock import OwnLock, own_lock
 from krepair.logdir.reading import kind_of, opened_for_reading, why
-from krepair.logdir.view import shown_path
 
 # struct flock of 64-bit Linux: short l_type, short l_whence, off_t l_start, off_t l_len, pid_t l_pid
 _FLOCK = struct.Struct("hhqqi4x")

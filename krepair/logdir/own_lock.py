@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from krepair.durable.tree import Tree, without_links
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.logdir.holder import Holder, command_of, identity, pid_of_lock
+from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import why
-from krepair.logdir.view import shown_path
 
 
 class OwnLock:

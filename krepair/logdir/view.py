@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from krepair.errors import NotALogDirError, UnreadableError
-from krepair.formats.damage import Damage, shown
+from krepair.formats.damage import Damage
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -36,6 +36,7 @@ from krepair.formats.filenames import (
     plan_id_of,
 )
 from krepair.formats.meta_properties import MetaProperties, decode
+from krepair.logdir.not_a_log_dir import not_a_directory, not_a_log_dir, shown_path
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
     FileRef,
@@ -101,9 +102,7 @@ def read_log_dir(path: str) -> LogDir:
             return _read_root(whole, root, status)
     except OSError as error:
         if error.errno in _NOT_A_DIRECTORY:
-            raise NotALogDirError(
-                f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}"
-            ) from error
+            raise not_a_directory(path, KNOWN_FILES, error) from error
         raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
 
 
@@ -122,16 +121,11 @@ def read_partition(view: LogDir, folder: str) -> Partition:
         return _read_partition(parse_folder_name(folder), path, root)
 
 
-def shown_path(path: str) -> str:
-    """The path as text that is safe to print on one line."""
-    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
 def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     entries = _sorted_entries(path, root)
     known = any(name in entries.files for name in (*CHECKPOINTS, META_PROPERTIES))
     if not (entries.folders or known):
-        raise NotALogDirError(*_not_a_log_dir(path, entries))
+        raise _not_a_log_dir(path, entries)
     meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
     partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
     links = [
@@ -139,7 +133,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     ]
     # Other folders may look like partitions by name (``ImageMagick-6``), so one of them must hold a log.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
-        raise NotALogDirError(*_not_a_log_dir(path, entries))
+        raise _not_a_log_dir(path, entries)
     partitions = sorted([*partitions, *links], key=lambda partition: partition.folder)
     normal = [partition for partition in partitions if partition.role == "normal"]
     recovery_point, log_start, high_watermark, cleaner = (
@@ -212,18 +206,8 @@ def _is_partition_folder(folder: FolderName) -> bool:
     return folder.kind is not FolderKind.PARTITION or (folder.is_canonical and folder.partition >= 0)
 
 
-def _not_a_log_dir(path: str, entries: _Root) -> tuple[str]:
-    checkpoints = ", ".join(CHECKPOINTS)
-    expected = (
-        f"{META_PROPERTIES}, a checkpoint file ({checkpoints}) or partition folders (topic-0) with logs"
-    )
-    found = ", ".join(shown(special.name) for special in entries.foreign[:3]) or "nothing"
-    if len(entries.foreign) > 3:
-        found += f" and {len(entries.foreign) - 3} more"
-    hint = ""
-    if any(special.name.endswith(".log") for special in entries.foreign):
-        hint = "; it looks like a partition folder: give the directory that holds it"
-    return (f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {found}{hint}",)
+def _not_a_log_dir(path: str, entries: _Root) -> NotALogDirError:
+    return not_a_log_dir(path, (special.name for special in entries.foreign), CHECKPOINTS)
 
 
 def _read_meta(

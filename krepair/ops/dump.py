@@ -23,8 +23,9 @@ from krepair.formats.filenames import (
     parse_file_name,
     parse_folder_name,
 )
+from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import opened_folder, opened_for_reading, why
-from krepair.logdir.view import CHECKPOINTS, shown_path
+from krepair.logdir.view import CHECKPOINTS
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import LOWEST_OFFSET

@@ -244,6 +244,15 @@ def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():
     refused = run("plan", "/d", "--fix", "marker")
     assert refused.exit_code == errors.ExitCode.USAGE
     assert "unknown; the names are checkpoints, compact, epochs, index" in refused.stderr
+    assert refused.stderr.endswith("; did you mean markers?\nnext: krepair plan --help\n")
+
+
+def test_check_of_a_plan_file_names_the_verb_that_reads_it(tmp_path: Path):
+    plan = tmp_path / "a plan.krplan"
+    plan.touch()
+    refused = run("check", str(plan))
+    assert refused.exit_code == errors.ExitCode.NOT_A_LOG_DIR
+    assert refused.stderr.endswith(f"\nnext: krepair show '{plan}'\n")
 
 
 ERRORS = [

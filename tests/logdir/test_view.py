@@ -116,10 +116,33 @@ class TestNotALogDir:
         with pytest.raises(NotALogDirError, match="expected") as caught:
             read_log_dir(str(path))
         assert "\n" not in caught.value.message
+        if make != "file":
+            assert caught.value.next_command == "krepair check --config server.properties"
 
     def test_a_partition_folder_is_refused_with_a_hint(self, log_dir: Path) -> None:
-        with pytest.raises(NotALogDirError, match="give the directory that holds it"):
+        with pytest.raises(NotALogDirError, match="give the directory that holds it") as caught:
             read_log_dir(str(log_dir / "t-0"))
+        assert caught.value.next_command == f"krepair check {log_dir}"
+
+    def test_the_folder_above_a_log_directory_is_refused_and_the_log_directory_is_named(
+        self, log_dir: Path
+    ) -> None:
+        with pytest.raises(NotALogDirError) as caught:
+            read_log_dir(str(log_dir.parent))
+        assert caught.value.next_command == f"krepair check {log_dir}"
+
+    @pytest.mark.parametrize(
+        ("name", "verb"),
+        [("offsets.krplan", "show"), (f"{0:020d}.log", "dump"), ("recovery-point-offset-checkpoint", "dump")],
+    )
+    def test_a_file_is_refused_and_the_verb_that_reads_it_is_named(
+        self, tmp_path: Path, name: str, verb: str
+    ) -> None:
+        path = tmp_path / name
+        path.touch()
+        with pytest.raises(NotALogDirError, match="found a file") as caught:
+            read_log_dir(str(path))
+        assert caught.value.next_command == f"krepair {verb} {path}"
 
     def test_partition_folders_with_logs_alone_are_enough(self, tmp_path: Path) -> None:
         (tmp_path / "a-b-3").mkdir()
