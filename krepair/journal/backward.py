@@ -118,7 +118,10 @@ class Backward(Run):
             self._check_no_swap_of_ours()
             if self.guards.copies is not None:
                 self.guards.copies.remove(self.folder)
-            remove_private_folder(self.folder)
+            # No broker renames the folder meanwhile: its lock is held. A purge must not keep folders open: beside a
+            # running broker it would go on in one that is marked for deletion.
+            with self.folder.tree.keeping_folders():
+                remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:
             what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)
             why = f"what was kept could not be removed: {what.why}; run undo again"

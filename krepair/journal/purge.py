@@ -128,6 +128,9 @@ def _check_no_fence(folder: PartitionFolder) -> None:
 def remove_private_folder(folder: PartitionFolder) -> int:
     """Removes everything in the private sub-folder, the plan and the journal last, and the sub-folder itself.
 
+    It comes to each file by its path, since purge runs beside a broker: one that renames the partition folder for its
+    deletion ends this.
+
     Returns:
         Bytes of the files whose last name went.
 
@@ -135,11 +138,6 @@ def remove_private_folder(folder: PartitionFolder) -> int:
         RefusedError: the fence is up: the clean-shutdown marker would go with it.
         OSError: a call failed; run it again.
     """
-    with folder.tree.keeping_folders():
-        return _remove_private_folder(folder)
-
-
-def _remove_private_folder(folder: PartitionFolder) -> int:
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
     _check_no_fence(folder)

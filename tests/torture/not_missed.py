@@ -40,7 +40,7 @@ NOT_MISSED: dict[str, str] = {
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
-    "journal/purge.py _remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
+    "journal/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
     f"{_OPEN} [keep]": _OF_A_KILLED_RUN,
     f"{_OPEN} [private folder]": _OF_A_KILLED_RUN,
     f"{_OPEN} [stage]": _OF_A_KILLED_RUN,
