@@ -101,6 +101,8 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
         return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
     except OSError as error:
         return _system_error(arguments, error)
+    except MemoryError as error:
+        return _no_memory(arguments, error)
     except Exception as error:  # the last line of defence
         return _unexpected(arguments, error)
     return code if isinstance(code, int) else int(ExitCode.DONE)
@@ -146,6 +148,17 @@ def _system_error(arguments: Sequence[str], error: OSError) -> int:
     if isinstance(error, WritingError):
         return _tell(arguments, f"{where}: {words} ({name})", "", int(ExitCode.UNWRITABLE))
     return _tell(arguments, message, "", int(ExitCode.UNREADABLE))
+
+
+def _no_memory(arguments: Sequence[str], error: MemoryError) -> int:
+    """A limit of the process or of the machine was met (ulimit -v, no overcommit); that is no error of krepair."""
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        traceback.print_exc()
+    message = f"not enough memory: {str(error) or 'the operating system gave none'}"
+    more = "free memory, or raise the limit of this process (ulimit -v), and run the same command again"
+    if _verb(arguments) in CHANGING_VERBS:
+        return _tell(arguments, f"{message}; it may be half done", more, int(ExitCode.PARTLY))
+    return _tell(arguments, message, more, int(ExitCode.UNREADABLE))
 
 
 def _unexpected(arguments: Sequence[str], error: Exception) -> int:

@@ -291,6 +291,18 @@ def test_a_bug_ends_with_1_in_one_line_and_shows_where_only_when_asked(
 @pytest.mark.parametrize(
     ("verb", "code"), [("check", 15), ("plan", 15), ("apply", 3), ("undo", 3), ("purge", 3)]
 )
+def test_too_little_memory_is_no_bug_and_says_what_helps(fakes: Fakes, plan_path: str, verb: str, code: int):
+    fakes.set(verb, MemoryError("Unable to allocate 1.00 MiB"), "make_plan" if verb == "plan" else "")
+    result = run(verb, *(["/d"] if verb in {"check", "plan"} else [plan_path]))
+    assert result.exit_code == code
+    assert "not enough memory: Unable to allocate 1.00 MiB" in result.stderr
+    assert ("it may be half done" in result.stderr) == (code == 3)
+    assert "next: free memory, or raise the limit of this process (ulimit -v)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"), [("check", 15), ("plan", 15), ("apply", 3), ("undo", 3), ("purge", 3)]
+)
 def test_what_the_operating_system_refuses_is_no_bug_and_names_the_file(
     fakes: Fakes, plan_path: str, verb: str, code: int
 ):
