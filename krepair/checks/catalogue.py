@@ -620,8 +620,8 @@ _FORECAST = (
         "before 4.0 only fails",
         fix="recovery",
         lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
-        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with a whole broker of 4.3.1 in a folder of another user, "
-        "with its loader classes on a full disk, and not on 3.9.2",
+        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with whole brokers of 4.3.1 in a folder of another user "
+        "and on a full disk, and not on 3.9.2",
         implemented_in=FIRST_VERSION,
     ),
 )

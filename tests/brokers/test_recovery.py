@@ -121,30 +121,28 @@ def small_ext4(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("ready", [False, True], ids=["plainly", "after krepair"])
-def test_start_of_4_3_1_on_a_full_disk_loses_nothing_plainly_nor_after_krepair(
-    small_ext4: Path, tmp_path: Path, ready: bool
-) -> None:
-    """No whole broker was made to lose anything here; its loader was: see ``tests/recovery/test_show.py``.
+def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: Path, tmp_path: Path) -> None:
+    """Without krepair it loses whole partitions, in most of its starts but not in all, so that is no test here.
 
-    It may stop in either case, at the first file that it writes: after krepair that is a ``leader-epoch-checkpoint``.
+    A plain start rebuilds indexes, which are mapped. Where there is no block for one, the JVM throws an InternalError,
+    and the loader takes the next log for damaged: it empties its first segment and marks the others for deletion (seen
+    with this broker in six of nine starts). After krepair it may stop, at the first file that it writes: that is a
+    ``leader-epoch-checkpoint``.
     """
     with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work") as broker:
         Load(broker, 8)
         crash(broker)
-        broker.timeout_s = 80 if ready else 20  # it may stay there without being started
-        if ready:
-            made_ready(broker.log_dir, "4.3.1")
+        broker.timeout_s = 80  # it may stay there without being started
+        made_ready(broker.log_dir, "4.3.1")
         before = logs_of(broker.log_dir)
         with (small_ext4 / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"x" * 4096):
                 pass
         with contextlib.suppress(BrokerError):
             broker.start()
-        if ready:
-            bases = recovered(broker).values()
-            assert bases
-            assert all(len(found) == 1 for found in bases)
+        bases = recovered(broker).values()
+        assert bases
+        assert all(len(found) == 1 for found in bases)
         after = logs_of(broker.log_dir)
         assert {log: size for log, size in before.items() if after.get(log, -1) < size} == {}
         broker.stop(kill=True)
