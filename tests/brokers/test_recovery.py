@@ -122,11 +122,11 @@ def small_ext4(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: Path, tmp_path: Path) -> None:
-    """Without krepair it loses whole partitions, in most of its starts but not in all, so that is no test here.
+    """Without krepair it loses whole partitions, in about half of its starts, so that is no test here.
 
     A plain start rebuilds indexes, which are mapped. Where there is no block for one, the JVM throws an InternalError,
     and the loader takes the next log for damaged: it empties its first segment and marks the others for deletion (seen
-    with this broker in six of nine starts). After krepair it may stop, at the first file that it writes: that is a
+    with this broker in five of ten starts). After krepair it may stop, at the first file that it writes: that is a
     ``leader-epoch-checkpoint``.
     """
     with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work") as broker:
