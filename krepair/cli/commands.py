@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import KrepairError
+from krepair.errors import KrepairError, NotALogDirError
 from krepair.ops.plan_command import with_options
 from krepair.ops.reports import (
     ApplyReport,
@@ -94,5 +95,8 @@ def exact_errors(
     try:
         yield
     except KrepairError as error:
+        if isinstance(error, NotALogDirError) and options is not None:
+            # What was named may be what is not there: with it, the next command would fail as this one did.
+            options = dataclasses.replace(options, topics=(), partitions=())
         error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, options=options, at=at)
         raise

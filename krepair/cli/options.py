@@ -126,7 +126,8 @@ replicas --replicas ID=LOGDIR[,LOGDIR]|ID=FACTS
 cluster --cluster FILE
   What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy
   of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this one, markers and
-  tombstones older than delete.retention.ms may go.
+  tombstones older than delete.retention.ms may go. With --fix refetch it is the proof that this broker is not needed:
+  plan takes it, and apply takes it again, at most 10 minutes old.
 cluster_as_of --cluster-as-of TIME
   When that --describe was run against the running cluster; else the time of FILE counts, and --fix refetch refuses.
 cluster_config --cluster-config FILE

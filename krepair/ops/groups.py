@@ -22,7 +22,7 @@ from krepair.ops.coordinator_topic import (
     passed_over,
     read_partitions,
 )
-from krepair.ops.log_dirs_given import views_of_each
+from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.reports import EachReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
@@ -97,11 +97,12 @@ def groups_of_each(
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: a path is none.
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
         UnreadableError: a partition could not be read.
         UsageError: a directory is given twice.
     """
     views = views_of_each(log_dirs)
+    check_named(views, options)
     chosen = [partitions_of(view, OFFSETS_TOPIC, options.wants) for view in views]
     items = [
         _item(view, partition, wanted)

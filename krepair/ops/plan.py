@@ -31,6 +31,7 @@ from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import other_dirs
@@ -282,6 +283,7 @@ def partitions_named(view: LogDir, options: Options) -> list[Partition]:
     """
     chosen = named_or_all(view, options)
     if not chosen and (options.topics or options.partitions):
+        check_named([view], options)
         raise NotALogDirError(
             f"{view.path}: no partition of those named is there",
             next_command=f"krepair check {shlex.quote(view.path)}",

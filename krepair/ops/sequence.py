@@ -272,7 +272,7 @@ def verify_sequence(
     reports: list[VerifyReport] = [verify_plan(step.plan, options, progress) for step in sequence.steps]
     wrong = any(report.problems for report in reports)
     kept = any(step.can_be_taken_back for step in sequence.steps)
-    after = "krepair purge PLAN   (when the brokers are well)"
+    after = "krepair purge PLAN   # when the brokers are well"
     right = after if kept else f"krepair check {shlex.quote(sequence.log_dir)}"
     first = next((report.next_command for report in reports if report.problems), "")
     return SequenceVerifyReport(

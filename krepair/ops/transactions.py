@@ -44,7 +44,7 @@ from krepair.ops.findings.open_transactions import (
     open_in,
     waiting_bytes,
 )
-from krepair.ops.log_dirs_given import views_of_each
+from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.reports import EachReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
@@ -218,12 +218,13 @@ def transactions_of_each(
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: a path is none.
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
         UnreadableError: a partition of ``__transaction_state`` could not be read.
         UsageError: a configuration file or value is wrong, or a directory is given twice.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = views_of_each(log_dirs)
+    check_named(views, options)
     total = sum(log_bytes(partition) for view in views for partition in _partitions_of(view, options))
     engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
     try:

@@ -9,9 +9,13 @@ import pytest
 from krepair.errors import ExitCode, NotALogDirError, UsageError
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.ops.check import check
+from krepair.ops.facts import facts
+from krepair.ops.groups import groups
 from krepair.ops.log_dirs_given import log_dirs_asked_for
+from krepair.ops.transactions import transactions
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Engine, Options
+from tests.hostile.verbs import run
 
 
 @pytest.fixture
@@ -46,6 +50,25 @@ def test_a_topic_or_partition_that_is_not_there_does_not_look_healthy(
     assert checked.value.exit_code == ExitCode.NOT_A_LOG_DIR
     with pytest.raises(NotALogDirError, match=f"not there: {words}"):
         verify_log_dir(str(broker / "one"), options(**asked))
+    with pytest.raises(NotALogDirError, match=f"not there: {words}"):
+        groups(str(broker / "one"), options(**asked))
+    with pytest.raises(NotALogDirError, match=f"not there: {words}"):
+        transactions(str(broker / "one"), options(**asked))
+    facts_file = broker / "b1.facts"
+    with pytest.raises(NotALogDirError, match=f"not there: {words}"):
+        facts([str(broker / "one")], str(facts_file), options(**asked))
+    assert not facts_file.exists()
+
+
+@pytest.mark.parametrize("verb", ["check", "plan", "verify", "groups", "transactions"])
+def test_the_next_command_after_a_name_that_is_not_there_does_not_have_that_name(
+    broker: Path, verb: str
+) -> None:
+    asked = ("--partition", "orders-7") if verb == "groups" else ("--topic", "order")
+    ran = run(verb, str(broker / "one"), *asked, "--engine", "inline")
+    assert ran.code == ExitCode.NOT_A_LOG_DIR
+    assert "not there: " in ran.err
+    assert ran.err.endswith(f"\nnext: krepair check {broker}/one\n")
 
 
 def test_a_partition_in_the_second_log_directory_is_there(broker: Path) -> None:
