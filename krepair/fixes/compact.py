@@ -53,6 +53,10 @@ class Compact(Fix):
     previews = True
     asks_others = True
     mends = frozenset({"KR108"})
+    takes = (
+        "__consumer_offsets, __transaction_state, and topics whose own configuration (--topic-config FILE) says "
+        "cleanup.policy=compact"
+    )
 
     def wants(self, context: Context, partition: Partition) -> bool:
         """Where nothing was named: the topics whose own configuration says that keys may go."""

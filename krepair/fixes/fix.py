@@ -64,6 +64,7 @@ class Fix(ABC):
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
             reads logs through ``krepair.fixes.logs``.
         asks_others: whether it decides by what other replicas hold.
+        takes: which partitions it takes where none is named, if these are not all: a line for plans that have none.
     """
 
     name: ClassVar[str]
@@ -73,6 +74,7 @@ class Fix(ABC):
     mends: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
+    takes: ClassVar[str] = ""
     work: ClassVar[WorkKind] = WorkKind.READ
 
     def way(self, asked: Collection[str]) -> str:

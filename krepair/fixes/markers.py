@@ -82,6 +82,10 @@ class Markers(Fix):
     mends = frozenset({"KR101"})
     previews = True
     asks_others = True
+    takes = (
+        "__consumer_offsets, __transaction_state, and topics that --topic-config FILE, the broker's configuration or "
+        "--set says are compacted"
+    )
 
     def wants(self, context: Context, partition: Partition) -> bool:
         """Where nothing was named: every partition that the cleaner would compact."""

@@ -33,6 +33,12 @@ def not_mended(plan: Plan) -> Section:
         commands.append(
             left_alone_command(f"krepair plan {name} --fix leftovers --out PLAN", options_of(plan))
         )
+    if not plan.partitions:
+        lines += [
+            f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
+            for fix in asked(plan.policy.fixes)
+            if fix.takes
+        ]
     nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)
     if nothing or lines:
         lines.append(

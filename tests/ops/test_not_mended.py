@@ -1,0 +1,36 @@
+"""What a plan says of what it did not look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from krepair.ops.not_mended import not_mended
+from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
+
+
+@pytest.fixture
+def ordinary_topics(tmp_path: Path) -> Path:
+    """A log directory of which no topic is known to be compacted."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"")
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("fix", ["compact", "markers"])
+def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_it(
+    ordinary_topics: Path, fix: str
+) -> None:
+    plan = make_plan(str(ordinary_topics), Options(fixes=(fix,), engine=Engine.INLINE))
+    (line, _) = not_mended(plan).lines
+    assert line.startswith(f"No partition was looked at for --fix {fix}: it takes __consumer_offsets")
+    assert "--topic-config FILE" in line
+
+
+def test_a_fix_that_takes_every_partition_says_nothing_of_that_kind(ordinary_topics: Path) -> None:
+    plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=Engine.INLINE))
+    assert [line.partition(" ")[0] for line in not_mended(plan).lines] == ["This"]
