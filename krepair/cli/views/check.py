@@ -220,8 +220,12 @@ def _not_looked_for() -> Iterator[str]:
     planned = [rule.code for rule in CATALOGUE if rule.planned]
     if planned:
         yield f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}"
-    asked = [f"{rule.code} ({rule.command})" for rule in CATALOGUE if rule.command != CHECK]
-    yield f"Only looked for when asked: {', '.join(asked)}"
+    others = [rule for rule in CATALOGUE if rule.command != CHECK]
+    asked = [
+        f"{command} ({', '.join(rule.code for rule in others if rule.command == command)})"
+        for command in dict.fromkeys(rule.command for rule in others)
+    ]
+    yield f"Only looked for by other commands: {'; '.join(asked)}"
 
 
 def _log_dir(report: LogDirReport) -> Iterator[Section]:
