@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
@@ -105,7 +104,7 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
             f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of mtime {plan.mtime_ns} "
             f"(inode {plan.inode}), found {found.size} of {found.mtime_ns} (inode {found.inode})"
         )
-        raise StalePlanError(message, next_command=f"krepair plan {shlex.quote(folder.log_dir)} --out PLAN")
+        raise StalePlanError(message)
     return found
 
 

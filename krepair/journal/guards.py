@@ -38,6 +38,7 @@ class Guards:
         here: the log directory, for journals that do not say yet where their inodes hold.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
+        asked_for: what to type next, of each failure that says it, in the order in which they were met.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -51,6 +52,7 @@ class Guards:
     here: Here | None = None
     not_given_back: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
+    asked_for: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:

@@ -62,7 +62,10 @@ class Run:
         The folders of the partition are kept open from one record of the journal to the next.
         """
         with self.folder.tree.keeping_folders():
-            yield from self._through(work)
+            for outcome in self._through(work):
+                if isinstance(outcome, Failed) and outcome.next_command:
+                    self.guards.asked_for.append(outcome.next_command)
+                yield outcome
 
     def _through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
         refused = self._open()

@@ -232,18 +232,15 @@ def _guards(
     )
 
 
-def _next(plan: Plan, results: Sequence[ChangeResult]) -> str:
-    """What to type where no failure says it.
+def _next(plan: Plan, results: Sequence[ChangeResult], asked_for: Sequence[str]) -> str:
+    """What to type where nothing is left to continue.
 
-    What stopped half done, or at a full disk, is continued by the same apply. A plan of which nothing was carried out
-    because the directory has changed since has to be made again.
+    A plan of which nothing was carried out because the directory has changed since has to be made again.
     """
     failed = {result.exit_code for result in results if result.outcome == "failed"}
-    if failed & {ExitCode.UNWRITABLE, ExitCode.PARTLY}:
-        return "krepair apply PLAN"
     if failed == {ExitCode.STALE_PLAN} and all(result.outcome in {"failed", "skipped"} for result in results):
         return plan_command(plan)
-    return "krepair verify PLAN"
+    return next(iter(asked_for), "krepair verify PLAN")
 
 
 def _waits(staging: Staging, change: Change) -> bool:
@@ -294,7 +291,7 @@ class _Apply:
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         results: list[ChangeResult] = []
-        interrupted, stopped = False, ""
+        interrupted, stopped, again = False, "", "krepair apply PLAN"
         try:
             self._carry_out(targets, results)
         except InterruptedAtSafePointError:
@@ -323,9 +320,9 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
-            next_command="krepair apply PLAN"
+            next_command=again
             if interrupted
-            else stopped or next_of(results, _next(self.plan, results)),
+            else stopped or next_of(results, again, _next(self.plan, results, self.guards.asked_for)),
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:

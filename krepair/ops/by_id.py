@@ -239,11 +239,14 @@ def _report(
         plan_id=plan_id,
         log_dir=log_dir,
         results=tuple(results),
-        next_command=_next_command(log_dir, plan_id, results),
+        next_command=_next_command(verb, log_dir, plan_id, results),
     )
 
 
-def _next_command(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> str:
+def _next_command(
+    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult]
+) -> str:
     if any(result.outcome == "failed" for result in results):
-        return next_of(results, by_id_command("undo", log_dir, plan_id))
+        again = by_id_command(verb, log_dir, plan_id)
+        return next_of(results, again, by_id_command("undo", log_dir, plan_id))
     return f"krepair verify {shlex.quote(log_dir)}"

@@ -87,7 +87,7 @@ def purge(
         log_dir=plan.log_dir,
         results=tuple(results),
         notes=notes,
-        next_command=next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
+        next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -350,10 +350,18 @@ def next_in(text: str) -> str:
     return text.rpartition("; next: ")[2] if "; next: " in text else ""
 
 
-def next_of(results: Iterable[ChangeResult], otherwise: str) -> str:
-    """The command that the first failure asks for; where none does, another."""
-    failed = (next_in(result.why) for result in results if result.outcome == "failed")
-    return next((command for command in failed if command), otherwise)
+def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
+    """What to type after a verb of a plan.
+
+    Args:
+        results: what it did.
+        again: the same command: it continues what stopped half done, or at a full disk.
+        otherwise: where no failure asks for anything.
+    """
+    failed = [result for result in results if result.outcome == "failed"]
+    told = next((command for command in (next_in(result.why) for result in failed) if command), "")
+    goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
+    return told or (again if goes_on else otherwise)
 
 
 def _worst(codes: Iterable[int]) -> ExitCode:

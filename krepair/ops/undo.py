@@ -85,6 +85,7 @@ def undo(
             close_copies(copies, folders)
             notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies))
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
+    again = "krepair undo PLAN"
     report = ApplyReport(
         verb="undo",
         plan_id=plan.plan_id,
@@ -92,9 +93,11 @@ def undo(
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
         notes=notes,
-        next_command="krepair undo PLAN"
+        next_command=again
         if interrupted
-        else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
+        else next_of(
+            results, again, next(iter(guards.asked_for), f"krepair verify {shlex.quote(plan.log_dir)}")
+        ),
     )
     return with_taken_back(report, guards.taken_back)
 

@@ -63,6 +63,8 @@ def test_one_failed_rename_never_costs_the_clean_shutdown_marker_or_a_recovery_p
     before = served(one)
     first = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={"rename"}))
     assert first.exit_code in {ExitCode.DONE, ExitCode.PARTLY}
+    if any(result.exit_code == ExitCode.PARTLY for result in first.results):
+        assert first.next_command == "krepair apply PLAN"
     assert one.apply(plan).exit_code == ExitCode.DONE
     assert not list(one.path.glob("*/krepair~*/fence"))
     root = served(one)
@@ -159,3 +161,16 @@ def test_a_fence_that_cannot_be_taken_down_is_no_success(memory_dir: Path, kind:
         assert (now[MARKER], now[POINTS]) == (before[MARKER], before[POINTS])
         assert not list(one.path.glob("*/krepair~*/fence"))
         shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("fail_at", [7, 19])
+def test_what_stays_half_done_names_the_command_that_ends_it(memory_dir: Path, fail_at: int) -> None:
+    one, plan = fresh(memory_dir / "logs")
+    assert one.apply(plan).exit_code == ExitCode.DONE
+    failed = one.undo(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={"rename"}))
+    assert (failed.exit_code, failed.next_command) == (ExitCode.PARTLY, "krepair undo PLAN")
+    over_it = one.apply(plan)
+    assert (over_it.exit_code, over_it.next_command) == (ExitCode.PARTLY, "krepair undo PLAN"), (
+        over_it.results
+    )
+    assert one.undo(plan).exit_code == ExitCode.DONE
