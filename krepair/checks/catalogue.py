@@ -1,7 +1,8 @@
 """The one table of rules: what krepair looks for, what it means, and what mends it.
 
-Codes are stable and are not used again for other rules. A row with an empty ``implemented_in`` is planned: ``check``
-does not look for it yet, and says so. The docs and ``krepair explain`` are made from this table.
+Codes are stable and are not used again for other rules. A row leaves out what ``Rule`` says of itself: no fix mends it,
+nothing is lost, ``check`` looks for it. A row with an empty ``implemented_in`` is planned: ``check`` does not look for
+it yet, and says so. The docs and ``krepair explain`` are made from this table.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="KAFKA-10207, KAFKA-19200, JDK-8202261; seen on 2.3.1, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR202",
@@ -36,7 +36,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.largestTimestamp, deleteRetentionMsBreachedSegments (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR203",
@@ -48,7 +47,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.recover (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR204",
@@ -62,7 +60,6 @@ _INDEXES = (
         lost_if_wrong="the first offset and the last stable offset of entries whose batches were compacted away; "
         "nobody can compute them again",
         source="TransactionIndex, KAFKA-10702, KAFKA-13727",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR205",
@@ -74,7 +71,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="AbstractIndex.sanityCheck (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR206",
@@ -87,7 +83,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.sanityCheck (3.9); seen on 2.2.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR207",
@@ -98,7 +93,6 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="AbstractIndex (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -113,7 +107,6 @@ _LOG_BYTES = (
         fix="tail",
         lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
         source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR302",
@@ -127,7 +120,6 @@ _LOG_BYTES = (
         lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR303",
@@ -140,7 +132,6 @@ _LOG_BYTES = (
         lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="KAFKA-3919, Log.recoverLog and OffsetIndex.append (2.2.1)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR304",
@@ -154,7 +145,6 @@ _LOG_BYTES = (
         lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR305",
@@ -167,7 +157,6 @@ _LOG_BYTES = (
         lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
         "--accept-data-loss; all of it is kept until purge",
         source="LogLoader.recoverLog (3.9), KAFKA-3919",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR306",
@@ -175,10 +164,7 @@ _LOG_BYTES = (
         title="Batches of format v0 or v1",
         evidence="the first segment and position that has one",
         danger="none by itself; such messages have no producer and are carried over byte for byte",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-98; design",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR307",
@@ -186,10 +172,7 @@ _LOG_BYTES = (
         title="Compressed content that cannot be read",
         evidence="position, codec, and what failed: frame checksum, length, or more output than the limit",
         danger="consumers fail at this batch, and so does the cleaner",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-3160 (lz4 frame checksum), design",
-        implemented_in=FIRST_VERSION,
         command="krepair check --deep",
     ),
     Rule(
@@ -198,10 +181,7 @@ _LOG_BYTES = (
         title="File that the operating system cannot read",
         evidence="file, position and the system's own message",
         danger="the disk may be failing; krepair does not take this for corruption and plans nothing",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="design",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR309",
@@ -210,10 +190,7 @@ _LOG_BYTES = (
         evidence="largest batch of a topic times its partitions here, against 2147483647",
         danger="a client before 0.10.1 asks each partition for that many bytes; one response cannot hold them, so the "
         "fetch fails",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-1196, KIP-74",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR310",
@@ -224,10 +201,7 @@ _LOG_BYTES = (
         danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier "
         "--fix tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
         "gap without an error",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="LogValidator.validateMessagesAndAssignOffsets (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR311",
@@ -235,10 +209,7 @@ _LOG_BYTES = (
         title="Offsets without records; it is not known whether compaction removed them",
         evidence="the ranges, and the setting that would answer it: the topic's cleanup.policy",
         danger="none if the topic is compacted, or was once; if not, these records are lost",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="design",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -253,7 +224,6 @@ _CHECKPOINTS = (
         fix="epochs",
         lost_if_wrong="epochs that have no batch in the log any more; the old file is kept until purge",
         source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR402",
@@ -264,7 +234,6 @@ _CHECKPOINTS = (
         fix="epochs",
         lost_if_wrong="the entry that is replaced; the old file is kept until purge",
         source="KIP-101, KIP-279",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR403",
@@ -275,7 +244,6 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: a lower recovery point only makes the start longer",
         source="LogManager.loadLogs (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR404",
@@ -286,7 +254,6 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: a lower high watermark rises again by itself",
         source="ReplicaManager, OffsetCheckpointFile (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR405",
@@ -298,7 +265,6 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="nothing: a lower log start only keeps more, records deleted by request among them",
         source="LogLoader.recoverLog (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR406",
@@ -306,10 +272,8 @@ _CHECKPOINTS = (
         title="Checkpoint left half written (.tmp)",
         evidence="file and size",
         danger="none: the broker writes it again",
-        fix="none",
         lost_if_wrong="nothing",
         source="CheckpointFile.write (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR407",
@@ -317,10 +281,7 @@ _CHECKPOINTS = (
         title="meta.properties missing, malformed, or of another cluster or broker",
         evidence="key, value here and value in the other log directories or in --config",
         danger="the broker does not start",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR408",
@@ -329,10 +290,7 @@ _CHECKPOINTS = (
         evidence="folder, topic id here and elsewhere",
         danger="a KRaft broker marks the folder as stray, and it is deleted later; with an empty file the broker does "
         "not start",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR409",
@@ -341,11 +299,9 @@ _CHECKPOINTS = (
         evidence="partition without a line in replication-offset-checkpoint",
         danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
         "person decides to use the log end (--assume-high-watermark log-end)",
-        fix="none",
         lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, "
         "but none is lost",
         source="KAFKA-13194",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR410",
@@ -356,7 +312,6 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: the cleaner reads more",
         source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -371,7 +326,6 @@ _SNAPSHOTS = (
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
         source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829; seen on 2.2.1, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR502",
@@ -383,7 +337,6 @@ _SNAPSHOTS = (
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
         source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), KAFKA-7076",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR503",
@@ -395,7 +348,6 @@ _SNAPSHOTS = (
         fix="snapshots",
         lost_if_wrong="duplicate detection of producers whose state is wrong",
         source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR504",
@@ -408,7 +360,6 @@ _SNAPSHOTS = (
         lost_if_wrong="nothing that a start would read",
         source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
         "on 2.2.1, 2.8.2, 3.9.2, 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -424,7 +375,6 @@ _FOLDERS = (
         fix="leftovers",
         lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
         source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR602",
@@ -432,10 +382,7 @@ _FOLDERS = (
         title="Folder in the log directory that is not a partition",
         evidence="its name",
         danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="Log.parseTopicPartitionName (2.2.1), LocalLog (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR603",
@@ -443,10 +390,7 @@ _FOLDERS = (
         title="The same partition in two log directories",
         evidence="both paths, their log ends, and whether one is a prefix of the other",
         danger="the broker does not start and asks to remove one of the two, but does not say which one",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR604",
@@ -456,10 +400,7 @@ _FOLDERS = (
         danger="a -delete folder is deleted after the start, a -future folder goes on being moved, a -stray folder "
         "stays forever. With a -delete folder without a .log 2.2.1 does not start; with a -stray folder no broker "
         "before 3.6.1 starts",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR605",
@@ -468,10 +409,7 @@ _FOLDERS = (
         evidence="owner, group and mode, compared with those of most files, and the command to type",
         danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
         "stop a broker since 4.0 may lose records, see KR804",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR606",
@@ -479,10 +417,7 @@ _FOLDERS = (
         title="Symlink, FIFO, socket or device in the log directory",
         evidence="its name and kind",
         danger="krepair does not open it; a broker does, and may hang or write to another place",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="design",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR607",
@@ -490,10 +425,7 @@ _FOLDERS = (
         title="Topic that krepair never touches",
         evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
         danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-405, KIP-595, design",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR608",
@@ -501,10 +433,7 @@ _FOLDERS = (
         title="Log directory locked",
         evidence="process id of the holder of .lock, if the system tells it",
         danger="a broker is running on it, so files may change while krepair reads them; apply refuses to run",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.lockLogDirs (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR609",
@@ -512,10 +441,7 @@ _FOLDERS = (
         title="One group name used by consumers with different subscriptions",
         evidence="group, members and their topics; or how often its subscriptions changed and changed back",
         danger="each join or leave makes all of them rebalance",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="GroupCoordinator (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
         command="krepair groups",
     ),
 )
@@ -532,7 +458,6 @@ _REPLICAS = (
         lost_if_wrong="the replica; it is kept until purge. Where this broker is alone in the ISR, to empty it empties "
         "every replica; so nothing is done without a proof",
         source="AbstractFetcherThread.truncateOnFetchResponse (3.9); seen on 3.9.2 and 4.3.1",
-        implemented_in=FIRST_VERSION,
         command="krepair plan --fix refetch",
     ),
 )
@@ -547,7 +472,6 @@ _SPACE = (
         fix="leftovers",
         lost_if_wrong="what the broker would delete anyway",
         source="Log.loadSegments (2.2.1), LogLoader.load (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR702",
@@ -556,10 +480,7 @@ _SPACE = (
         evidence="segments, bytes, and the time of their youngest record in the log, if retention.ms is known",
         danger="none by itself: the next start deletes them. But with a full disk the broker stops before retention "
         "runs",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="deleteRetentionMsBreachedSegments (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR703",
@@ -567,10 +488,7 @@ _SPACE = (
         title="Not enough space for the next start",
         evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
         danger="the broker stops with 'No space left on device' while it starts",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="AbstractIndex.resize (2.2.1, 3.9)",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -584,7 +502,6 @@ _FORECAST = (
         fix="recovery",
         lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
         source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR802",
@@ -595,7 +512,6 @@ _FORECAST = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="UnifiedLog.deleteRetentionMsBreachedSegments (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR803",
@@ -604,10 +520,7 @@ _FORECAST = (
         evidence="the file that causes it, by broker version",
         danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties that "
         "cannot be read, or a log, an index or a transaction index on which the loader of a partition fails",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader (3.9)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR804",
@@ -622,7 +535,6 @@ _FORECAST = (
         lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
         source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with whole brokers of 4.3.1 in a folder of another user "
         "and on a full disk, and not on 3.9.2",
-        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -634,10 +546,7 @@ _KEPT_BY_KREPAIR = (
         evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
         danger="none by itself: they take space until krepair purge. After the broker has written to the partition, "
         "undo is no longer possible",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="the commit protocol of krepair",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR902",
@@ -646,10 +555,8 @@ _KEPT_BY_KREPAIR = (
         evidence="plan id, the change that is half done, and the partitions whose fence is up",
         danger="a broker can read all records, but while the fence is up it recovers the partition when it starts; no "
         "other plan can change the partition",
-        fix="none",
         lost_if_wrong=NOTHING_CHANGED + "; run the same apply or undo again, and it is finished",
         source="the commit protocol of krepair",
-        implemented_in=FIRST_VERSION,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.checks.rule import FIRST_VERSION, NOTHING_CHANGED, Rule, Severity
+from krepair.checks.rule import Rule, Severity
 
 _COMMAND: Final = "krepair compare"
 _RAN: Final = "run on clusters of three brokers of 3.9.2 and 4.3.1"
@@ -17,10 +17,7 @@ def _rule(code: str, severity: Severity, title: str, evidence: str, danger: str,
         title=title,
         evidence=evidence,
         danger=danger,
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source=source,
-        implemented_in=FIRST_VERSION,
         command=_COMMAND,
     )
 

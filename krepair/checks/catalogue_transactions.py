@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.checks.rule import FIRST_VERSION, KEPT, NOTHING_CHANGED, Rule, Severity
+from krepair.checks.rule import KEPT, NOTHING_CHANGED, Rule, Severity
 
 TRANSACTIONS: Final = (
     Rule(
@@ -17,7 +17,6 @@ TRANSACTIONS: Final = (
         fix="markers",
         lost_if_wrong=KEPT,
         source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR103",
@@ -27,13 +26,11 @@ TRANSACTIONS: Final = (
         "the broker last wrote, by the clocks of brokers: longer than transaction.max.timeout.ms plus five minutes; or "
         "a transaction that the coordinator's log does not have",
         danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted",
-        fix="none",
         lost_if_wrong=NOTHING_CHANGED
         + ". Do not abort a transaction only because of this finding: the abort of a live "
         "transaction loses its records. kafka-transactions.sh find-hanging and describe show on the running cluster "
         "whether it is alive; krepair transactions prints the commands",
         source="KIP-664, KAFKA-8351",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR104",
@@ -41,10 +38,7 @@ TRANSACTIONS: Final = (
         title="Cleaner stands still",
         evidence="offset in cleaner-offset-checkpoint, or none; the log end, and the bytes between the two",
         danger="a compacted partition grows without limit; committed offsets take longer and longer to load",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-346; LogCleanerManager (2.2.1)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR105",
@@ -53,11 +47,8 @@ TRANSACTIONS: Final = (
         evidence="the segment and position at which the cleaner finds no next batch; before 2.0 also the batch above "
         "max.message.bytes and the segment whose offsets overflow",
         danger="the cleaner fails on this partition in each pass and never gets past it",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
         "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR106",
@@ -67,10 +58,7 @@ TRANSACTIONS: Final = (
         "(times of markers, and of batches in the brokers' own topics)",
         danger="the modification time of a file is the broker's clock for markers and tombstones. If a copy has other "
         "times, they are removed too late or too early",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR107",
@@ -79,10 +67,7 @@ TRANSACTIONS: Final = (
         evidence="partition, producer id and first offset of transactions without a marker, if neither markers, nor "
         "file times, nor __transaction_state here show how long they have been open",
         danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-664; the times of data batches are the producers' (message.timestamp.type)",
-        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR108",
@@ -98,6 +83,5 @@ TRANSACTIONS: Final = (
         lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but not the "
         "last value of a key. The originals stay until krepair purge, and the plan says before how many records go",
         source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)",
-        implemented_in=FIRST_VERSION,
     ),
 )

@@ -49,10 +49,10 @@ class Rule:
     title: str
     evidence: str
     danger: str
-    fix: str
-    lost_if_wrong: str
     source: str
-    implemented_in: str = ""
+    fix: str = "none"
+    lost_if_wrong: str = NOTHING_CHANGED
+    implemented_in: str = FIRST_VERSION
     command: str = CHECK
 
     @property
