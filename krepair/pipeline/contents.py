@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -17,8 +18,8 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import LogItem, Outcome
+from krepair.pipeline.place import at_its_place
 
 MOST_PROBLEMS = 100
 
@@ -56,25 +57,6 @@ class ContentWalk(LogWalk):
         return b""
 
 
-class ContentItem(Struct, frozen=True, kw_only=True):
-    """One ``.log``.
-
-    Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as it was listed.
-    """
-
-    place: Place
-    base_offset: int
-    size: int
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return self.size
-
-
 class ContentProblem(Struct, frozen=True, kw_only=True):
     """Content that cannot be read.
 
@@ -93,32 +75,22 @@ class ContentProblem(Struct, frozen=True, kw_only=True):
     found: str
 
 
-class ContentResult(Struct, frozen=True, kw_only=True):
+class ContentResult(Outcome, frozen=True, kw_only=True):
     """What reading the content came to.
 
     Attributes:
-        failure: kind of failure, empty if it could be read.
-        why: of a failure.
         problems: ascending, at most ``MOST_PROBLEMS``.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     problems: tuple[ContentProblem, ...] = ()
 
 
-def read_contents(item: ContentItem) -> ContentResult:
+@at_its_place(ContentResult)
+def read_contents(item: LogItem, tree: Tree) -> ContentResult:
     """Decompress and parse every compressed batch and message of one segment."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return ContentResult(failure="elsewhere", why=wrong)
-    name = log_name(item.base_offset)
-    try:
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
-            walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
-            found = list(islice(walk.problems(), MOST_PROBLEMS))
-    except OSError as error:
-        return ContentResult(failure="unreadable", why=what_failed(item.place, error, name))
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
+        walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
+        found = list(islice(walk.problems(), MOST_PROBLEMS))
     return ContentResult(
         problems=tuple(
             ContentProblem(

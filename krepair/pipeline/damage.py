@@ -27,11 +27,11 @@ from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, opened_with_status
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.indexes.regenerate import packed, read_into_from
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import FailureKind, LogItem, Outcome
+from krepair.pipeline.place import at_its_place, what_failed
 from krepair.pipeline.segment_files import read_entries
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 
@@ -42,13 +42,10 @@ _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
 
 
-class MapItem(Struct, frozen=True, kw_only=True):
+class MapItem(LogItem, frozen=True, kw_only=True):
     """Map one damaged log.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as it was listed.
         first: the valid range at its start, as the scan found it (may be empty).
         damage: kind of what is wrong behind it.
         text: what was expected and found there.
@@ -57,20 +54,12 @@ class MapItem(Struct, frozen=True, kw_only=True):
         next_base: base offset of the next segment, -1 if it is the last.
     """
 
-    place: Place
-    base_offset: int
-    size: int
     first: ValidRange
     damage: int
     text: str
     highest: int
     interval_bytes: int
     next_base: int = -1
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return self.size
 
 
 class MapResult(DamageMap, frozen=True, kw_only=True):
@@ -83,24 +72,17 @@ class MapResult(DamageMap, frozen=True, kw_only=True):
     failure: FailureKind = ""
 
 
-def map_damage(item: MapItem) -> MapResult:
+@at_its_place(MapResult)
+def map_damage(item: MapItem, tree: Tree) -> MapResult:
     """Map one damaged log. An I/O error is a failure, never damage."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return MapResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
-    try:
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if size != item.size:
-                return MapResult(
-                    failure="changed", why=f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
-                )
-            if size > LARGEST_LOG_BYTES:
-                return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
-            return damage_map(item, read_into_from(descriptor))
-    except OSError as error:
-        return MapResult(failure="unreadable", why=what_failed(item.place, error, name))
+    with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
+        if status.st_size != item.size:
+            text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
+            return MapResult(failure="changed", why=text)
+        if item.size > LARGEST_LOG_BYTES:
+            return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
+        return damage_map(item, read_into_from(descriptor))
 
 
 def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
@@ -371,31 +353,20 @@ def _read(read_into: ReadInto, position: int, count: int) -> bytes:
 # -- the files of a log that was cut or freed of its damage
 
 
-class MendedItem(Struct, frozen=True, kw_only=True):
+class MendedItem(LogItem, frozen=True, kw_only=True):
     """Work out what a log and its indexes become without some of its bytes, or make them.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log``.
         without: (start, end) of the ranges that go, ascending.
         interval_bytes: ``index.interval.bytes``.
         target: folder that new files are written into, empty if nothing is to be written.
         with_log: whether the log itself is written too.
     """
 
-    place: Place
-    base_offset: int
-    size: int
     without: tuple[tuple[int, int], ...]
     interval_bytes: int
     target: str = ""
     with_log: bool = False
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return self.size
 
 
 class MendedCompanion(Struct, frozen=True, kw_only=True):
@@ -418,12 +389,10 @@ class MendedCompanion(Struct, frozen=True, kw_only=True):
     front_bytes: int = 0
 
 
-class MendedResult(Struct, frozen=True, kw_only=True):
-    """What a log becomes.
+class MendedResult(Outcome, frozen=True, kw_only=True):
+    """What a log becomes; a failure too if the new log is not valid from end to end.
 
     Attributes:
-        failure: kind of failure, empty if all could be read, and the new log is valid from end to end.
-        why: of a failure.
         size: bytes of the new log.
         digest: 32 hex digits over them.
         digest_gone: the same over the bytes that go, in order.
@@ -432,8 +401,6 @@ class MendedResult(Struct, frozen=True, kw_only=True):
         companions: the indexes.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     size: int = 0
     digest: str = ""
     digest_gone: str = ""
@@ -457,18 +424,15 @@ class _Reader:
             raise
 
 
-def mended(item: MendedItem) -> MendedResult:
+@at_its_place(MendedResult)
+def mended(item: MendedItem, tree: Tree) -> MendedResult:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return MendedResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     reader: _Reader | None = None
     try:
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if size != item.size:
-                text = f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
+        with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
+            if status.st_size != item.size:
+                text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
                 return MendedResult(failure="changed", why=text)
             reader = _Reader(read_into_from(descriptor))
             return _mended(item, reader.read, RealDisk(tree))

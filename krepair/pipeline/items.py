@@ -59,6 +59,62 @@ class Place(Struct, frozen=True, kw_only=True):
         return f"{folder}/{offset_name(base_offset)}"
 
 
+class PlacedItem(Protocol):
+    """An item of one partition."""
+
+    @property
+    def place(self) -> Place:
+        """Where its files are."""
+
+
+class LogItem(Struct, frozen=True, kw_only=True):
+    """An item of one ``.log``.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log`` as it was listed.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The whole log, if nothing is left out."""
+        return self.size
+
+
+class LogsItem(Struct, frozen=True, kw_only=True):
+    """An item of several logs of one partition.
+
+    Attributes:
+        place: where.
+        segments: (base offset, bytes of the ``.log``), ascending.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All these logs."""
+        return sum(size for _, size in self.segments)
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a task came to, or why it did not.
+
+    Attributes:
+        failure: kind of failure, empty if there is none.
+        why: of a failure: file, position, what was expected.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class LogElsewhere:
     """The log of another replica.
@@ -77,13 +133,10 @@ class LogElsewhere:
         return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
-class ScanItem(Struct, frozen=True, kw_only=True):
+class ScanItem(LogItem, frozen=True, kw_only=True):
     """Scan one ``.log``.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as it was listed.
         now_ms: the clock for stamped markers.
         high_watermark: see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
@@ -94,9 +147,6 @@ class ScanItem(Struct, frozen=True, kw_only=True):
         has_txn_index: whether it may have a ``.txnindex``; false where the listing of its folder has none.
     """
 
-    place: Place
-    base_offset: int
-    size: int
     now_ms: int
     high_watermark: int
     protected: tuple[tuple[int, int], ...] = ()
@@ -106,26 +156,17 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     without: tuple[tuple[int, int], ...] = ()
     has_txn_index: bool = True
 
-    @property
-    def bytes_to_read(self) -> int:
-        """The whole log, if nothing is left out."""
-        return self.size
 
-
-class ScanResult(Struct, frozen=True, kw_only=True):
+class ScanResult(Outcome, frozen=True, kw_only=True):
     """What a scan came to.
 
     Attributes:
-        failure: kind of failure, empty if there is a summary.
-        why: file and what the operating system said.
         summary: see ``wire``; empty on failure.
         entries: bytes of the ``.txnindex`` as they were read.
         txn_damage: what is wrong with the ``.txnindex``, or empty.
         written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     summary: bytes = b""
     entries: bytes = b""
     txn_damage: str = ""
@@ -190,62 +231,43 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         return self.change.log_bytes
 
 
-class FinishResult(Struct, frozen=True, kw_only=True):
+class FinishResult(Outcome, frozen=True, kw_only=True):
     """What finishing a group came to.
 
     Attributes:
-        failure: kind of failure, empty if it is complete and verified.
-        why: file, position, what was expected.
         batches: batches verified.
         bytes: bytes of ``.log`` verified.
         made: name -> 32 hex digits over the bytes of each index, if they were made.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     batches: int = 0
     bytes: int = 0
     made: dict[str, str] = field(default_factory=dict)
 
 
-class VerifyItem(Struct, frozen=True, kw_only=True):
+class VerifyItem(LogItem, frozen=True, kw_only=True):
     """Verify one segment of a log directory as it is: ``.log``, its indexes against it.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as it was listed.
         active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
         interval_bytes: ``index.interval.bytes``.
         clean: whether the broker was cleanly stopped, so that an active segment was closed too.
     """
 
-    place: Place
-    base_offset: int
-    size: int
     active: bool
     interval_bytes: int = 4096
     clean: bool = False
 
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return self.size
 
-
-class VerifyResult(Struct, frozen=True, kw_only=True):
+class VerifyResult(Outcome, frozen=True, kw_only=True):
     """What verifying a segment came to.
 
     Attributes:
-        failure: kind of failure, empty if it could be read.
-        why: of a failure.
         problems: (file name, position, what was expected and found).
         batches: batches checked.
         bytes: bytes of ``.log`` read.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     problems: tuple[tuple[str, int, str], ...] = ()
     batches: int = 0
     bytes: int = 0

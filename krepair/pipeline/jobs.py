@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         KeysResult,
     )
     from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
-    from krepair.pipeline.contents import ContentItem, ContentResult
+    from krepair.pipeline.contents import ContentResult
     from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
     from krepair.pipeline.coordinators.states import StatesItem, StatesResult
     from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from krepair.pipeline.items import (
         FinishItem,
         FinishResult,
+        LogItem,
+        Outcome,
         ScanItem,
         ScanResult,
         StageItem,
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
         MarkersGoneItem,
         MarkersGoneResult,
         NeededItem,
-        NeededResult,
     )
     from krepair.pipeline.replicas.find_keys import FindItem, FindResult
     from krepair.pipeline.replicas.holdings import HeldItem, HeldResult, MarkersItem, MarkersResult
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.same_batches import TwoLogsItem, TwoLogsResult
     from krepair.pipeline.scan_and_indexes import LookItem, LookResult
-    from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
+    from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapResult, VerifySwapItem
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -125,14 +126,14 @@ VERIFY_MENDED: Task[MendItems, MendResults] = Task("verify mended", "indexes.seg
 MAP_DAMAGE: Task[MapItem, MapResult] = Task("map damage", "damage:map_damage", "damage")
 REHEARSE: Task[RehearseItem, RehearseResult] = Task("rehearse", "rehearse:rehearse", "next start")
 MAKE_MENDED: Task[MendedItem, MendedResult] = Task("make mended", "damage:mended", "damage")
-READ_CONTENTS: Task[ContentItem, ContentResult] = Task("read contents", "contents:read_contents", "content")
+READ_CONTENTS: Task[LogItem, ContentResult] = Task("read contents", "contents:read_contents", "content")
 READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "coordinators.groups:read_groups", "groups")
 READ_TRANSACTIONS: Task[TransactionsItem, TransactionsResult] = Task(
     "read transactions", "coordinators.transactions:read_transactions", "transactions"
 )
 LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_swap", "swaps")
-STAGE_SWAP: Task[StageSwapItem, SwapOutcome] = Task("stage swap", "swaps:stage_swap", "swaps")
-VERIFY_SWAP: Task[VerifySwapItem, SwapOutcome] = Task("verify swap", "swaps:verify_swap", "verify")
+STAGE_SWAP: Task[StageSwapItem, Outcome] = Task("stage swap", "swaps:stage_swap", "swaps")
+VERIFY_SWAP: Task[VerifySwapItem, Outcome] = Task("verify swap", "swaps:verify_swap", "verify")
 COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task(
     "compare two logs", "same_batches:compare_two_logs", "compare"
 )
@@ -181,9 +182,7 @@ FIND_MARKERS_TO_KEEP: Task[MarkersItem, MarkersResult] = Task(
 FIND_MARKERS_GONE: Task[MarkersGoneItem, MarkersGoneResult] = Task(
     "find markers gone", "replicas.evidence_check:find_markers_gone", "prove"
 )
-FIND_NEEDED: Task[NeededItem, NeededResult] = Task(
-    "find needed", "replicas.evidence_check:find_needed", "prove"
-)
+FIND_NEEDED: Task[NeededItem, Outcome] = Task("find needed", "replicas.evidence_check:find_needed", "prove")
 TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
 READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersPart] = Task(
     "read replica headers", "replicas.headers:read_headers", "headers"

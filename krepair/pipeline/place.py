@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import TypeVar
 
 from krepair.durable.tree import Tree
 from krepair.logdir.reading import why
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Place, PlacedItem
 
 
 class _Open:
@@ -65,7 +67,38 @@ def reached(place: Place) -> tuple[Tree, str]:
     return tree, ""
 
 
-def what_failed(place: Place, error: OSError, name: str) -> str:
+_Item = TypeVar("_Item", bound=PlacedItem)
+_Result = TypeVar("_Result")
+
+
+def at_its_place(
+    result: Callable[..., _Result],
+) -> Callable[[Callable[[_Item, Tree], _Result]], Callable[[_Item], _Result]]:
+    """Make a task of a function that takes an item and the log directory of its place.
+
+    What this worker does not reach, or cannot read, is a failure in the result, never an exception.
+
+    Args:
+        result: makes what the function gives back of ``failure`` and ``why``.
+    """
+
+    def task_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
+        @wraps(function)
+        def task(item: _Item) -> _Result:
+            tree, wrong = reached(item.place)
+            if wrong:
+                return result(failure="elsewhere", why=wrong)
+            try:
+                return function(item, tree)
+            except OSError as error:
+                return result(failure="unreadable", why=what_failed(item.place, error))
+
+        return task
+
+    return task_of
+
+
+def what_failed(place: Place, error: OSError, name: str = "") -> str:
     """``<partition folder>/<file>: <what the system said>``.
 
     Args:

@@ -24,8 +24,8 @@ from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import Outcome, Place
+from krepair.pipeline.place import at_its_place
 
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOWS_BYTES: Final = 8 << 20
@@ -122,25 +122,19 @@ class Rehearsed(Struct, frozen=True, kw_only=True):
     log_end: int = -1
 
 
-class RehearseResult(Struct, frozen=True, kw_only=True):
+class RehearseResult(Outcome, frozen=True, kw_only=True):
     """What it came to.
 
     Attributes:
-        failure: kind of failure, empty if the partition could be read.
-        why: of a failure.
         outcomes: one for each version, in their order.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     outcomes: tuple[Rehearsed, ...] = ()
 
 
-def rehearse(item: RehearseItem) -> RehearseResult:
+@at_its_place(RehearseResult)
+def rehearse(item: RehearseItem, tree: Tree) -> RehearseResult:
     """Play the start of one partition through. An I/O error is a failure, never an outcome."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return RehearseResult(failure="elsewhere", why=wrong)
     try:
         return RehearseResult(outcomes=_outcomes(item, tree))
     except OSError as error:

@@ -12,32 +12,15 @@ from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import reached
-
-
-class LogAt(Struct, frozen=True, kw_only=True):
-    """One log.
-
-    Attributes:
-        place: of the partition.
-        segments: (base offset, bytes of the ``.log``), ascending.
-    """
-
-    place: Place
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All its segments."""
-        return sum(size for _, size in self.segments)
 
 
 class TwoLogsItem(Struct, frozen=True, kw_only=True):
     """Two logs of one partition."""
 
-    first: LogAt
-    second: LogAt
+    first: LogsItem
+    second: LogsItem
 
     @property
     def bytes_to_read(self) -> int:
@@ -45,17 +28,13 @@ class TwoLogsItem(Struct, frozen=True, kw_only=True):
         return self.first.bytes_to_read + self.second.bytes_to_read
 
 
-class TwoLogsResult(Struct, frozen=True, kw_only=True):
+class TwoLogsResult(Outcome, frozen=True, kw_only=True):
     """What they have in common.
 
     Attributes:
-        failure: kind of failure, empty if both could be read.
-        why: of a failure.
         seen: both, side by side.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     seen: SideBySide = SideBySide()
 
 
@@ -77,7 +56,7 @@ def compare_two_logs(item: TwoLogsItem) -> TwoLogsResult:
         return TwoLogsResult(failure="unreadable", why=f"{error.filename}: {why(error)}")
 
 
-def _segments(log: LogAt, tree: Tree) -> Iterator[tuple[ReadInto, int]]:
+def _segments(log: LogsItem, tree: Tree) -> Iterator[tuple[ReadInto, int]]:
     for base_offset, size in log.segments:
         with opened_for_reading(f"{log.place.path}/{log_name(base_offset)}", tree) as descriptor:
             yield read_into_from(descriptor), size

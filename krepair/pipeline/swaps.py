@@ -23,8 +23,8 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
 from krepair.pipeline.indexes.regenerate import read_into_from, regenerate_offset_and_time
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import LogItem, Outcome, Place
+from krepair.pipeline.place import at_its_place, reached
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.model import CompleteSwap, NewFile
@@ -33,20 +33,14 @@ MadeIndexes = dict[str, bytes]
 """File name -> bytes."""
 
 
-class SwapItem(Struct, frozen=True, kw_only=True):
-    """Read one ``.log.swap``.
+class SwapItem(LogItem, frozen=True, kw_only=True):
+    """Read one ``.log.swap``; the size is its own, as it was listed.
 
     Attributes:
-        place: where.
-        base_offset: of the swap.
-        size: bytes of its ``.log.swap`` as it was listed.
         interval_bytes: ``index.interval.bytes``.
         segments: (base offset, size of the ``.log``) of the segments to hold it against; empty: it is only read.
     """
 
-    place: Place
-    base_offset: int
-    size: int
     interval_bytes: int
     segments: tuple[tuple[int, int], ...] = ()
 
@@ -114,18 +108,6 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
     def bytes_to_read(self) -> int:
         """What was the swap."""
         return self.change.log_bytes
-
-
-class SwapOutcome(Struct, frozen=True, kw_only=True):
-    """What staging or verifying a swap came to.
-
-    Attributes:
-        failure: kind of failure, empty if all is as the plan has it.
-        why: file, and what was expected.
-    """
-
-    failure: FailureKind = ""
-    why: str = ""
 
 
 # -- look
@@ -205,11 +187,9 @@ def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
 # -- stage
 
 
-def stage_swap(item: StageSwapItem) -> SwapOutcome:
+@at_its_place(Outcome)
+def stage_swap(item: StageSwapItem, tree: Tree) -> Outcome:
     """Make the indexes of a swap again, hold them against the plan, stage them, and have them read by other code."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return SwapOutcome(failure="elsewhere", why=wrong)
     change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
     try:
         look = SwapItem(
@@ -219,21 +199,21 @@ def stage_swap(item: StageSwapItem) -> SwapOutcome:
             interval_bytes=item.interval_bytes,
         )
     except OSError as error:
-        return SwapOutcome(failure="changed", why=f"{path}: {why(error)}")
+        return Outcome(failure="changed", why=f"{path}: {why(error)}")
     found, made = _read(look, tree)
     if found.problem or new_files(made) != change.makes or found.batches != change.batches:
         text = f"{path}: the indexes made anew are not the plan's {found.problem}".rstrip()
-        return SwapOutcome(failure="changed", why=text)
+        return Outcome(failure="changed", why=text)
     try:
         _write(item, made, path, RealDisk(tree))
         wrong = _audited(
             path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
         )
     except OSError as error:
-        return SwapOutcome(failure="disk", why=f"{error.filename or path}: {why(error)}")
+        return Outcome(failure="disk", why=f"{error.filename or path}: {why(error)}")
     if wrong:
-        return SwapOutcome(failure="verify", why=f"{path}: {wrong}; nothing was changed")
-    return SwapOutcome()
+        return Outcome(failure="verify", why=f"{path}: {wrong}; nothing was changed")
+    return Outcome()
 
 
 def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) -> None:
@@ -278,16 +258,14 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
 # -- verify
 
 
-def verify_swap(item: VerifySwapItem) -> SwapOutcome:
+@at_its_place(Outcome)
+def verify_swap(item: VerifySwapItem, tree: Tree) -> Outcome:
     """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return SwapOutcome(failure="elsewhere", why=wrong)
     try:
         problem = _not_completed(item, tree)
     except OSError as error:
-        return SwapOutcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return SwapOutcome(failure="verify" if problem else "", why=problem)
+        return Outcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
+    return Outcome(failure="verify" if problem else "", why=problem)
 
 
 def _not_completed(item: VerifySwapItem, tree: Tree) -> str:

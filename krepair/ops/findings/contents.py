@@ -13,17 +13,18 @@ from krepair.formats.filenames import log_name
 from krepair.pipeline.jobs import READ_CONTENTS
 
 if TYPE_CHECKING:
-    from krepair.pipeline.contents import ContentItem, ContentProblem
+    from krepair.pipeline.contents import ContentProblem
+    from krepair.pipeline.items import LogItem
 
 
 def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
     if not context.options.deep:
         return
-    from krepair.pipeline.contents import ContentItem
+    from krepair.pipeline.items import LogItem
 
     items = [
-        ContentItem(
+        LogItem(
             place=place_of(context.view, survey.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
@@ -39,7 +40,7 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
         yield from found[index]
 
 
-def _finding(item: ContentItem, problem: ContentProblem) -> Finding:
+def _finding(item: LogItem, problem: ContentProblem) -> Finding:
     known = {codec.value: codec.name.lower() for codec in Codec}
     codec = known.get(problem.codec, f"codec {problem.codec}")
     return Finding(

@@ -14,7 +14,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import COMPARE_TWO_LOGS
 
 if TYPE_CHECKING:
-    from krepair.pipeline.same_batches import LogAt
+    from krepair.pipeline.items import LogsItem
 
 _REFUSED = "a broker with both log directories does not start: move one of the two folders out"
 
@@ -71,11 +71,11 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     return [told[number] for number in range(len(twins))]
 
 
-def _log(view: LogDir, partition: Partition) -> LogAt:
-    from krepair.pipeline.same_batches import LogAt
+def _log(view: LogDir, partition: Partition) -> LogsItem:
+    from krepair.pipeline.items import LogsItem
 
     segments = partition.log_sizes
-    return LogAt(place=place_of(view, partition), segments=segments)
+    return LogsItem(place=place_of(view, partition), segments=segments)
 
 
 def said(seen: SideBySide) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
-
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, group_metadata
 from krepair.kernels import dump_rows as r
 from krepair.kernels.group_commits import LARGEST_RECORD
@@ -17,39 +16,28 @@ from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.dump.record import Shown
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import LogsItem, Outcome
+from krepair.pipeline.place import at_its_place
 
 _LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
 
-class GroupsItem(Struct, frozen=True, kw_only=True):
+class GroupsItem(LogsItem, frozen=True, kw_only=True):
     """One partition.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes of the ``.log``), ascending.
         log_start: records of lower offsets do not count.
         groups: ids to keep; empty for all.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     log_start: int = 0
     groups: tuple[str, ...] = ()
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.segments)
 
-
-class GroupsResult(Struct, frozen=True, kw_only=True):
+class GroupsResult(Outcome, frozen=True, kw_only=True):
     """What one partition says.
 
     Attributes:
-        failure: kind of failure, empty if it could be read.
-        why: of a failure.
         groups: by id.
         damaged: what was passed over, the first ``MOST_RANGES``.
         damages: how many such parts there are.
@@ -58,8 +46,6 @@ class GroupsResult(Struct, frozen=True, kw_only=True):
         bytes: bytes of ``.log`` read.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     groups: tuple[Group, ...] = ()
     damaged: tuple[DamagedPart, ...] = ()
     damages: int = 0
@@ -111,20 +97,16 @@ class _GroupWalk(RecordWalk):
         yield from ()
 
 
-def read_groups(item: GroupsItem) -> GroupsResult:
+@at_its_place(GroupsResult)
+def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read one partition."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return GroupsResult(failure="elsewhere", why=wrong)
     tables, book = CommitTables(), GroupBook(item.place.folder, frozenset(item.groups))
     kept = KeptDamage()
 
     def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _GroupWalk:
         return _GroupWalk(read_into, size, base_offset, kept, tables, book, item.log_start)
 
-    problem = walk_segments(item.place, item.segments, tree, kept, walk_of)
-    if problem:
-        return GroupsResult(failure="unreadable", why=problem)
+    walk_segments(item, tree, kept, walk_of)
     groups = tuple(book.groups(tables))
     return GroupsResult(
         groups=groups,

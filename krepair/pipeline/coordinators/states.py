@@ -23,29 +23,20 @@ from krepair.formats.filenames import log_name
 from krepair.formats.record import batch_records
 from krepair.formats.transaction_state import TransactionValue, decode_value
 from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogsItem
 from krepair.pipeline.place import reached
 
 WINDOW_BYTES: Final = 8 << 20
 
 
-class StatesItem(Struct, frozen=True, kw_only=True):
+class StatesItem(LogsItem, frozen=True, kw_only=True):
     """Search one partition.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes of the ``.log``), ascending.
         producer_ids: ascending.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     producer_ids: tuple[int, ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.segments)
 
 
 class StatesResult(Struct, frozen=True, kw_only=True):

@@ -5,49 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
-
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.coordinators.transaction_book import TransactionBook, TransactionState
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import LogsItem, Outcome
+from krepair.pipeline.place import at_its_place
 
 _CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
 
 
-class TransactionsItem(Struct, frozen=True, kw_only=True):
+class TransactionsItem(LogsItem, frozen=True, kw_only=True):
     """One partition.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes of the ``.log``), ascending.
         log_start: records of lower offsets do not count.
         high_watermark: batches that end at or behind it do not tell how far the log reaches.
         now_ms: times behind it tell nothing.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     log_start: int = 0
     high_watermark: int = -1
     now_ms: int = 0
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.segments)
 
-
-class TransactionsResult(Struct, frozen=True, kw_only=True):
+class TransactionsResult(Outcome, frozen=True, kw_only=True):
     """What one partition says.
 
     Attributes:
-        failure: kind of failure, empty if it could be read.
-        why: of a failure.
         states: the newest of each transactional id, by id.
         newest_ms: newest time of a batch below the high watermark, by the coordinator's clock; -1 for none.
         damaged: what was passed over, the first ``MOST_RANGES``.
@@ -55,8 +43,6 @@ class TransactionsResult(Struct, frozen=True, kw_only=True):
         unknown: records with a key that krepair does not know, or none.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     states: tuple[TransactionState, ...] = ()
     newest_ms: int = -1
     damaged: tuple[DamagedPart, ...] = ()
@@ -101,19 +87,15 @@ class _TransactionWalk(RecordWalk):
         yield from ()
 
 
-def read_transactions(item: TransactionsItem) -> TransactionsResult:
+@at_its_place(TransactionsResult)
+def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
     """Read one partition."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return TransactionsResult(failure="elsewhere", why=wrong)
     book, kept = TransactionBook(item.place.folder), KeptDamage(_CUT_BYTES)
 
     def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _TransactionWalk:
         return _TransactionWalk(read_into, size, base_offset, kept, book, item)
 
-    problem = walk_segments(item.place, item.segments, tree, kept, walk_of)
-    if problem:
-        return TransactionsResult(failure="unreadable", why=problem)
+    walk_segments(item, tree, kept, walk_of)
     return TransactionsResult(
         states=tuple(book.states()),
         newest_ms=book.newest_ms,

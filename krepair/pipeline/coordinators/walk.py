@@ -15,12 +15,12 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogsItem
 
 MOST_RANGES = 100
 _CUT_BYTES = 16 << 20  # a group of thousands of members is one record of tens of MB; it is held three times
@@ -90,30 +90,21 @@ class RecordWalk(LogWalk):
 
 
 def walk_segments(
-    place: Place,
-    segments: tuple[tuple[int, int], ...],
-    tree: Tree,
-    kept: KeptDamage,
-    walk_of: Callable[[ReadInto, int, int], RecordWalk],
-) -> str:
+    item: LogsItem, tree: Tree, kept: KeptDamage, walk_of: Callable[[ReadInto, int, int], RecordWalk]
+) -> None:
     """Walk the logs of one partition in order.
 
     Args:
-        place: where.
-        segments: (base offset, bytes of the ``.log``), ascending.
+        item: which.
         tree: of the partition.
         kept: takes what is damaged.
         walk_of: makes the walk of a log from how it is read, its bytes and its base offset.
 
-    Returns:
-        Why a log could not be read, or an empty string.
+    Raises:
+        OSError: a log cannot be read.
     """
-    for base_offset, size in segments:
+    for base_offset, size in item.segments:
         kept.file = log_name(base_offset)
-        try:
-            with opened_for_reading(f"{place.path}/{kept.file}", tree) as descriptor:
-                for _ in walk_of(read_into_from(descriptor), size, base_offset).lines():
-                    pass
-        except OSError as error:
-            return f"{place.folder}/{kept.file}: {why(error)}"
-    return ""
+        with opened_for_reading(f"{item.place.path}/{kept.file}", tree) as descriptor:
+            for _ in walk_of(read_into_from(descriptor), size, base_offset).lines():
+                pass

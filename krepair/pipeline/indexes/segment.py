@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -36,8 +35,8 @@ from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
 from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_and_time
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import FailureKind, Outcome, Place
+from krepair.pipeline.place import at_its_place, reached
 from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
@@ -95,12 +94,10 @@ class Mend(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class InspectResult(Struct, frozen=True, kw_only=True):
+class InspectResult(Outcome, frozen=True, kw_only=True):
     """What looking at a segment's indexes came to.
 
     Attributes:
-        failure: kind of failure, empty if they could be read.
-        why: of a failure.
         problems: (suffix, rule, position, evidence) of each finding.
         mends: how the files can be mended; empty for ``check``.
         unmended: why a finding is not mended, empty if all are.
@@ -114,8 +111,6 @@ class InspectResult(Struct, frozen=True, kw_only=True):
         needs_reading: whether cutting files to their entries is not enough.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     problems: tuple[tuple[str, str, int, str], ...] = ()
     mends: tuple[Mend, ...] = ()
     unmended: str = ""
@@ -257,19 +252,9 @@ def damaged_log(base_offset: int, position: int, text: str) -> str:
     )
 
 
-def inspect(item: InspectItem) -> InspectResult:
+@at_its_place(InspectResult)
+def inspect(item: InspectItem, tree: Tree) -> InspectResult:
     """Look at the indexes of one segment."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return InspectResult(failure="elsewhere", why=wrong)
-    try:
-        return _inspect(item, tree)
-    except OSError as error:
-        name = os.path.basename(str(error.filename or log_name(item.base_offset)))
-        return InspectResult(failure="unreadable", why=what_failed(item.place, error, name))
-
-
-def _inspect(item: InspectItem, tree: Tree) -> InspectResult:
     segment = _Segment(item, tree)
     if item.depth in ("check", "regenerate"):
         segment.look_at_all()
@@ -346,17 +331,13 @@ class MendItem(Struct, frozen=True, kw_only=True):
     synced: bool = True
 
 
-class MendResult(Struct, frozen=True, kw_only=True):
+class MendResult(Outcome, frozen=True, kw_only=True):
     """What making or verifying a file came to.
 
     Attributes:
-        failure: kind of failure, empty if the file is there and true.
-        why: file, and what was expected.
         bytes: of the new file.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     bytes: int = 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
@@ -16,30 +16,21 @@ from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import status_of
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import LogsItem, Outcome
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.segment_files import read_entries
 
 
-class TxnItem(Struct, frozen=True, kw_only=True):
-    """Hold the transaction indexes of a partition against its log.
+class TxnItem(LogsItem, frozen=True, kw_only=True):
+    """Hold the transaction indexes of a partition against its log, of which all segments are needed.
 
     Attributes:
-        place: where.
-        segments: (base offset, size of the ``.log``), ascending, all of the partition's.
         present: base offsets of those that have a ``.txnindex``.
         make: base offsets of those whose bytes are wanted back, whether they are true or not.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     present: tuple[int, ...]
     make: tuple[int, ...] = ()
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.segments)
 
 
 class TxnProblem(Struct, frozen=True, kw_only=True):
@@ -62,34 +53,21 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
     digest_after: str
 
 
-class TxnResult(Struct, frozen=True, kw_only=True):
+class TxnResult(Outcome, frozen=True, kw_only=True):
     """What it came to.
 
     Attributes:
-        failure: kind of failure, empty if the partition could be read.
-        why: of a failure.
         problems: one per untrue file; none of segments from a damaged one on.
         made: base offset -> bytes, for those in ``make``.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     problems: tuple[TxnProblem, ...] = ()
-    made: dict[int, bytes] = {}
+    made: dict[int, bytes] = field(default_factory=dict)
 
 
-def inspect_txn(item: TxnItem) -> TxnResult:
+@at_its_place(TxnResult)
+def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and hold its ``.txnindex`` files against it."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return TxnResult(failure="elsewhere", why=wrong)
-    try:
-        return _inspect(item, tree)
-    except OSError as error:
-        return TxnResult(failure="unreadable", why=what_failed(item.place, error, "a .txnindex"))
-
-
-def _inspect(item: TxnItem, tree: Tree) -> TxnResult:
     on_disk = {base: read_entries(item.place, base, tree) for base, _ in item.segments}
     segments = [
         TxnSegment(f"{item.place.path}/{log_name(base)}", size, base, on_disk[base])

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
@@ -22,42 +21,37 @@ from krepair.formats.control import ControlType
 from krepair.formats.filenames import log_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
-from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import LogFile, Part, Reading, parts_of, read_kept, reading_at
+from krepair.pipeline.readings.partition import (
+    LogFilesItem,
+    Part,
+    Reading,
+    parts_of,
+    read_kept,
+    second_reading,
+)
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _NO_MARKER = -2
 
 
-class AbortedItem(Struct, frozen=True, kw_only=True):
+class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
     """Read the ``.txnindex`` of one segment.
 
     Attributes:
-        place: of the partition.
         base_offset: of the segment.
         path: absolute path of its ``.txnindex``; a file that is not there has no entries.
         original: absolute path of the kept one, empty if there was none. One that is gone was purged.
         logs: of all segments, ascending. A transaction may begin in any of them.
     """
 
-    place: Place
     base_offset: int
     path: str
     original: str
-    logs: tuple[LogFile, ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All its logs."""
-        return sum(log.bytes for log in self.logs)
 
 
-def verify_aborted(item: AbortedItem) -> Reading:
+@second_reading
+def verify_aborted(item: AbortedItem, tree: Tree) -> Reading:
     """Replay the partition up to the end of the segment, and hold the file against it."""
-    return reading_at(item.place, lambda tree: _read(item, tree))
-
-
-def _read(item: AbortedItem, tree: Tree) -> Reading:
     try:
         data = read_whole(item.path, TXN_INDEX_AT_MOST_BYTES, tree)
     except FileNotFoundError:

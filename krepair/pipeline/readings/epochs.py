@@ -15,20 +15,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
-from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
-    LogFile,
+    LogFilesItem,
     Part,
     Reading,
     not_the_planned_file,
     parts_of,
     read_kept,
-    reading_at,
+    second_reading,
 )
 from krepair.plan.model import ReplaceFile
 
@@ -37,11 +35,10 @@ _LINE = re.compile(rb"([0-9]+)[ \t]+([0-9]+)")
 _NO_EPOCH = -1
 
 
-class EpochsItem(Struct, frozen=True, kw_only=True):
+class EpochsItem(LogFilesItem, frozen=True, kw_only=True):
     """Read a leader epoch checkpoint that was made anew.
 
     Attributes:
-        place: of the partition.
         change: of the plan.
         path: absolute path of the new file.
         original: absolute path of the kept one, empty if none is kept.
@@ -53,28 +50,18 @@ class EpochsItem(Struct, frozen=True, kw_only=True):
         zero_counts: whether the broker writes epoch 0 (2.7 and later).
     """
 
-    place: Place
     change: ReplaceFile
     path: str
     original: str
-    logs: tuple[LogFile, ...]
     log_start: int
     compacts: bool
     logs_are_whole: bool = True
     zero_counts: bool = True
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All its logs."""
-        return sum(log.bytes for log in self.logs)
 
-
-def verify_epochs(item: EpochsItem) -> Reading:
+@second_reading
+def verify_epochs(item: EpochsItem, tree: Tree) -> Reading:
     """Read the new file, and every batch header of the partition."""
-    return reading_at(item.place, lambda tree: _read(item, tree))
-
-
-def _read(item: EpochsItem, tree: Tree) -> Reading:
     data, wrong = not_the_planned_file(item.path, item.change, tree)
     if wrong:
         return Reading(problems=(wrong,))

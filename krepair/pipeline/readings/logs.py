@@ -15,7 +15,7 @@ from krepair.formats.filenames import offset_name, segment_name
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, reading_at
+from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.plan.model import MendLog
 
@@ -49,12 +49,9 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
         return self.change.size_before
 
 
-def verify_mended_log(item: MendedLogItem) -> Reading:
+@second_reading
+def verify_mended_log(item: MendedLogItem, tree: Tree) -> Reading:
     """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
-    return reading_at(item.place, lambda tree: _read(item, tree))
-
-
-def _read(item: MendedLogItem, tree: Tree) -> Reading:
     change = item.change
     path = f"{item.place.path}/{change.name}"
     status = status_of(path, tree)
@@ -173,9 +170,10 @@ class GoneItem(Struct, frozen=True, kw_only=True):
         return 0
 
 
-def verify_gone(item: GoneItem) -> Reading:
+@second_reading
+def verify_gone(item: GoneItem, tree: Tree) -> Reading:
     """Look at the partition folder and at what is kept; nothing is read."""
-    return reading_at(item.place, lambda tree: Reading(problems=tuple(_gone_problems(item, tree))))
+    return Reading(problems=tuple(_gone_problems(item, tree)))
 
 
 def _gone_problems(item: GoneItem, tree: Tree) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +22,7 @@ from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_with_status, read_whole, why
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Place, PlacedItem
 from krepair.pipeline.place import reached
 from krepair.plan.model import ReplaceFile
 
@@ -38,16 +39,24 @@ class Reading(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-def reading_at(place: Place, read: Callable[[Tree], Reading]) -> Reading:
-    """Open the log directory and read; what cannot be read is a problem, never an exception."""
-    tree, wrong = reached(place)
-    if wrong:
-        return Reading(problems=(wrong,))
-    try:
-        with tree.keeping_folders():
-            return read(tree)
-    except OSError as error:
-        return unreadable(place, error)
+_Item = TypeVar("_Item", bound=PlacedItem)
+
+
+def second_reading(read: Callable[[_Item, Tree], Reading]) -> Callable[[_Item], Reading]:
+    """Make a task of a function that reads; what cannot be read is a problem, never an exception."""
+
+    @wraps(read)
+    def task(item: _Item) -> Reading:
+        tree, wrong = reached(item.place)
+        if wrong:
+            return Reading(problems=(wrong,))
+        try:
+            with tree.keeping_folders():
+                return read(item, tree)
+        except OSError as error:
+            return unreadable(item.place, error)
+
+    return task
 
 
 def unreadable(place: Place, error: OSError) -> Reading:
@@ -121,6 +130,23 @@ class LogFile(Struct, frozen=True, kw_only=True):
     path: str
     bytes: int
     cut: str = ""
+
+
+class LogFilesItem(Struct, frozen=True, kw_only=True):
+    """An item of several logs of one partition, wherever they are.
+
+    Attributes:
+        place: of the partition.
+        logs: ascending.
+    """
+
+    place: Place
+    logs: tuple[LogFile, ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All its logs."""
+        return sum(log.bytes for log in self.logs)
 
 
 class Part(NamedTuple):

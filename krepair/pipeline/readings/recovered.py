@@ -21,7 +21,7 @@ from krepair.formats.filenames import offset_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, reading_at
+from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 
 
@@ -58,12 +58,9 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
         return self.log_bytes
 
 
-def read_recovered(item: RecoveredItem) -> Reading:
+@second_reading
+def read_recovered(item: RecoveredItem, tree: Tree) -> Reading:
     """Read the segment; what cannot be written out or read is a problem."""
-    return reading_at(item.place, lambda tree: _read(item, tree))
-
-
-def _read(item: RecoveredItem, tree: Tree) -> Reading:
     problem = why_not_settled(item, tree)
     if problem:
         return Reading(problems=(problem,))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, producer_snapshot
@@ -24,14 +23,14 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.reading import read_whole
-from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
     LogFile,
+    LogFilesItem,
     Part,
     Reading,
     not_the_planned_file,
     parts_of,
-    reading_at,
+    second_reading,
 )
 from krepair.plan.model import ReplaceFile
 
@@ -52,11 +51,10 @@ _COLUMNS = (
 )
 
 
-class SnapshotItem(Struct, frozen=True, kw_only=True):
+class SnapshotItem(LogFilesItem, frozen=True, kw_only=True):
     """Read a producer snapshot that was made at the log end.
 
     Attributes:
-        place: of the partition.
         change: of the plan.
         path: absolute path of the new file.
         earlier: (offset, absolute path) of every snapshot that was there when the plan was made, where it is now: in
@@ -71,11 +69,9 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
         expiry_ms: after how long without a batch that broker forgets a producer.
     """
 
-    place: Place
     change: ReplaceFile
     path: str
     earlier: tuple[tuple[int, str], ...]
-    logs: tuple[LogFile, ...]
     log_start: int
     version: tuple[int, ...]
     now_ms: int
@@ -83,18 +79,10 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
     recovered_from: int = 2**63 - 1
     logs_are_whole: bool = True
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All its logs."""
-        return sum(log.bytes for log in self.logs)
 
-
-def verify_snapshot(item: SnapshotItem) -> Reading:
+@second_reading
+def verify_snapshot(item: SnapshotItem, tree: Tree) -> Reading:
     """Read the new file, the snapshot that was the newest, and the log from there on."""
-    return reading_at(item.place, lambda tree: _read(item, tree))
-
-
-def _read(item: SnapshotItem, tree: Tree) -> Reading:
     data, wrong = not_the_planned_file(item.path, item.change, tree)
     if wrong:
         return Reading(problems=(wrong,))

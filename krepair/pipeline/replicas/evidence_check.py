@@ -15,13 +15,14 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.checks.walk import walk
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import Outcome, Place
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
 
 _AT_ONCE: Final = 1 << 20
@@ -54,17 +55,13 @@ class MarkersGoneItem(Struct, frozen=True, kw_only=True):
         return 2 * sum(size for _, size in self.logs)
 
 
-class MarkersGoneResult(Struct, frozen=True, kw_only=True):
+class MarkersGoneResult(Outcome, frozen=True, kw_only=True):
     """The markers that are gone or emptied.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure.
         gone: int64[N, 3] (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     gone: Pairs = Pairs()
 
 
@@ -87,18 +84,6 @@ class NeededItem(Struct, frozen=True, kw_only=True):
         return sum(size for _, size in self.logs)
 
 
-class NeededResult(Struct, frozen=True, kw_only=True):
-    """What was found.
-
-    Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure, or what still needs a marker that is gone.
-    """
-
-    failure: FailureKind = ""
-    why: str = ""
-
-
 class _Damaged(Exception):  # noqa: N818 - an answer, not an error
     """A log has other bytes than whole batches."""
 
@@ -106,11 +91,9 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 # -- markers
 
 
-def find_markers_gone(item: MarkersGoneItem) -> MarkersGoneResult:
+@at_its_place(MarkersGoneResult)
+def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> MarkersGoneResult:
     """Hold the markers of the logs as they were against those of the new ones."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return MarkersGoneResult(failure="elsewhere", why=wrong)
     try:
         return MarkersGoneResult(gone=kept_pairs(_gone(item, tree), item.scratch))
     except _Damaged as damage:
@@ -121,7 +104,7 @@ def find_markers_gone(item: MarkersGoneItem) -> MarkersGoneResult:
         )
 
 
-def _gone(item: MarkersGoneItem, tree: Any) -> Iterator[Int64s]:
+def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
     before: dict[int, int] = {}
     stays: Int64s = _NO_OFFSETS
     of_group = -1
@@ -155,7 +138,7 @@ def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
     return found[np.argsort(found[:, 2], kind="stable")]
 
 
-def _headers(path: str, size: int, tree: Any) -> Iterator[Any]:
+def _headers(path: str, size: int, tree: Tree) -> Iterator[Any]:
     """The headers of a log, a window at a time; with a size of -1 of the whole file."""
     with opened_for_reading(path, tree) as descriptor:
         position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
@@ -176,11 +159,9 @@ def _markers(headers: Any) -> Int64s:
     return np.column_stack([whole["producer_id"].astype(np.int64), whole["base_offset"].astype(np.int64)])
 
 
-def find_needed(item: NeededItem) -> NeededResult:
-    """Look for a batch of a transaction whose marker is gone; one is enough."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return NeededResult(failure="elsewhere", why=wrong)
+@at_its_place(Outcome)
+def find_needed(item: NeededItem, tree: Tree) -> Outcome:
+    """Look for a batch of a transaction whose marker is gone; one is enough. It says what still needs the marker."""
     try:
         for intervals in _intervals(item.gone):
             for path, size in item.logs:
@@ -192,12 +173,12 @@ def find_needed(item: NeededItem) -> NeededResult:
                     offsets = data["base_offset"].astype(np.int64)
                     found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
                     if found:
-                        return NeededResult(failure="verify", why=f"{found}, in {path}")
+                        return Outcome(failure="verify", why=f"{found}, in {path}")
     except _Damaged as damage:
-        return NeededResult(failure="changed", why=str(damage))
+        return Outcome(failure="changed", why=str(damage))
     except OSError as error:
-        return NeededResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return NeededResult()
+        return Outcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
+    return Outcome()
 
 
 def needed_by_facts(gone: Pairs, runs: Pairs) -> str:

@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import log_name
 from krepair.kernels import replica_rows as h
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump.record import Shown, shown_of
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import Outcome, Place
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
 from krepair.rules.replicas.keys import Words
@@ -39,6 +39,11 @@ class FindItem(Struct, frozen=True, kw_only=True):
     hashes: tuple[tuple[int, int], ...]
     log_start: int
     last_stable_offset: int
+
+    @property
+    def place(self) -> Place:
+        """Of the replica."""
+        return self.replica.place
 
     @property
     def bytes_to_read(self) -> int:
@@ -66,17 +71,13 @@ class FoundKey(Struct, frozen=True, kw_only=True):
     value_size: int = -1
 
 
-class FindResult(Struct, frozen=True, kw_only=True):
+class FindResult(Outcome, frozen=True, kw_only=True):
     """What was found.
 
     Attributes:
-        failure: kind of failure, empty if it was read.
-        why: of a failure.
         found: one for each key that the log has.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     found: tuple[FoundKey, ...] = ()
 
 
@@ -147,27 +148,20 @@ def _cut(data: bytes | None) -> bytes | None:
     return None if data is None else data[:_CUT]
 
 
-def find_keys(item: FindItem) -> FindResult:
+@at_its_place(FindResult)
+def find_keys(item: FindItem, tree: Tree) -> FindResult:
     """Read the log once; of each key that is wanted keep what is served last."""
     replica = item.replica
-    tree, wrong = reached(replica.place)
-    if wrong:
-        return FindResult(failure="elsewhere", why=wrong)
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
     fates, secret = fates_of(table), np.frombuffer(replica.secret, np.uint64).copy()
     none = Differing(b"")
     found: dict[tuple[int, int], FoundKey] = {}
-    name = ""
-    try:
-        for base, size in replica.segments:
-            name = log_name(base)
-            with opened_for_reading(replica.file(base, ".log"), tree) as descriptor:
-                finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
-                finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
-                finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
-                for _ in finder.lines():
-                    pass
-    except OSError as error:
-        return FindResult(failure="unreadable", why=what_failed(replica.place, error, name))
+    for base, size in replica.segments:
+        with opened_for_reading(replica.file(base, ".log"), tree) as descriptor:
+            finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
+            finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
+            finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
+            for _ in finder.lines():
+                pass
     wanted = set(item.hashes)
     return FindResult(found=tuple(one for pair, one in found.items() if not wanted or pair in wanted))

@@ -26,7 +26,7 @@ from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
 from krepair.rules.replicas.keys import Words
@@ -199,47 +199,42 @@ def summed_ranges(parts: Sequence[Words]) -> Words:
     return summed
 
 
-def read_headers(item: ReplicaItem) -> HeadersPart:
+@at_its_place(HeadersPart)
+def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return HeadersPart(failure="elsewhere", why=wrong)
     headers = Headers()
     damages: list[Damaged] = []
     borders: list[tuple[int, int]] = []
-    end, name = (item.segments[0][0] if item.segments else 0), ""
-    try:
-        for number, (base, size) in enumerate(item.segments):
-            name = log_name(base)
-            following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
-            noted = NotedDamage(records=False)
-            noted.last_offset = base - 1
-            with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
-                walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, headers)
-                for _ in walk.lines():
-                    pass
-            end = max(end, base, walk.last + 1)
-            damages += _damages(noted, name, size, walk.last, following)
-            if following >= 0:
-                borders.append((walk.last + 1, following))
-        return HeadersPart(
-            log_end=end,
-            first_offset=headers.first_offset,
-            last_offset=headers.last_offset,
-            ranges=headers.ranges().tobytes(),
-            epochs=headers.epochs().tobytes(),
-            epoch_file=_epoch_file(item, tree).tobytes(),
-            events=headers.events().tobytes(),
-            index_aborts=_index_aborts(item, tree).tobytes(),
-            borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
-            highest_hole=headers.highest_hole,
-            cleaned_to=headers.cleaned_to,
-            damages=tuple(damages),
-            batches=headers.batches,
-            log_bytes=sum(size for _, size in item.segments),
-        )
-    except OSError as error:
-        return HeadersPart(failure="unreadable", why=what_failed(item.place, error, name))
+    end = item.segments[0][0] if item.segments else 0
+    for number, (base, size) in enumerate(item.segments):
+        name = log_name(base)
+        following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
+        noted = NotedDamage(records=False)
+        noted.last_offset = base - 1
+        with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
+            walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, headers)
+            for _ in walk.lines():
+                pass
+        end = max(end, base, walk.last + 1)
+        damages += _damages(noted, name, size, walk.last, following)
+        if following >= 0:
+            borders.append((walk.last + 1, following))
+    return HeadersPart(
+        log_end=end,
+        first_offset=headers.first_offset,
+        last_offset=headers.last_offset,
+        ranges=headers.ranges().tobytes(),
+        epochs=headers.epochs().tobytes(),
+        epoch_file=_epoch_file(item, tree).tobytes(),
+        events=headers.events().tobytes(),
+        index_aborts=_index_aborts(item, tree).tobytes(),
+        borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
+        highest_hole=headers.highest_hole,
+        cleaned_to=headers.cleaned_to,
+        damages=tuple(damages),
+        batches=headers.batches,
+        log_bytes=sum(size for _, size in item.segments),
+    )
 
 
 def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:

@@ -30,8 +30,8 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import LogsItem, Outcome, Place
+from krepair.pipeline.place import at_its_place
 
 PAIRS_INLINE: Final = 1 << 12
 """So many pairs travel in a result; more go to the scratch folder, where there is one."""
@@ -87,75 +87,49 @@ def kept_pairs(pieces: Iterable[Int64s], scratch: str) -> Pairs:
     return Pairs(data=np.concatenate([_NO_PAIRS, *first]).tobytes())
 
 
-class HeldItem(Struct, frozen=True, kw_only=True):
+class HeldItem(LogsItem, frozen=True, kw_only=True):
     """Find the transactions of which a log holds a batch.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes) of all segments, ascending.
         scratch: path of the scratch folder, empty if there is none.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     scratch: str = ""
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs."""
-        return sum(size for _, size in self.segments)
 
-
-class HeldResult(Struct, frozen=True, kw_only=True):
-    """The transactions of one log.
+class HeldResult(Outcome, frozen=True, kw_only=True):
+    """The transactions of one log; ``why`` also says what is damaged.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure, or what is damaged.
         damaged: whether the log is damaged, so that it says nothing.
         log_end: offset after the last batch.
         transactions: the runs of data batches of each producer, without a marker in between.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     damaged: bool = False
     log_end: int = 0
     transactions: Pairs = Pairs()
 
 
-class MarkersItem(Struct, frozen=True, kw_only=True):
-    """Find the markers of a log that end transactions of others.
+class MarkersItem(LogsItem, frozen=True, kw_only=True):
+    """Find the markers of a log that end transactions of others; the bytes of its segments are those of valid batches.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes of valid batches) of the segments, ascending.
         transactions: see ``HeldResult``, of each of the other replicas.
         reach: markers at and above this offset stay, since it is not known of all others what they hold there.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     transactions: tuple[Pairs, ...]
     reach: int = INT64_MAX
 
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs."""
-        return sum(size for _, size in self.segments)
 
-
-class MarkersResult(Struct, frozen=True, kw_only=True):
+class MarkersResult(Outcome, frozen=True, kw_only=True):
     """The markers that have to stay.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure.
         offsets: int64[H], ascending.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     offsets: bytes = b""
 
 
@@ -166,11 +140,9 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 # -- what a log holds
 
 
-def find_held(item: HeldItem) -> HeldResult:
+@at_its_place(HeldResult)
+def find_held(item: HeldItem, tree: Tree) -> HeldResult:
     """Read every batch of a log, with its checksum."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return HeldResult(failure="elsewhere", why=wrong)
     reading = _Held(item, tree)
     try:
         pairs = kept_pairs(reading.pieces(), item.scratch)
@@ -261,11 +233,9 @@ def _runs(headers: Any) -> Int64s:
 # -- which markers end that
 
 
-def find_markers_to_keep(item: MarkersItem) -> MarkersResult:
+@at_its_place(MarkersResult)
+def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
     """Of each transaction of others, the first marker of its producer behind it; and all from ``reach`` on."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return MarkersResult(failure="elsewhere", why=wrong)
     kept: list[Int64s] = []
     try:
         waiting = _Waiting([pairs.rows for pairs in item.transactions])

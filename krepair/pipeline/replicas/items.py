@@ -10,17 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.formats.arrays import Int64s
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.items import LogsItem, Outcome
 
 _PART_BYTES: Final = 1 << 29
 
 
-class ReplicaItem(Struct, frozen=True, kw_only=True):
+class ReplicaItem(LogsItem, frozen=True, kw_only=True):
     """Read one replica of one partition.
 
     Attributes:
-        place: its folder.
-        segments: (base offset, bytes of the ``.log`` as listed), ascending.
         secret: 16 bytes, the key of the hashes; of a reading of headers empty.
         transactions: bytes of int64[N, TRANSACTION_COLUMNS], for a reading of records.
         scratch: folder for rows that do not fit into a result, or empty.
@@ -32,8 +30,6 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
             records are wanted, and without keys no others are read; None: all are.
     """
 
-    place: Place
-    segments: tuple[tuple[int, int], ...]
     secret: bytes = b""
     transactions: bytes = b""
     scratch: str = ""
@@ -52,11 +48,6 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
         """
         pending = ".swap" if base_offset in self.swaps else ""
         return f"{self.place.stem(base_offset)}{suffix}{pending}"
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All its logs."""
-        return sum(size for _, size in self.segments)
 
 
 def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:
@@ -89,12 +80,10 @@ class Damaged(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class HeadersPart(Struct, frozen=True, kw_only=True):
+class HeadersPart(Outcome, frozen=True, kw_only=True):
     """What the headers of some segments came to; ``HeadersResult`` says what its tables are.
 
     Attributes:
-        failure: kind of failure, empty if they were read.
-        why: of a failure.
         log_end: offset after the last batch.
         first_offset: of the first batch, -1 none.
         last_offset: of the last batch, -1 none.
@@ -111,8 +100,6 @@ class HeadersPart(Struct, frozen=True, kw_only=True):
         log_bytes: as there.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     log_end: int = 0
     first_offset: int = -1
     last_offset: int = -1
@@ -129,12 +116,10 @@ class HeadersPart(Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
 
 
-class HeadersResult(Struct, frozen=True, kw_only=True):
+class HeadersResult(Outcome, frozen=True, kw_only=True):
     """What the headers of a replica came to. Tables are bytes of little-endian int64 rows.
 
     Attributes:
-        failure: kind of failure, empty if it was read.
-        why: of a failure.
         log_end: offset after the last batch.
         ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``ranges``.
         epochs: (leader epoch, first base offset, last offset) of runs of batches of one epoch, in offset order.
@@ -153,8 +138,6 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
         read_to: of a limited one the offset to which it was read; what lies behind ``log_end`` only excuses.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     log_end: int = 0
     ranges: bytes = b""
     epochs: bytes = b""
@@ -186,19 +169,15 @@ class Run(Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
-class RowsResult(Struct, frozen=True, kw_only=True):
+class RowsResult(Outcome, frozen=True, kw_only=True):
     """What the records of a replica came to.
 
     Attributes:
-        failure: kind of failure, empty if it was read.
-        why: of a failure.
         keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).
         records: runs of uint64[N, 2] (offset, digest), in offset order.
         count: records read.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     keys: tuple[Run, ...] = ()
     records: tuple[Run, ...] = ()
     count: int = 0
