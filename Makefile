@@ -15,6 +15,9 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell awk -v cores=$(CORES) '/^MemTotal:/ { most = 1 + int($$2 / 3e6) } \
   END { if (!most || most > cores + 2) most = cores + 2; print most }' /proc/meminfo 2>/dev/null || expr $(CORES) + 2)
 
+# Tests start Python some hundred times: an environment that forbids to keep compiled modules makes each start twice as long.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install warm java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
 

@@ -50,11 +50,12 @@ def test_an_output_that_is_gone_does_not_end_the_run(monkeypatch: pytest.MonkeyP
     CompilingLines()(1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("silent", "said"),
     [
         pytest.param((), BEGINS, id="a page for a person"),
-        pytest.param(("--json",), "", id="a document", marks=pytest.mark.slow),
+        pytest.param(("--json",), "", id="a document"),
     ],
 )
 def test_a_run_that_finds_nothing_compiled_says_so_once(

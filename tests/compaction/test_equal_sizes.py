@@ -40,7 +40,8 @@ def same_length(root: Path) -> Path:
     random_ = random.Random(13)
     kept = [Record(b"k%d" % number, words(random_, 700)) for number in range(20)]
     noise = random_.randbytes(4000)
-    for size in range(4000):
+    # with the zlib of today it is 367: looked for from there on, up and down
+    for size in sorted(range(4000), key=lambda size: abs(size - 367)):
         whole = data(0, [Record(b"gone", noise[:size]), *kept], timestamp=OLD)
         left = twin.packed(twin._sealed(whole.raw, b"".join(r.raw for r in twin.records(whole.raw)[1:])), 1)
         first = packed_well(whole)
@@ -59,7 +60,7 @@ def same_length(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Looked for once: it takes a thousand compressions."""
+    """Looked for once: with another zlib it takes a thousand compressions."""
     return same_length(tmp_path_factory.mktemp("made"))
 
 

@@ -39,6 +39,7 @@ def follow(log_dir: Path, fixes: tuple[str, ...], settings: list[str], likes: st
     return follower.dead_ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likes", ["purge", "undo"] if EVERY else ["purge"])
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_each_command_that_is_advised_does_something(case: Case, likes: str, memory_dir: Path) -> None:

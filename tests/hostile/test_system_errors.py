@@ -168,6 +168,7 @@ def count_of(scene: Scene, patch: pytest.MonkeyPatch, verb: str) -> int:
     return counting.count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["check", "plan", "show", "apply", "verify", "undo", "purge", "explain"])
 def test_no_failing_call_is_an_error_of_krepair(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,12 @@ from krepair.journal.purge import purge_partition
 from krepair.journal.record import Journal
 from krepair.journal.unrecorded import check_all_recorded, is_all_recorded
 from krepair.plan.model import Commit
-from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
-from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, name
+from tests.ops.stops import EVERY_CALL, each_stop
+from tests.pairs import meeting_in_pairs
 
 PRIVATE = f"krepair~{PLAN_ID}"
-MADE = pytest.mark.parametrize("commit", [FENCED, P1, P2], ids=["P1 fenced", "P1", "P2"])
+COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2}
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a byte": lambda line: line[:40] + bytes([line[40] ^ 1]) + line[41:],
     "its end": lambda line: line[:-1] + b"\x0b",
@@ -57,55 +59,53 @@ def journal_of(scene: Scene) -> Journal:
     return Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
 
 
+WHEREVER = list(itertools.product(("apply", "undo"), DAMAGE, COMMITS))
+
+
 @pytest.mark.slow
-@MADE
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("verb", ["apply", "undo"])
+@pytest.mark.parametrize(
+    ("verb", "how", "commit"), WHEREVER if EVERY_CALL else meeting_in_pairs(WHEREVER, lambda case: case)
+)
 def test_damaged_wherever_a_verb_was_stopped_every_verb_ends_right_or_changes_nothing(
-    memory_dir: Path, verb: str, how: str, commit: Commit
+    memory_dir: Path, verb: str, how: str, commit: str
 ) -> None:
-    _stop_everywhere(memory_dir, verb, how, commit, range(1, 10_000))
+    _stop_everywhere(memory_dir, verb, how, COMMITS[commit])
 
 
-@MADE
+@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_damaged_in_places_of_a_verb_every_verb_ends_right_or_changes_nothing(
     memory_dir: Path, verb: str, commit: Commit
 ) -> None:
-    _stop_everywhere(memory_dir, verb, "a byte", commit, range(2, 10_000, 7))
+    _stop_everywhere(memory_dir, verb, "a byte", commit, first=2, step=7)
 
 
-def _stop_everywhere(root: Path, stopped: str, how: str, commit: Commit, stops: range) -> None:
+def _stop_everywhere(
+    root: Path, stopped: str, how: str, commit: Commit, *, first: int = 1, step: int = 1
+) -> None:
     none, *_, every = whole = whole_states(root / "whole", commit)
+    expected = {"apply": [every], "undo": [none], "purge": whole}
     refused = ended = 0
-    for stop in stops:
-        for verb in ("apply", "undo", "purge"):
+    for verb, ends in expected.items():
+        for stop in each_stop(first=first, step=step):
             scene = Scene(root / "logs")
-            disk = StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)
-            try:
-                if stopped == "apply":
-                    scene.apply(commit, disk)
-                else:
-                    scene.apply(commit)
-                    scene.undo(commit, disk)
-            except SimulatedCrash:
-                pass
-            else:
-                assert ended
-                assert refused
-                return
-            if damage(scene, how):
+            if stopped == "undo":
+                scene.apply(commit)
+            with stop as disk:
+                (scene.apply if stopped == "apply" else scene.undo)(commit, disk)
+            if stop.happened and damage(scene, how):
                 was = scene.now()
                 if _ends_right(scene, verb, commit):
-                    expected = {"apply": [every], "undo": [none], "purge": whole}[verb]
-                    assert scene.now() in expected, (stop, verb)
+                    assert scene.now() in ends, (stop.number, verb)
                     ended += 1
                 elif scene.now() != was:
                     # An undo that was half done goes on; one that is to begin says first that it has to.
-                    assert scene.now() in whole, (stop, verb)
+                    assert scene.now() in whole, (stop.number, verb)
                 else:
                     refused += 1
             shutil.rmtree(scene.root)
+    assert ended
+    assert refused
 
 
 def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
@@ -121,11 +121,12 @@ def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
 
 def stopped_in_the_first_group(root: Path) -> Scene:
     """The index is done; of the first group the intent is damaged, and two of its originals are out."""
-    for stop in range(1, 10_000):
+    for stop in each_stop():
         shutil.rmtree(root, ignore_errors=True)
         scene = Scene(root)
-        with pytest.raises(SimulatedCrash):
-            scene.apply(P1, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        with stop as disk:
+            scene.apply(P1, disk)
+        assert stop.happened
         if not (scene.path / name(200)).exists():
             break
     assert damage(scene, "a byte")

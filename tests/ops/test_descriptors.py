@@ -89,6 +89,7 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
     return placed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("name", "verb"),

@@ -74,7 +74,7 @@ def as_of_another_host(scene: Scene) -> str:
     return f"elsewhere:{said['pid']}"
 
 
-@pytest.mark.parametrize("at", [6, 12])
+@pytest.mark.parametrize("at", [12, pytest.param(6, marks=pytest.mark.slow)])
 def test_whatever_plan_and_verb_the_second_is_refused_and_told_host_process_and_time(
     scene: Scene, at: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_whatever_plan_and_verb_the_second_is_refused_and_told_host_process_and_
     assert without_lock(scene.log_dir) == before
 
 
-@pytest.mark.parametrize("at", [6, 12])
+@pytest.mark.parametrize("at", [12, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_process_of_this_kernel_that_is_gone_keeps_nobody_out(scene: Scene, at: int) -> None:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:

@@ -97,7 +97,7 @@ def without_lock(log_dir: Path) -> dict[str, object]:
     return {name: row for name, row in tree(log_dir, private=False).items() if name != ".lock"}
 
 
-@pytest.mark.parametrize("at", [2, 8, 14])
+@pytest.mark.parametrize("at", [8, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 14))])
 def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scene, at: int) -> None:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:
@@ -109,7 +109,7 @@ def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scen
     assert without_lock(scene.log_dir) == before
 
 
-@pytest.mark.parametrize("at", [2, 8, 14])
+@pytest.mark.parametrize("at", [8, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 14))])
 def test_where_the_first_was_killed_the_second_goes_on_at_once(scene: Scene, at: int) -> None:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:

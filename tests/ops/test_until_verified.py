@@ -269,6 +269,7 @@ def test_the_log_that_rots_on_the_disk_before_it_is_read_again_is_found_out(
     assert "its originals are back" in report.results[0].why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["markers~until-verified", "everything~until-verified"])
 def test_purged_in_the_middle_apply_goes_on_with_what_is_left(
     place: Place, memory_dir: Path, name: str

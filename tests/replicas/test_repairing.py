@@ -23,9 +23,8 @@ def tried(mode: str, root: Path, first: int, count: int) -> Figures:
     return figures
 
 
-@pytest.mark.parametrize(
-    "mode", ["in-sync", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("none", "replicas"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["in-sync", "none", "replicas"])
 def test_nobody_misses_what_krepair_removes(mode: str, tmp_path: Path) -> None:
     figures = tried(mode, tmp_path, 0, HISTORIES)
     assert figures.diverged == {}

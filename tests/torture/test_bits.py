@@ -16,7 +16,16 @@ def test_flipping_a_bit_twice_gives_the_bytes_back() -> None:
     assert all(flipped(flipped(data, bit), bit) == data != flipped(data, bit) for bit in range(len(data) * 8))
 
 
-@pytest.mark.parametrize("name", ["markers", "tail-cut", "derived", "set-aside", "leftovers"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "set-aside",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("markers", "tail-cut", "derived", "leftovers")
+        ),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_never_taken_for_a_good_one(name: str, kind: str) -> None:
     with placed(build(name)) as site:
