@@ -69,10 +69,9 @@ class _TransactionWalk(RecordWalk):
         view = buf.data
         batches = rows[:, [r.B_BASE_OFFSET, r.B_LAST_OFFSET, r.B_MAX_TIMESTAMP, r.B_ATTRIBUTES]].tolist()
         columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
-        fields = iter(records[:, columns].tolist())
-        for (base_offset, last_offset, time_ms, attributes), count in zip(
-            batches, counts[: len(rows)].tolist(), strict=True
-        ):
+        of_each = counts[: len(rows)].tolist()
+        fields = iter(records[: sum(of_each), columns].tolist())
+        for (base_offset, last_offset, time_ms, attributes), count in zip(batches, of_each, strict=True):
             if last_offset < self._item.high_watermark and time_ms <= self._item.now_ms:
                 self._book.newest_ms = max(self._book.newest_ms, time_ms)
             for _ in range(count):

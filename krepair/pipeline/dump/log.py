@@ -127,7 +127,7 @@ class LogDump(LogWalk):
 
     def _slow_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         first = 0
-        for row, count in zip(rows, counts.tolist(), strict=False):
+        for row, count in zip(rows, counts[: len(rows)].tolist(), strict=True):
             said = not self._say_batches
             if not said and self._lines.lines.grep is None:
                 yield from self._batch_lines(row.reshape(1, -1))
