@@ -86,8 +86,7 @@ class CompanionAudit:
         """Check the entries that belong to these batches."""
         if len(walked.positions) == 0:
             return
-        stamps = walked.headers["max_timestamp"].astype(np.int64)
-        self._indexes.audit.feed_columns(walked.positions, walked.lasts, stamps)
+        self._indexes.audit.feed_columns(walked.positions, walked.lasts, walked.stamps)
         self._aborted.feed(walked)
 
     def finish(

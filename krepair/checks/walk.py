@@ -1,8 +1,9 @@
-"""An independent reader of a ``.log``, by numpy, the crc32c package and the plain layouts, without kernels.
+"""An independent reader of a ``.log``, by numpy, the crc32c package and the plain layouts.
 
 It finds the batches, and checks every CRC and that offsets ascend. Batches of one size in a row (markers) are found in
 one step, and all batches of a window are checksummed in one step (``checksums``). So millions of markers can be
-verified fast enough for an apply.
+verified fast enough for an apply. Who reads much has the headers read by a kernel, which shares no code with those that
+decide (``check_headers``); what that kernel does not take is read as without it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,16 @@ from krepair.checks.walk_old import ReadAt, old_begins, walk_old
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
+from krepair.kernels import check_headers as k
 
 ReadInto = Callable[[memoryview, int], int]
-Claim = Callable[[Uint8s], np.ndarray[Any, Any]]
 OnPlaces = Callable[[Uint8s, Int64s, int], None]
 
 WINDOW_BYTES = 1 << 21
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
 _RUN = 32
+_FIRST_ROOM = 4096
 _LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
 assert _MAGIC == _LENGTH + 8
 
@@ -41,6 +42,9 @@ class Walked:
         positions: int64[N], file positions of the batches.
         sizes: int64[N], bytes of the batches.
         headers: structured array[N], headers of the batches.
+        firsts: int64[N], base offset of each batch.
+        lasts: int64[N], last offset of each batch.
+        stamps: int64[N], largest timestamp of each batch in milliseconds.
         problem: what is wrong at ``position``, empty if nothing.
         position: file position of the problem, or of the end of the last batch.
     """
@@ -48,20 +52,28 @@ class Walked:
     positions: Int64s
     sizes: Int64s
     headers: np.ndarray[Any, Any]
+    firsts: Int64s
+    lasts: Int64s
+    stamps: Int64s
     problem: str
     position: int
 
-    @cached_property
-    def firsts(self) -> Int64s:
-        """int64[N] base offset of each batch."""
-        found: Int64s = self.headers["base_offset"].astype(np.int64)
-        return found
+    @staticmethod
+    def of(
+        positions: Int64s, sizes: Int64s, headers: np.ndarray[Any, Any], problem: str, position: int
+    ) -> Walked:
+        """With the columns that are read from the headers."""
+        firsts = headers["base_offset"].astype(np.int64)
+        lasts = firsts + headers["last_offset_delta"]
+        stamps = headers["max_timestamp"].astype(np.int64)
+        return Walked(positions, sizes, headers, firsts, lasts, stamps, problem, position)
 
-    @cached_property
-    def lasts(self) -> Int64s:
-        """int64[N] last offset of each batch."""
-        found: Int64s = self.firsts + self.headers["last_offset_delta"]
-        return found
+    def up_to(self, count: int, problem: str, position: int) -> Walked:
+        """The first batches of these, and what is wrong behind them."""
+        return Walked(
+            self.positions[:count], self.sizes[:count], self.headers[:count], self.firsts[:count],
+            self.lasts[:count], self.stamps[:count], problem, position,
+        )  # fmt: skip
 
 
 def gathered(window: Uint8s, places: Any, width: int) -> Uint8s:
@@ -99,21 +111,45 @@ def proven_headers(window: Uint8s, places: Any) -> np.ndarray[Any, Any] | None:
     return headers if proven else None
 
 
-def _batches_of(
-    window: Uint8s, claim: Claim | None, *, final: bool
-) -> tuple[Int64s, np.ndarray[Any, Any], int, str]:
-    """As ``find_batches``, with the headers. If the claim is proven, the search is skipped."""
-    places = np.empty(0, np.int64) if claim is None else claim(window).astype(np.int64)
-    headers = proven_headers(window, places)
-    if headers is None:
-        places, end, problem = find_batches(window, final=final)
-        return places, headers_at(window, places), end, problem
-    end = int(places[-1]) + LOG_OVERHEAD + int(headers["batch_length"][-1])
-    more, rest, problem = find_batches(window[end:], final=final)
-    if len(more):
-        places = np.concatenate([places, more + end])
-        headers = headers_at(window, places)
-    return places, headers, end + rest, problem
+def _read_plainly(window: Uint8s, position: int, *, final: bool) -> Walked:
+    """The batches of a window by numpy, not judged yet."""
+    places, end, problem = find_batches(window, final=final)
+    sizes = np.diff(places, append=end)
+    return Walked.of(places + position, sizes, headers_at(window, places), problem, position + end)
+
+
+class _CompiledReader:
+    """Reads the headers of window after window by a kernel of its own; what it does not take is read plainly."""
+
+    def __init__(self) -> None:
+        self._room = _FIRST_ROOM
+
+    def read(self, buffer: Uint8s, filled: int, position: int, *, final: bool) -> Walked:
+        """The batches of a window, not judged yet.
+
+        Args:
+            buffer: uint8[W + 4 or more], the window and what can be read behind it.
+            filled: bytes of the window.
+            position: of the window in the file.
+            final: whether the file ends there.
+        """
+        room = self._room
+        while True:
+            rows, columns = np.empty(room * k.ROW_BYTES, np.uint8), np.empty((k.COLUMNS, room), np.int64)
+            count = int(k.read_headers(buffer, filled, position, rows, columns))
+            if count < room:
+                break
+            room = filled // HEADER.size + 1
+        self._room = 2 * count + 64
+        end = int(columns[k.POSITION, count - 1] + columns[k.SIZE, count - 1]) - position if count else 0
+        more, _, problem = find_batches(buffer[end:filled], final=final)
+        if len(more):
+            return _read_plainly(buffer[:filled], position, final=final)
+        headers = np.ndarray(count, HEADER.dtype, rows, 0, (k.ROW_BYTES,))
+        return Walked(
+            columns[k.POSITION, :count], columns[k.SIZE, :count], headers, columns[k.FIRST, :count],
+            columns[k.LAST, :count], columns[k.STAMP, :count], problem, position + end,
+        )  # fmt: skip
 
 
 def find_batches(window: Uint8s, *, final: bool) -> tuple[Int64s, int, str]:
@@ -169,7 +205,7 @@ def walk(
     file_size: int,
     *,
     window_bytes: int = WINDOW_BYTES,
-    claim: Claim | None = None,
+    compiled: bool = False,
     check_crc: bool = True,
     position: int = 0,
     last_offset: int = -1,
@@ -181,7 +217,7 @@ def walk(
         read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the file.
         window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
-        claim: says where the batches of a window begin. It only saves time, because it is proven before it is used.
+        compiled: whether a kernel of its own reads the headers. It only saves time.
         check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
         position: position at which a batch begins. Nothing before it is read.
         last_offset: last offset of the batch before it, -1 if there is none.
@@ -194,6 +230,7 @@ def walk(
     """
     # One buffer for all windows: new memory for each would take more time than the work on it.
     buffer = np.empty(min(window_bytes, max(file_size - position, 0)) + CRC_BYTES, np.uint8)
+    reader = _CompiledReader() if compiled else None
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
         window = buffer[:wanted]
@@ -201,23 +238,21 @@ def walk(
         if missing:
             yield _nothing(position, f"{missing} bytes are missing at the end")
             return
-        places, headers, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
-        if problem and old_begins(window, end):
-            problem = ""
-        if len(places) == 0 and not problem:
-            walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
-            if on_places is not None and len(walked.positions):
-                on_places(
-                    window,
-                    walked.positions - position,
-                    int(walked.positions[-1] + walked.sizes[-1]) - position,
-                )
+        final = position + wanted == file_size
+        if reader is None:
+            walked = _read_plainly(window, position, final=final)
         else:
-            if on_places is not None and len(places):
-                on_places(window, places, end)
-            walked = _judged(
-                buffer, places, headers, end, problem, position, last_offset, check_crc=check_crc
-            )
+            walked = reader.read(buffer, wanted, position, final=final)
+        if walked.problem and old_begins(window, walked.position - position):
+            walked = walked.up_to(len(walked.positions), "", walked.position)
+        other = not len(walked.positions) and not walked.problem
+        if other:
+            walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
+        if on_places is not None and len(walked.positions):
+            end = int(walked.positions[-1] + walked.sizes[-1])
+            on_places(window, walked.positions - position, end - position)
+        if not other:
+            walked = _judged(buffer, walked, position, last_offset, check_crc=check_crc, compiled=compiled)
         yield walked
         if walked.problem:
             return
@@ -244,39 +279,33 @@ def walk_in_memory(
         return
     if len(buffer) < end + CRC_BYTES:
         buffer = np.concatenate([window, np.empty(CRC_BYTES, np.uint8)])
-    yield _judged(buffer, places.astype(np.int64), headers, end, "", position, last_offset, check_crc=True)
+    places = places.astype(np.int64)
+    sizes = np.diff(places, append=end)
+    walked = Walked.of(places + position, sizes, headers, "", position + end)
+    yield _judged(buffer, walked, position, last_offset, check_crc=True, compiled=False)
 
 
 def _judged(
-    buffer: Uint8s,
-    places: Int64s,
-    headers: np.ndarray[Any, Any],
-    end: int,
-    problem: str,
-    position: int,
-    last_offset: int,
-    *,
-    check_crc: bool,
+    buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool, compiled: bool
 ) -> Walked:
     """The batches of a window up to the first that is wrong."""
-    ends = np.empty_like(places)
-    ends[:-1], ends[-1:] = places[1:], end
-    sizes = ends - places
-    bad = -1
-    if check_crc and len(places) and not crcs_are_right(buffer, places, headers, end):
-        bad = first_wrong_crc(buffer, places, sizes, headers["crc"])
-    if bad >= 0:
-        problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
-        places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
-    walked = Walked(places + position, sizes, headers, problem, position + end)
+    if not len(walked.positions):
+        return walked
+    places, end = walked.positions - position, int(walked.positions[-1] + walked.sizes[-1]) - position
+    sizes = walked.sizes if compiled else None
+    if check_crc and not crcs_are_right(buffer, places, walked.headers, end, sizes):
+        bad = first_wrong_crc(buffer, places, walked.sizes, walked.headers["crc"])
+        if bad >= 0:
+            text = "the batch's CRC-32C is not that of its bytes"
+            walked = walked.up_to(bad, text, int(walked.positions[bad]))
     before = np.empty_like(walked.lasts)
     before[:1], before[1:] = last_offset, walked.lasts[:-1]
     wrong = (walked.firsts <= before) | (walked.lasts < walked.firsts)
     if not wrong.any():
         return walked
     first = int(wrong.argmax())
-    problem, end = f"offset {headers['base_offset'][first]} does not ascend", int(places[first])
-    return Walked(places[:first] + position, sizes[:first], headers[:first], problem, position + end)
+    text = f"offset {walked.firsts[first]} does not ascend"
+    return walked.up_to(first, text, int(walked.positions[first]))
 
 
 def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
@@ -289,7 +318,7 @@ def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
 
 def _nothing(position: int, problem: str) -> Walked:
     none = np.empty(0, np.int64)
-    return Walked(none, none, np.empty(0, HEADER.dtype), problem, position)
+    return Walked.of(none, none, np.empty(0, HEADER.dtype), problem, position)
 
 
 def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
@@ -300,7 +329,7 @@ def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int,
         return bytes(piece[: _filled(read_into, memoryview(piece), place)])
 
     if old_begins(data):
-        return Walked(*walk_old(read_at, data, position, file_size, last_offset))
+        return Walked.of(*walk_old(read_at, data, position, file_size, last_offset))
     return _walk_huge(read_at, data, position, file_size)
 
 
@@ -320,4 +349,4 @@ def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> W
         done += len(piece)
     if crc != header["crc"][0]:
         return _nothing(position, "the batch's CRC-32C is not that of its bytes")
-    return Walked(np.array([position]), np.array([size]), header, "", position + size)
+    return Walked.of(np.array([position]), np.array([size]), header, "", position + size)

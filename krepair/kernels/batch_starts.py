@@ -1,6 +1,6 @@
-"""Two small kernels for code that proves their answers: one finds where batches begin, one moves kept batches together.
+"""A small kernel that moves the batches that stay of a window together.
 
-Their answers are only claims. ``krepair.checks`` proves each claim from the bytes, without this code.
+Its answer is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
 """
 
 from __future__ import annotations
@@ -11,35 +11,6 @@ import numpy as np
 
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.kernels.jit import kernel
-from krepair.kernels.scan_window import HEADER, LENGTH, LENGTH_END, MAGIC, MIN_LENGTH
-from krepair.kernels.words import be32, byte_at
-
-
-@kernel
-def _claim(buf: Any, filled: int, places: Any) -> Any:
-    place = np.int64(0)
-    count = np.int64(0)
-    while place + HEADER <= filled and count < places.shape[0]:
-        length = be32(buf, place + LENGTH)
-        if length < MIN_LENGTH or byte_at(buf, place + MAGIC) != 2 or place + length + LENGTH_END > filled:
-            break
-        places[np.uint64(count)] = place
-        count += 1
-        place += length + LENGTH_END
-    return count
-
-
-def claimed_places(window: Uint8s) -> Int32s:
-    """Places of the v2 batches that lie whole in a window, found by their length fields from place 0 on.
-
-    Args:
-        window: uint8[W], of less than 2 GiB.
-
-    Returns:
-        int32[N]; it ends before the first bytes that are not a whole v2 batch.
-    """
-    places = np.empty(len(window) // HEADER + 1, np.int32)
-    return places[: _claim(window, len(window), places)]
 
 
 @kernel

@@ -43,6 +43,9 @@ def judged(log: bytes, places: Any, sizes: Any, *, dirty: int = 0) -> tuple[bool
     before = buffer.copy()
     right = crcs_are_right(buffer, places, headers, len(log))
     assert (buffer[len(log) :] == dirty).all()
+    by_kernel = before.copy()
+    assert crcs_are_right(by_kernel, places, headers, len(log), sizes) == right
+    assert by_kernel.tobytes() == buffer.tobytes()
     if not right:
         assert (buffer == before).all()
         return False, first_wrong_crc(buffer, places, sizes, headers["crc"])

@@ -71,6 +71,30 @@ def test_what_a_disk_keeps_otherwise_than_it_was_copied_is_never_swapped_in(
     assert apply(plan, one.options()).exit_code == ExitCode.DONE
 
 
+def test_writes_end_at_multiples_of_the_piece_and_the_outcome_is_the_same(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several sources go into one new log; what is past the last multiple is held back for the next write."""
+    in_one = scene(memory_dir / "one", TV2)
+    assert apply(in_one.plan(), in_one.options()).exit_code == ExitCode.DONE
+    pieces = scene(memory_dir / "pieces", TV2)
+    monkeypatch.setattr(kept_bytes, "_AT_ONCE_BYTES", 1000)
+    ends: list[int] = []
+    write_at = RealDisk.write_at
+
+    def write(self: RealDisk, path: str, position: int, views: list[memoryview]) -> int:
+        ends.append(position + sum(map(len, views)))
+        return write_at(self, path, position, views)
+
+    monkeypatch.setattr(RealDisk, "write_at", write)
+    assert apply(pieces.plan(), pieces.options()).exit_code == ExitCode.DONE
+    assert 0 < sum(end % 1000 == 0 for end in ends) < len(ends)
+    logs = [path.relative_to(in_one.path) for path in in_one.path.glob("*/*.log")]
+    assert logs
+    for name in logs:
+        assert (in_one.path / name).read_bytes() == (pieces.path / name).read_bytes(), name
+
+
 Gathered = np.ndarray[Any, np.dtype[np.uint8]]
 Gather = Callable[[Gathered, int, int], int]
 """Changes (what was gathered, its bytes, bytes of its first batch); gives how many bytes it says there are."""

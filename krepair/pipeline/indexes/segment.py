@@ -27,7 +27,6 @@ from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
-from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
@@ -514,7 +513,7 @@ def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) ->
     end, whole = 0, True
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         # Not by the walk that made the entries.
-        for walked in walk(read_into_of(descriptor), item.log_bytes, claim=claimed_places, check_crc=False):
+        for walked in walk(read_into_of(descriptor), item.log_bytes, compiled=True, check_crc=False):
             audit.feed(walked)
             end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.

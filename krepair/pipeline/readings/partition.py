@@ -18,7 +18,6 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.control import decode_end_txn, decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.record import batch_records
-from krepair.kernels.batch_starts import claimed_places
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_with_status, read_whole, why
@@ -218,7 +217,7 @@ def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterato
                     descriptor, status = opened.enter_context(opened_with_status(path, tree))
                     pieces.append((descriptor, status.st_size))
             read_into, size = _one_after_the_other(pieces), sum(size for _, size in pieces)
-            for walked in walk(read_into, size, claim=claimed_places, check_crc=check_crc):
+            for walked in walk(read_into, size, compiled=True, check_crc=check_crc):
                 yield Part(log.base_offset, read_into, walked)
 
 

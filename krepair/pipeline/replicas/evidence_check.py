@@ -18,7 +18,6 @@ from krepair.checks.walk import walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Outcome, Place
@@ -142,7 +141,7 @@ def _headers(path: str, size: int, tree: Tree) -> Iterator[Any]:
     """The headers of a log, a window at a time; with a size of -1 of the whole file."""
     with opened_for_reading(path, tree) as descriptor:
         position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
-        for walked in walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False):
+        for walked in walk(read_into_from(descriptor), size, compiled=True, check_crc=False):
             if walked.problem:
                 raise _Damaged(f"{path}, position {walked.position}: {walked.problem}")
             position = walked.position

@@ -27,7 +27,6 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import LogsItem, Outcome, Place
@@ -197,7 +196,7 @@ def _headers(
             if here < size:
                 raise _Damaged(f"{path}: {size} bytes were expected, found {here}")
             position = 0
-            for walked in walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=check_crc):
+            for walked in walk(read_into_from(descriptor), size, compiled=True, check_crc=check_crc):
                 if walked.problem:
                     raise _Damaged(f"{path}, position {walked.position}: {walked.problem}")
                 position = walked.position

@@ -100,7 +100,7 @@ class _Cursor:
             walked = next(self.windows, None)
             if walked is None:
                 return
-            self.bases = np.append(self.bases, walked.headers["base_offset"].astype(np.int64))
+            self.bases = np.append(self.bases, walked.firsts)
             self.positions = np.append(self.positions, walked.positions)
             self.sizes = np.append(self.sizes, walked.sizes)
 
@@ -108,7 +108,7 @@ class _Cursor:
         """Hold one window of a source against the new log; what it covers is left behind."""
         if len(walked.positions) == 0:
             return ""
-        bases = walked.headers["base_offset"].astype(np.int64)
+        bases = walked.firsts
         self._fill(int(bases[-1]))
         count = int(np.searchsorted(self.bases, bases[-1], side="right"))
         at = np.searchsorted(bases, self.bases[:count])

@@ -19,6 +19,7 @@ from krepair.plan.model import SourceSegment
 from krepair.rules.markers import stays
 
 _AT_ONCE_BYTES = 1 << 21
+"""Writes end at multiples of this in the new log: file systems keep whole stretches of memory for aligned writes."""
 
 
 class KeptBytes:
@@ -58,7 +59,7 @@ class KeptBytes:
         """Take one window; see ``scan_segment`` for the arguments."""
         if self.problem:
             return
-        kept = self._stays[batch_classes]
+        kept = self._stays.take(batch_classes)
         self.problem = audit_window(window, starts, end, kept)
         if self.problem:
             self.problem = f"position {self._read}: {self.problem}"
@@ -72,7 +73,7 @@ class KeptBytes:
     def finish(self) -> None:
         """Write what is still held."""
         if self._holds and not self.problem:
-            self._write()
+            self._write(self._holds)
 
     def _gather(self, window: Uint8s, end: int, starts: Int32s, kept: Bools) -> None:
         last = b""
@@ -102,13 +103,15 @@ class KeptBytes:
         self._held[self._holds : self._holds + len(piece)] = np.frombuffer(piece, np.uint8)
         self._holds += len(piece)
         if self._holds >= _AT_ONCE_BYTES and not self.problem:
-            self._write()
+            past = (self._item.out_position + self.written + self._holds) % _AT_ONCE_BYTES
+            self._write(self._holds - past)
 
-    def _write(self) -> None:
-        """Write what is held, and sum it. Whether the file holds it is found by who reads the new log, by the sums."""
-        held = self._held[: self._holds]
+    def _write(self, count: int) -> None:
+        """Write the front of what is held, and sum it. Who reads the new log finds by the sums if the file has it."""
+        held = self._held[:count]
         self.written += self._disk.write_at(
             self._item.target, self._item.out_position + self.written, [held.data]
         )
         self.crc = crc32c(held.data, self.crc)
-        self._holds = 0
+        self._held[: self._holds - count] = self._held[count : self._holds]
+        self._holds -= count

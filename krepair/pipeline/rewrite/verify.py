@@ -16,7 +16,6 @@ from krepair.formats import batch_v2, txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import INDEX, TIME_INDEX, offset_name
 from krepair.formats.words import count_text
-from krepair.kernels.batch_starts import claimed_places
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
@@ -73,10 +72,9 @@ class _Counts:
         self.last_offset = -1
 
     def add(self, walked: Walked) -> None:
-        headers = walked.headers
+        headers, base = walked.headers, walked.firsts
         if len(headers) == 0:
             return
-        base = headers["base_offset"].astype(np.int64)
         control = (headers["attributes"] & batch_v2.CONTROL) != 0
         count = headers["record_count"]
         # a window rarely meets more than two sources, so each is a slice of it
@@ -91,7 +89,7 @@ class _Counts:
                     np.count_nonzero(of_markers & (counts > 0)),
                     np.count_nonzero(of_markers & (counts == 0)),
                 )
-        self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
+        self.last_offset = int(walked.lasts[-1])
 
     def problem(self) -> str:
         for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
@@ -172,7 +170,7 @@ def read_new_log(
         if size != change.log_bytes:
             return f"{log}: {change.log_bytes} bytes were expected, found {size}"
         read_into = parts.watching(read_into_from(descriptor))
-        for walked in walk(read_into, size, claim=claimed_places, on_places=on_places):
+        for walked in walk(read_into, size, compiled=True, on_places=on_places):
             if walked.problem:
                 return f"{log}, position {walked.position}: {walked.problem}"
             below = below_base(walked, change.base_offset)
@@ -246,7 +244,7 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
         with opened_for_reading(f"{stem}.log", tree) as descriptor:
             size = os.fstat(descriptor).st_size
             audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
-            for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
+            for walked in walk(read_into_from(descriptor), size, compiled=True):
                 batches += len(walked.positions)
                 audit.feed(walked)
                 end = walked.position
@@ -263,7 +261,7 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
 
 def below_base(walked: Walked, base_offset: int) -> str:
     """What is wrong with batches in ascending order that begin below the base offset of their segment, or empty."""
-    first = int(walked.headers["base_offset"][0]) if len(walked.positions) else base_offset
+    first = int(walked.firsts[0]) if len(walked.positions) else base_offset
     return f"offset {first} is below the segment's base offset {base_offset}" if first < base_offset else ""
 
 
@@ -271,4 +269,4 @@ def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
     """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
     with opened_for_reading(path, tree) as descriptor:
         size = os.fstat(descriptor).st_size
-        yield from walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False)
+        yield from walk(read_into_from(descriptor), size, compiled=True, check_crc=False)
