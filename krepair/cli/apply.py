@@ -18,4 +18,4 @@ def apply(plan: PlanArgument, *, typed: Typed) -> None:
     from krepair.ops import apply as ops
     from krepair.ops.sequence import apply_sequence
 
-    carry_out(plan, ops.apply, typed, through=apply_sequence)
+    carry_out("apply", plan, ops.apply, typed, through=apply_sequence)

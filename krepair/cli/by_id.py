@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, NoReturn
 
-from msgspec.structs import replace
-
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
-from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.errors import ExitCode, UsageError
 from krepair.ops.reports import ApplyReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
@@ -67,11 +64,14 @@ def carry_out_by_id(
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
         finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), typed)
-    exact = partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at)
-    with ProgressOf(quiet=typed.quiet) as progress, _exact_errors(exact):
-        report = run(log_dir, plan_id, options, progress)
-    report = replace(report, next_command=exact(report.next_command))
-    finish(verb, report, report.exit_code, lambda: apply_view(report), typed)
+    run_and_finish(
+        verb,
+        (log_dir,),
+        lambda progress: run(log_dir, plan_id, options, progress),
+        apply_view,
+        typed,
+        fill=partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at),
+    )
 
 
 def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> str:
@@ -84,13 +84,3 @@ def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> 
     asked = verb if match[2] else "purge" if match[1] == "purge" else "undo"
     where = match[2] or (f" --at {shlex.quote(at)}" if at else "")
     return by_id_command(asked, os.path.abspath(log_dir), plan_id) + where + (match[3] or "")
-
-
-@contextmanager
-def _exact_errors(exact: Callable[[str], str]) -> Iterator[None]:
-    """Names the directory and the id in the next command of any error that passes through."""
-    try:
-        yield
-    except KrepairError as error:
-        error.next_command = exact(error.next_command)
-        raise

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from msgspec.structs import replace
 
-from krepair.cli.commands import exact, exact_errors
-from krepair.cli.metrics import MetricsOf
+from krepair.cli.commands import Report, filled
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
-from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
 from krepair.ops.reports import ApplyReport, SequenceReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.sequence import PlanSequence
+from krepair.plan.view import View
 
 
 def carry_out(
+    verb: str,
     path: str,
     run: Callable[[Plan, Options, Progress], ApplyReport],
     typed: Typed,
@@ -31,6 +32,7 @@ def carry_out(
     """Do to the log directory of a plan what a verb does.
 
     Args:
+        verb: as typed.
         path: of the plan file.
         run: the verb.
         typed: what was typed.
@@ -40,9 +42,9 @@ def carry_out(
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
     from krepair.cli.views.reports import apply_view
+    from krepair.cli.views.sequence import sequence_report_view
     from krepair.ops import show
     from krepair.ops.expected_digest import check_digest
-    from krepair.ops.plan_command import options_of
 
     options = typed.options()
     plan = show.load_any(path) if through is not None else show.load(path)
@@ -50,45 +52,39 @@ def carry_out(
         check_digest(plan, typed.expect, path)
     if isinstance(plan, PlanSequence):
         assert through is not None
-        _carry_out_sequence(path, plan, through, options, typed)
+        run_on_plan(verb, plan, path, partial(through, plan, options), sequence_report_view, typed)
     if options.without_undo:
         raise UsageError(
             f"--free goes with a sequence of plans, made with krepair plan --free; {path} is one plan"
         )
-    made_with, log_dir, at = options_of(plan), options.at or plan.log_dir, options.at
-    with MetricsOf(typed.metrics, "apply", (log_dir,)) as measured:
-        with (
-            ProgressOf(quiet=typed.quiet) as progress,
-            exact_errors(plan=path, log_dir=log_dir, options=made_with, at=at),
-        ):
-            report = _with_others(run(plan, options, progress))
-        report = replace(
-            exact(report, plan=path, log_dir=log_dir, options=made_with, at=at), digest=plan.digest
-        )
-        measured.report = report
-        finish(report.verb, report, report.exit_code, lambda: apply_view(report), typed)
+
+    def carried_out(progress: Progress) -> ApplyReport:
+        return replace(_with_others(run(plan, options, progress)), digest=plan.digest)
+
+    run_on_plan(verb, plan, path, carried_out, apply_view, typed)
 
 
-def _carry_out_sequence(
+def run_on_plan(
+    verb: str,
+    plan: Plan | PlanSequence,
     path: str,
-    sequence: PlanSequence,
-    run: Callable[[PlanSequence, Options, Progress], SequenceReport],
-    options: Options,
+    run: Callable[[Progress], Report],
+    page: Callable[[Report], View],
     typed: Typed,
 ) -> NoReturn:
-    from krepair.cli.views.sequence import sequence_report_view
+    """Run a verb of a plan, or of a sequence of plans; the next command has the path, and what it was made with.
+
+    Raises:
+        typer.Exit: always, unless there is an error.
+    """
+    from krepair.ops.plan_command import options_of
     from krepair.ops.sequence import options_of_sequence
 
-    made_with, log_dir, at = options_of_sequence(sequence), options.at or sequence.log_dir, options.at
-    with MetricsOf(typed.metrics, "apply", (log_dir,)) as measured:
-        with (
-            ProgressOf(quiet=typed.quiet) as progress,
-            exact_errors(plan=path, log_dir=log_dir, options=made_with, at=at),
-        ):
-            report = run(sequence, options, progress)
-        report = exact(report, plan=path, log_dir=log_dir, options=made_with, at=at)
-        measured.report = report
-        finish(report.verb, report, report.exit_code, lambda: sequence_report_view(report), typed)
+    made_with = options_of_sequence(plan) if isinstance(plan, PlanSequence) else options_of(plan)
+    at = typed.options().at
+    log_dir = at or plan.log_dir
+    fill = partial(filled, plan=path, log_dir=log_dir, options=made_with, at=at)
+    run_and_finish(verb, (log_dir,), run, page, typed, fill=fill)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

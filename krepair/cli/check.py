@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from krepair.cli.commands import exact, exact_errors
-from krepair.cli.metrics import MetricsOf
+from krepair.cli.commands import as_typed, filled
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, parse_rule, takes
-from krepair.cli.outcome import finish
-from krepair.cli.page_file import PageFile
-from krepair.cli.progress import ProgressOf
 
 
 @takes(
@@ -43,25 +41,20 @@ def check(
 
     paths = log_dirs_asked_for(log_dirs or (), typed.config)
     only = paths[0] if len(paths) == 1 else ""
-    page = PageFile(typed.html, paths)
-    with MetricsOf(typed.metrics, "check", paths) as run:
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(log_dir=only, options=options):
-            report = ops.check(paths, options, progress, each=typed.each)
-        run.report = report = exact(report, log_dir=only, options=options)
-        page.write(report)
-        finish(
-            "check",
+    run_and_finish(
+        "check",
+        paths,
+        lambda progress: as_typed(ops.check(paths, options, progress, each=typed.each), options),
+        lambda report: check_view(
             report,
-            report.exit_code,
-            lambda: check_view(
-                report,
-                Asked(
-                    width=terminal_width(),
-                    more=typed.more,
-                    every=typed.every,
-                    rule=code,
-                    rows=bool(options.topics or options.partitions),
-                ),
+            Asked(
+                width=terminal_width(),
+                more=typed.more,
+                every=typed.every,
+                rule=code,
+                rows=bool(options.topics or options.partitions),
             ),
-            typed,
-        )
+        ),
+        typed,
+        fill=partial(filled, log_dir=only, options=options),
+    )

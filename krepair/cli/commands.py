@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import KrepairError, NotALogDirError
+from krepair.errors import KrepairError
 from krepair.ops.plan_command import with_options
-from krepair.ops.reports import (
-    ApplyReport,
-    CheckReport,
-    LogDirReport,
-    RuleSummary,
-    SequenceReport,
-    SequenceVerifyReport,
-    VerifyReport,
-)
+from krepair.ops.reports import CheckReport, HasExitCode, RuleSummary
 from krepair.options import Options
 
-Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport, SequenceReport, SequenceVerifyReport)
+
+class _HasCommand(HasExitCode, Protocol):
+    @property
+    def next_command(self) -> str: ...
+
+
+Fill = Callable[[str], str]
+Report = TypeVar("Report", bound=_HasCommand)
 Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
@@ -63,24 +61,28 @@ def filled(
     return with_options(command, options.as_plan_words() if is_plan else options.as_words())
 
 
-def exact(
-    report: Report, *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
-) -> Report:
-    """The report with its commands filled in: the next one, and those of the findings."""
-    command = filled(report.next_command, plan=plan, log_dir=log_dir, options=options, at=at)
-    report = replace(report, next_command=command)
-    if isinstance(report, CheckReport) and options is not None:
-        return replace(report, log_dirs=tuple(_as_typed(one, options) for one in report.log_dirs))
-    return report
+def as_it_is(command: str) -> str:
+    """Where nothing is to be filled in."""
+    return command
 
 
-def _as_typed(log_dir: LogDirReport, options: Options) -> LogDirReport:
-    """With the options in each command: without the topic's settings it might find nothing to do."""
-    return replace(
-        log_dir,
-        findings=tuple(_exact_one(finding, options) for finding in log_dir.findings),
-        rules=tuple(_exact_one(rule, options) for rule in log_dir.rules),
+def exact(report: Report, fill: Fill) -> Report:
+    """The report with its next command filled in."""
+    # All reports are structs, which a protocol cannot say.
+    return replace(report, next_command=fill(report.next_command))  # type: ignore[type-var]
+
+
+def as_typed(report: CheckReport, options: Options) -> CheckReport:
+    """With the options in the command of each finding: without the topic's settings it might find nothing to do."""
+    log_dirs = (
+        replace(
+            one,
+            findings=tuple(_exact_one(finding, options) for finding in one.findings),
+            rules=tuple(_exact_one(rule, options) for rule in one.rules),
+        )
+        for one in report.log_dirs
     )
+    return replace(report, log_dirs=tuple(log_dirs))
 
 
 def _exact_one(told: Told, options: Options) -> Told:
@@ -88,15 +90,10 @@ def _exact_one(told: Told, options: Options) -> Told:
 
 
 @contextmanager
-def exact_errors(
-    *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
-) -> Iterator[None]:
+def exact_errors(fill: Fill) -> Iterator[None]:
     """Fills in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
-        if isinstance(error, NotALogDirError) and options is not None:
-            # What was named may be what is not there: with it, the next command would fail as this one did.
-            options = dataclasses.replace(options, topics=(), partitions=())
-        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, options=options, at=at)
+        error.next_command = fill(error.next_command)
         raise

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
-from krepair.cli.metrics import MetricsOf
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, takes
-from krepair.cli.outcome import finish
-from krepair.cli.page_file import PageFile
-from krepair.cli.progress import ProgressOf
 
 
 @takes(
@@ -36,7 +33,7 @@ def compare(
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
     options = typed.options()
-    from krepair.cli.views.compare import compare_view, print_markdown
+    from krepair.cli.views.compare import compare_view
     from krepair.errors import UsageError
     from krepair.ops import compare as ops
     from krepair.ops.sides import parse_sides
@@ -47,18 +44,10 @@ def compare(
         )
     read = parse_sides(sides, at_least=2)
     paths = [path for side in read for path in side.log_dirs]
-    page = PageFile(typed.html, paths)
-    with MetricsOf(typed.metrics, "compare", paths) as run:
-        with ProgressOf(quiet=typed.quiet) as progress:
-            report = ops.compare(read, options, progress)
-        run.report = report
-        page.write(report)
-        if typed.ticket_format == "md" and not typed.quiet:
-            print_markdown(compare_view(report, every=typed.every_partition))
-        finish(
-            "compare",
-            report,
-            report.exit_code,
-            lambda: compare_view(report, every=typed.every_partition),
-            replace(typed, quiet=typed.quiet or typed.ticket_format == "md"),
-        )
+    run_and_finish(
+        "compare",
+        paths,
+        lambda progress: ops.compare(read, options, progress),
+        partial(compare_view, every=typed.every_partition),
+        typed,
+    )

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, takes
-from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
 
 
 @takes("facts_file answer config topic partition engine master scratch json quiet")
@@ -38,12 +37,11 @@ def facts(
 
     if not typed.facts_file:
         raise UsageError("--out FILE is needed: where the facts go")
-    with ProgressOf(quiet=typed.quiet) as progress:
-        report = ops.facts(
-            log_dirs_asked_for(log_dirs or (), typed.config),
-            typed.facts_file,
-            options,
-            progress,
-            question=typed.answer,
-        )
-    finish("facts", report, report.exit_code, lambda: facts_view(report), typed)
+    paths = log_dirs_asked_for(log_dirs or (), typed.config)
+    run_and_finish(
+        "facts",
+        paths,
+        lambda progress: ops.facts(paths, typed.facts_file, options, progress, question=typed.answer),
+        facts_view,
+        typed,
+    )

@@ -55,7 +55,7 @@ def finish(verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View]
         report: any msgspec value; the JSON document holds it.
         exit_code: of the report.
         page: makes the page, only called when there is one to print.
-        typed: says whether a document is wanted instead of a page, or neither.
+        typed: says whether a document is wanted instead of a page, or a ticket in Markdown, or nothing.
 
     Raises:
         typer.Exit: always.
@@ -66,9 +66,9 @@ def finish(verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View]
 
             json.write(json.report_document(verb, report, exit_code))
         elif not typed.quiet:
-            from krepair.cli.views.text import print_view
+            from krepair.cli.views.text import print_markdown, print_view
 
-            print_view(page())
+            (print_markdown if typed.ticket_format == "md" else print_view)(page())
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from krepair.errors import RefusedError
-
-if TYPE_CHECKING:
-    from krepair.ops.compare import CompareReport
-    from krepair.ops.reports import CheckReport
 
 
 class PageFile:
@@ -31,8 +26,11 @@ class PageFile:
 
             self._target = output_file.check_place(PAGE, path, log_dirs)
 
-    def write(self, report: CheckReport | CompareReport) -> None:
+    def write(self, report: object) -> None:
         """Write it whole, or leave what was there.
+
+        Args:
+            report: of a verb that takes ``--html``.
 
         Raises:
             RefusedError: the operating system refused.
@@ -41,8 +39,10 @@ class PageFile:
             return
         from krepair.cli.views.page import PAGE, check_page, compare_page
         from krepair.ops import output_file
+        from krepair.ops.compare import CompareReport
         from krepair.ops.reports import CheckReport
 
+        assert isinstance(report, CheckReport | CompareReport)
         text = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
         try:
             output_file.write(PAGE, self._target, text.encode())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from krepair.cli.commands import exact_errors
+from krepair.cli.commands import exact_errors, filled
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
@@ -93,17 +94,18 @@ def plan(
         if typed.free:
             raise UsageError("--each with --free: a sequence is of one full disk; make it there")
         _plan_each(log_dirs, options, typed)
+    fill = partial(filled, log_dir=log_dirs[0], options=options)
     with MetricsOf(typed.metrics, "plan", log_dirs) as run:
         if typed.out is not None:
             from krepair.ops import show
 
-            with exact_errors(log_dir=log_dirs[0], options=options):
+            with exact_errors(fill):
                 show.check_place(typed.out, log_dirs[0])
         make = _maker(preview=typed.preview, free=typed.free)
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(log_dir=log_dirs[0], options=options):
+        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
             run.report = made = make(log_dirs[0], options, progress)
         if typed.out is not None:
-            with exact_errors(log_dir=log_dirs[0], options=options):
+            with exact_errors(fill):
                 show.save(typed.out, made)
         finish("plan", made, _exit_code_of(made), lambda: _view_of(made, typed.out or "PLAN", options), typed)
 
@@ -113,7 +115,10 @@ def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:
     from krepair.cli.views.compare import ask_view
     from krepair.ops import ask as ops
 
-    with ProgressOf(quiet=typed.quiet) as progress, exact_errors(log_dir=log_dir, options=options):
+    with (
+        ProgressOf(quiet=typed.quiet) as progress,
+        exact_errors(partial(filled, log_dir=log_dir, options=options)),
+    ):
         report = ops.ask(log_dir, typed.ask, options, progress)
     finish("plan", report, report.exit_code, lambda: ask_view(report), typed)
 
@@ -129,7 +134,7 @@ def _plan_each(log_dirs: list[str], options: Options, typed: Typed) -> NoReturn:
     from krepair.ops.plan_each import plan_each, save_all
     from krepair.plan.markdown import markdown
 
-    with MetricsOf(typed.metrics, "plan", log_dirs), exact_errors(options=options):
+    with MetricsOf(typed.metrics, "plan", log_dirs), exact_errors(partial(filled, options=options)):
         with ProgressOf(quiet=typed.quiet) as progress:
             report, made = plan_each(log_dirs, typed.out, options, progress)
         save_all(report, made, markdown(each_view(report)))
@@ -198,13 +203,14 @@ def _plan_from(typed: Typed) -> NoReturn:
     from krepair.plan.sequence import PlanSequence, merged
 
     said, preview_path, out = typed.options(), typed.from_preview, typed.out
-    with exact_errors(plan=preview_path):
+    with exact_errors(partial(filled, plan=preview_path)):
         preview = show.load_any(preview_path)
         is_sequence = isinstance(preview, PlanSequence)
         options = options_from(merged(preview) if isinstance(preview, PlanSequence) else preview, said)
         options = replace(options, free=is_sequence)
     log_dir = preview.log_dir
-    with MetricsOf(typed.metrics, "plan", [log_dir]) as run, exact_errors(log_dir=log_dir, options=options):
+    fill = partial(filled, log_dir=log_dir, options=options)
+    with MetricsOf(typed.metrics, "plan", [log_dir]) as run, exact_errors(fill):
         if out is not None:
             show.check_place(out, log_dir)
         with ProgressOf(quiet=typed.quiet) as progress:

@@ -23,4 +23,4 @@ def purge(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
     from krepair.ops import purge as ops
     from krepair.ops.sequence import purge_sequence
 
-    carry_out(plan, ops.purge, typed, through=purge_sequence)
+    carry_out("purge", plan, ops.purge, typed, through=purge_sequence)

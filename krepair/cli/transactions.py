@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from krepair.cli.one_run import finish_each
 from krepair.cli.options import LogDirsArgument, Typed, takes
-from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
 
@@ -18,20 +20,11 @@ def transactions(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
     Example: krepair transactions /var/lib/kafka --broker-version 3.9.2
     """
     options = typed.options()
-    from krepair.cli.views.several import of_each
     from krepair.cli.views.transactions import transactions_view
     from krepair.ops import transactions as ops
 
     with ProgressOf(quiet=typed.quiet) as progress:
         found = ops.transactions_of_each(log_dirs, options, tuple(typed.transactional_id or ()), progress)
-    finish(
-        "transactions",
-        found if len(log_dirs) > 1 else found.reports[0],
-        found.exit_code,
-        lambda: of_each(
-            "krepair transactions",
-            found.brokers,
-            [transactions_view(report, detailed=bool(typed.transactional_id)) for report in found.reports],
-        ),
-        typed,
+    finish_each(
+        "transactions", found, partial(transactions_view, detailed=bool(typed.transactional_id)), typed
     )

@@ -30,7 +30,7 @@ def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
             )
         if by_log_dir:
             carry_out_by_id("undo", plan, rebuild_by_id, typed)
-        carry_out(plan, rebuild, typed)
+        carry_out("undo", plan, rebuild, typed)
     if by_log_dir:
         from krepair.ops import by_id
 
@@ -38,4 +38,4 @@ def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
     from krepair.ops import undo as ops
     from krepair.ops.sequence import undo_sequence
 
-    carry_out(plan, ops.undo, typed, through=undo_sequence)
+    carry_out("undo", plan, ops.undo, typed, through=undo_sequence)

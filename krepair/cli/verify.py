@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
 
-from krepair.cli.commands import exact, exact_errors
+from krepair.cli.carry_out import run_on_plan
+from krepair.cli.commands import exact_errors, filled
 from krepair.cli.metrics import MetricsOf
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
@@ -47,24 +50,20 @@ def verify(
     if plan is None and typed.at:
         raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
     if isinstance(plan, PlanSequence):
-        _verify_sequence(plan, target, options, typed)
-    from krepair.ops import verify as ops
-    from krepair.ops.plan_command import options_of
+        from krepair.cli.views.sequence import sequence_verify_view
+        from krepair.ops.sequence import verify_sequence
 
-    made_with = options if plan is None else options_of(plan)
-    log_dir = target if plan is None else options.at or plan.log_dir
-    plan_path = "" if plan is None else target
-    with MetricsOf(typed.metrics, "verify", (log_dir,)) as run:
-        with (
-            ProgressOf(quiet=typed.quiet) as progress,
-            exact_errors(plan=plan_path, log_dir=log_dir, options=made_with, at=options.at),
-        ):
-            if plan is None:
-                report = ops.verify_log_dir(target, options, progress)
-            else:
-                report = ops.verify_plan(plan, options, progress)
-        run.report = report = exact(report, plan=plan_path, log_dir=log_dir, options=made_with, at=options.at)
-        finish("verify", report, report.exit_code, lambda: verify_view(report), typed)
+        run_on_plan(
+            "verify", plan, target, partial(verify_sequence, plan, options), sequence_verify_view, typed
+        )
+    from krepair.ops import verify as ops
+
+    if plan is not None:
+        run_on_plan("verify", plan, target, partial(ops.verify_plan, plan, options), verify_view, typed)
+    fill = partial(filled, log_dir=target, options=options)
+    run_and_finish(
+        "verify", (target,), partial(ops.verify_log_dir, target, options), verify_view, typed, fill=fill
+    )
 
 
 def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn:
@@ -76,21 +75,6 @@ def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn
     from krepair.ops import verify as ops
 
     with MetricsOf(typed.metrics, "verify", targets):
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(options=options):
+        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(partial(filled, options=options)):
             report = ops.verify_log_dirs(targets, options, progress)
         finish("verify", report, report.exit_code, lambda: verify_each_view(report), typed)
-
-
-def _verify_sequence(sequence: PlanSequence, path: str, options: Options, typed: Typed) -> NoReturn:
-    from krepair.cli.views.sequence import sequence_verify_view
-    from krepair.ops.sequence import options_of_sequence, verify_sequence
-
-    made_with, log_dir = options_of_sequence(sequence), options.at or sequence.log_dir
-    with MetricsOf(typed.metrics, "verify", (log_dir,)) as run:
-        with (
-            ProgressOf(quiet=typed.quiet) as progress,
-            exact_errors(plan=path, log_dir=log_dir, options=made_with, at=options.at),
-        ):
-            report = verify_sequence(sequence, options, progress)
-        run.report = report = exact(report, plan=path, log_dir=log_dir, options=made_with, at=options.at)
-        finish("verify", report, report.exit_code, lambda: sequence_verify_view(report), typed)

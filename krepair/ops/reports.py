@@ -395,12 +395,15 @@ class Problem(Struct, frozen=True, kw_only=True):
     change_id: str = ""
 
 
-class _HasExitCode(Protocol):
+class HasExitCode(Protocol):
+    """What every report of a verb has."""
+
     @property
-    def exit_code(self) -> ExitCode: ...
+    def exit_code(self) -> ExitCode:
+        """Of the report."""
 
 
-ReportT = TypeVar("ReportT", bound=_HasExitCode)
+ReportT = TypeVar("ReportT", bound=HasExitCode)
 
 
 class EachReport(Struct, Generic[ReportT], frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -11,7 +10,6 @@ from krepair.cli.views.reports import end_of_page
 from krepair.ops.ask import AskReport
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.facts import FactsReport
-from krepair.plan.markdown import markdown
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
 from krepair.rules.replicas import model as m
 
@@ -75,12 +73,6 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     sections.append(_where_to_go(bad))
     sections += end_of_page(report.engine, report.next_command)
     return View(title="krepair compare", sections=tuple(sections))
-
-
-def print_markdown(view: View) -> None:
-    """The page as Markdown on standard output."""
-    sys.stdout.buffer.write(markdown(view).encode())
-    sys.stdout.buffer.flush()
 
 
 def _side(side: SideSummary) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from krepair.plan.markdown import markdown
 from krepair.plan.view import Section, Table, View, visible
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ def on_screen(view: View, width: int) -> str:
     shown = io.StringIO()
     _print_rich(view, Console(file=shown, width=width, highlight=False))
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()) + "\n"
+
+
+def print_markdown(view: View) -> None:
+    """The page as Markdown on standard output."""
+    sys.stdout.buffer.write(markdown(view).encode())
+    sys.stdout.buffer.flush()
 
 
 def _encodable(text: str) -> str:

@@ -1,0 +1,70 @@
+"""What verbs that hand back a report do alike: run under a progress bar, write metrics and a page, report, end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from krepair.cli.commands import Fill, Report, as_it_is, exact, exact_errors
+from krepair.cli.metrics import MetricsOf
+from krepair.cli.outcome import finish
+from krepair.cli.page_file import PageFile
+from krepair.cli.progress import ProgressOf
+from krepair.pipeline.progress import Progress
+
+if TYPE_CHECKING:
+    from krepair.cli.options import Typed
+    from krepair.ops.reports import EachReport, HasExitCode
+    from krepair.plan.view import View
+
+OneReport = TypeVar("OneReport", bound="HasExitCode")
+
+
+def run_and_finish(
+    verb: str,
+    log_dirs: Sequence[str],
+    run: Callable[[Progress], Report],
+    page: Callable[[Report], View],
+    typed: Typed,
+    *,
+    fill: Fill = as_it_is,
+) -> NoReturn:
+    """Run a verb, tell what it came to, and leave with the exit code of its report.
+
+    Args:
+        verb: as typed.
+        log_dirs: of this run; neither metrics nor a page is written into them.
+        run: the verb.
+        page: of its report.
+        typed: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
+        fill: fills in the next command, of the report and of an error.
+
+    Raises:
+        typer.Exit: always, unless there is an error.
+    """
+    html = PageFile(typed.html, log_dirs)
+    with MetricsOf(typed.metrics, verb, log_dirs) as measured:
+        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
+            report = run(progress)
+        measured.report = report = exact(report, fill)
+        html.write(report)
+        finish(verb, report, report.exit_code, lambda: page(report), typed)
+
+
+def finish_each(
+    verb: str, found: EachReport[OneReport], page: Callable[[OneReport], View], typed: Typed
+) -> NoReturn:
+    """Tell what a verb found in several log directories, one page below the other; of one its own page and document.
+
+    Raises:
+        typer.Exit: always.
+    """
+    from krepair.cli.views.several import of_each
+
+    finish(
+        verb,
+        found if len(found.reports) > 1 else found.reports[0],
+        found.exit_code,
+        lambda: of_each(f"krepair {verb}", found.brokers, [page(report) for report in found.reports]),
+        typed,
+    )
