@@ -9,7 +9,7 @@ from msgspec import Struct
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.plan.objection import OBJECTIONS
-from krepair.plan.view import Section, Table, View
+from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.reasons import REASONS, Reason
 
 
@@ -134,15 +134,13 @@ def explain_all() -> View:
     return View(
         title="Codes of krepair",
         sections=(
-            Section(
-                title="Rules", table=Table(columns=("code", "severity", "title", "fix", "since"), rows=rules)
-            ),
-            Section(title="Reasons in a plan", table=Table(columns=("code", "batch", "why"), rows=reasons)),
+            Section(title="Rules", table=table_of("code | severity | title | fix | since", rules)),
+            Section(title="Reasons in a plan", table=table_of("code | batch | why", reasons)),
             Section(
                 title="Objections of the review",
-                table=Table(columns=("code", "what is wrong with the plan"), rows=tuple(OBJECTIONS.items())),
+                table=table_of("code | what is wrong with the plan", OBJECTIONS.items()),
             ),
-            Section(title="Exit codes", table=Table(columns=("code", "name", "meaning"), rows=codes)),
+            Section(title="Exit codes", table=table_of("code | name | meaning", codes)),
         ),
     )
 
@@ -166,5 +164,5 @@ def _rule(rule: Rule) -> View:
 
 
 def _page(title: str, rows: tuple[tuple[str, str], ...]) -> View:
-    section = Section(title="What it means", table=Table(columns=("", ""), rows=rows))
+    section = Section(title="What it means", table=table_of(NAMES_AND_VALUES, rows))
     return View(title=title, sections=(section,))

@@ -10,7 +10,7 @@ from krepair.plan.render import Again, plan_view
 from krepair.plan.review import review
 from krepair.plan.sequence import PlanSequence, merged
 from krepair.plan.sequence_view import sequence_view, whole_view
-from krepair.plan.view import Section, Table, View
+from krepair.plan.view import Section, View, table_of
 
 
 def load_any(path: str) -> Plan | PlanSequence:
@@ -46,7 +46,7 @@ def show_view(plan: Plan, path: str) -> View:
     rows = tuple((objection.code, objection.where or "plan", objection.text) for objection in objections)
     refused = Section(
         title="The review objects: apply will refuse this plan",
-        table=Table(columns=("code", "where", "what"), rows=rows),
+        table=table_of("code | where | what", rows),
     )
     return View(title=page.title, sections=(refused, *page.sections))
 
@@ -68,6 +68,6 @@ def show_sequence(sequence: PlanSequence, path: str, *, steps: bool = True) -> V
     )
     if not rows:
         return page
-    table = Table(columns=("step", "code", "where", "what"), rows=rows)
+    table = table_of("step | code | where | what", rows)
     refused = Section(title="The review objects: apply will refuse these steps", table=table)
     return View(title=page.title, sections=(refused, *page.sections))

@@ -9,7 +9,7 @@ import msgspec
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
 from krepair.kernels.waiting import Told
-from krepair.plan.view import Section, Table, View, bytes_text
+from krepair.plan.view import NAMES_AND_VALUES, Section, View, bytes_text, table_of
 
 _NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
 
@@ -74,5 +74,5 @@ def warm_view(report: WarmReport) -> View:
         ("for processors", report.processors),
     )
     return View(
-        title="krepair warm", sections=(Section(title="Compiled", table=Table(columns=("", ""), rows=rows)),)
+        title="krepair warm", sections=(Section(title="Compiled", table=table_of(NAMES_AND_VALUES, rows)),)
     )

@@ -8,21 +8,8 @@ from typing import Final
 from krepair.formats.words import count_text
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
-from krepair.plan.view import Section, Table, bytes_text, horizon_text
+from krepair.plan.view import Section, bytes_text, horizon_text, table_of
 
-_COLUMNS: Final = (
-    "partition",
-    "keys",
-    "records",
-    "superseded",
-    "tombstones gone",
-    "tombstones that stay",
-    "aborted",
-    "without key, stay",
-    "records that stay",
-    "bytes before",
-    "bytes after",
-)
 _MOST_GROUPS: Final = 20
 _OF_A_KIND: Final = (
     "records",
@@ -73,7 +60,11 @@ def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     lines = [*_notes([keys for _, keys in found])]
     if len(found) > len(shown):
         lines.append(f"The {len(shown)} that free most are shown. {IN_FULL}")
-    table = Table(columns=_COLUMNS, rows=tuple(rows), right=frozenset(range(1, len(_COLUMNS))))
+    table = table_of(
+        "partition | # keys | # records | # superseded | # tombstones gone | # tombstones that stay | "
+        "# aborted | # without key, stay | # records that stay | # bytes before | # bytes after",
+        rows,
+    )
     return Section(title="Records by key, below the bound", lines=tuple(lines), table=table)
 
 
@@ -108,28 +99,20 @@ def _kinds(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
             row = sums.setdefault(kind.kind, [0] * len(_OF_A_KIND))
             for place, name in enumerate(_OF_A_KIND):
                 row[place] += getattr(kind, name)
-    columns = (
-        "kind of record",
-        "records",
-        "superseded",
-        "tombstones gone",
-        "tombstones that stay",
-        "aborted",
-        "records that stay",
-        "bytes before",
-        "bytes after",
-    )
     rows = tuple((kind, *(f"{number:,}" for number in row)) for kind, row in sorted(sums.items()))
     return Section(
         title="__consumer_offsets by kind of record (bytes uncompressed)",
-        table=Table(columns=columns, rows=rows, right=frozenset(range(1, len(columns)))),
+        table=table_of(
+            "kind of record | # records | # superseded | # tombstones gone | "
+            "# tombstones that stay | # aborted | # records that stay | # bytes before | # bytes after",
+            rows,
+        ),
     )
 
 
 def _groups(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     every = [(part.folder, group) for part, keys in found for group in keys.groups]
     largest = sorted(every, key=lambda one: (-one[1].bytes_before, one[0], one[1].group))[:_MOST_GROUPS]
-    columns = ("group", "partition", "records", "records that stay", "bytes before", "bytes after")
     rows = tuple(
         (
             group.group,
@@ -143,7 +126,9 @@ def _groups(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     )
     return Section(
         title="Groups with most bytes (uncompressed)",
-        table=Table(columns=columns, rows=rows, right=frozenset({2, 3, 4, 5})),
+        table=table_of(
+            "group | partition | # records | # records that stay | # bytes before | # bytes after", rows
+        ),
     )
 
 
@@ -161,17 +146,12 @@ def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section
         for part, keys in with_some[:MOST_ROWS]
         for choice in keys.horizons
     ]
-    columns = (
-        "partition",
-        "horizon",
-        "without a stamp up to",
-        "tombstones that go",
-        "tombstones that stay",
-        "",
-    )
     lines = (f"The first {MOST_ROWS} are shown. {IN_FULL}",) if len(with_some) > MOST_ROWS else ()
     return Section(
         title="What each delete horizon would do to tombstones",
         lines=lines,
-        table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
+        table=table_of(
+            "partition | horizon | without a stamp up to | # tombstones that go | # tombstones that stay | ",
+            rows,
+        ),
     )

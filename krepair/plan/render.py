@@ -40,13 +40,14 @@ from krepair.plan.ticket import (
     verify_seconds,
 )
 from krepair.plan.view import (
+    NAMES_AND_VALUES,
     Section,
-    Table,
     View,
     bytes_text,
     count_text,
     expected_text,
     horizon_text,
+    table_of,
     time_text,
 )
 from krepair.rules.reasons import told_of
@@ -198,7 +199,7 @@ def _summary(plan: Plan, later: str) -> Section:
     if plan.root is not None:
         rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
     lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan, later))
-    return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
+    return Section(title="Summary", lines=lines, table=table_of(NAMES_AND_VALUES, rows))
 
 
 def _chosen_horizon(text: str) -> str:
@@ -228,7 +229,7 @@ def _listings(plan: Plan) -> Iterator[Section]:
         lines = [listing.note] if rows and listing.note else []
         if len(rows) > len(shown):
             lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
-        table = Table(columns=listing.columns, rows=shown, right=listing.right)
+        table = table_of(listing.columns, shown)
         yield Section(title=listing.title, lines=tuple(lines), table=table)
 
 
@@ -247,10 +248,9 @@ def _reasons(plan: Plan) -> Section:
                 known.source if known else "-",
             )
         )
-    columns = ("code", "batch", "batches", "bytes before", "why", "source")
     by_key = any(not isinstance(partition.compaction, UnsetType) for partition in plan.partitions)
     lines = (_WITHOUT_KEYS,) if by_key and rows else ()
-    table = Table(columns=columns, rows=tuple(rows), right=frozenset({2, 3}))
+    table = table_of("code | batch | # batches | # bytes before | why | source", rows)
     return Section(title="Reasons", lines=lines, table=table)
 
 
@@ -271,17 +271,12 @@ def _horizons(plan: Plan) -> Section:
         ]
     else:
         rows = list(_summed_horizons(with_choices))
-    columns = (
-        "partition",
-        "horizon",
-        "markers may be removed up to",
-        "span bytes after",
-        "markers dropped",
-        "",
-    )
     return Section(
         title="What each delete horizon would give",
-        table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
+        table=table_of(
+            "partition | horizon | markers may be removed up to | # span bytes after | # markers dropped | ",
+            rows,
+        ),
     )
 
 

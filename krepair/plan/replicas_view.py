@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
-from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, time_text
+from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, table_of, time_text
 from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import Reason
 
@@ -75,9 +75,7 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     ways = tuple((way.option, way.when, way.goes, way.rests) for way in WAYS)
     yield Section(
         title="Options that let markers and tombstones go, in the order in which to try them",
-        table=Table(
-            columns=("option", "when", "what may go", "it rests on"), rows=ways if left_out or later else ()
-        ),
+        table=table_of("option | when | what may go | it rests on", ways if left_out or later else ()),
     )
 
 
@@ -176,4 +174,4 @@ def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table
             [(evidence.later_bytes, goes) for evidence, goes in any_time],
         ),
     )
-    return Table(columns=("part", "bytes in this plan", "bytes left out"), rows=rows, right=frozenset({1, 2}))
+    return table_of("part | # bytes in this plan | # bytes left out", rows)

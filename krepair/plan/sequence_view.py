@@ -11,7 +11,16 @@ from krepair.plan.render import NEXT, from_command, plan_view
 from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.sequence import PlanSequence, Step, merged
 from krepair.plan.ticket import names_text
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, size_text
+from krepair.plan.view import (
+    NAMES_AND_VALUES,
+    Section,
+    View,
+    bytes_text,
+    count_text,
+    expected_text,
+    size_text,
+    table_of,
+)
 
 WITHOUT_UNDO = "There is no undo of some steps"
 _MOST_ROWS = 40
@@ -100,17 +109,11 @@ def _steps(sequence: PlanSequence) -> Section:
     lines = [sequence_line(sequence)]
     if any(step.can_be_taken_back for step in sequence.steps):
         lines.append("What is kept is freed by krepair purge, which a person types. No step does that.")
-    columns = (
-        "step",
-        "partitions",
-        "originals",
-        "needs",
-        "free before",
-        "free after",
-        "freed by purge",
-        "plan",
+    table = table_of(
+        "# step | # partitions | originals | # needs | # free before | # free after | "
+        "# freed by purge | plan",
+        rows,
     )
-    table = Table(columns=columns, rows=tuple(rows), right=frozenset({0, 1, 3, 4, 5, 6}))
     return Section(title="Steps", lines=tuple(lines), table=table if rows else None)
 
 
@@ -145,7 +148,7 @@ def _summary(sequence: PlanSequence, whole: Plan) -> Section:
         ("expected time of apply", expected_text(whole.expected_seconds)),
         ("digest", sequence.digest),
     )
-    return Section(title="Summary", table=Table(columns=("", ""), rows=rows))
+    return Section(title="Summary", table=table_of(NAMES_AND_VALUES, rows))
 
 
 def _left_out(sequence: PlanSequence) -> Section:
@@ -158,11 +161,10 @@ def _left_out(sequence: PlanSequence) -> Section:
         for (code, why, command), names in same.items()
     ]
     more = len(rows) - _MOST_ROWS
-    columns = ("partitions", "which", "code", "why", "command")
     return Section(
         title="Partitions in no step",
         lines=(f"{count_text(more, 'more row')}: see krepair show --format json.",) if more > 0 else (),
-        table=Table(columns=columns, rows=tuple(rows[:_MOST_ROWS]), right=frozenset({0})) if rows else None,
+        table=table_of("# partitions | which | code | why | command", rows[:_MOST_ROWS]) if rows else None,
     )
 
 

@@ -23,7 +23,7 @@ from krepair.plan.model import (
     Plan,
     Setting,
 )
-from krepair.plan.view import Section, Table, bytes_text, share_bar
+from krepair.plan.view import Section, bytes_text, share_bar, table_of
 
 MOST_ROWS: Final = 40
 MOST_NAMES: Final = 3
@@ -79,21 +79,15 @@ def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
         rows.append(_sum_row(f"{len(rest):,} others", rest))
     if len(changing) > 1:
         rows.append(_sum_row(f"all {len(changing):,} together", changing))
-    columns = (
-        "partition",
-        "before",
-        "after",
-        "left",
-        "freed at apply",
-        "freed at purge",
-        "peak extra space",
-        "offsets, and what ends them",
-    )
     lines = (f"The {len(shown)} that free most are shown. {IN_FULL}",) if rest else ()
     return Section(
         title="Partitions to change (bytes)",
         lines=lines,
-        table=Table(columns=columns, rows=tuple(rows), right=frozenset({1, 2, 4, 5, 6})),
+        table=table_of(
+            "partition | # before | # after | left | # freed at apply | # freed at purge | "
+            "# peak extra space | offsets, and what ends them",
+            rows,
+        ),
     )
 
 
@@ -140,7 +134,7 @@ def left_alone_section(plan: Plan) -> Section:
     return Section(
         title="Partitions left alone",
         lines=(f"The first {len(shown)} are shown. {IN_FULL}",) if rest else (),
-        table=Table(columns=("partition", "code", "why", "next command"), rows=tuple(rows)),
+        table=table_of("partition | code | why | next command", rows),
     )
 
 
@@ -177,7 +171,7 @@ def settings_section(plan: Plan) -> Section:
     return Section(
         title="Settings used",
         lines=(f"Rows shown: {len(shown):,}; in the plan file {more:,} more.",) if more else (),
-        table=Table(columns=("topic", "key", "value", "from"), rows=tuple(shown)),
+        table=table_of("topic | key | value | from", shown),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,6 +12,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 
 __all__ = [
+    "NAMES_AND_VALUES",
     "Section",
     "ShareBar",
     "Table",
@@ -22,9 +24,13 @@ __all__ = [
     "horizon_text",
     "share_bar",
     "size_text",
+    "table_of",
     "time_text",
     "visible",
 ]
+
+NAMES_AND_VALUES: Final = " | "
+"""Columns of a table without headings."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
@@ -47,6 +53,23 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[int] = frozenset()
     kind: int = -1
+
+
+def table_of(columns: str, rows: Iterable[Sequence[str]], *, kind: int = -1) -> Table:
+    """A table by its headings.
+
+    Args:
+        columns: divided by `` | ``; what begins with ``#`` holds numbers: ``partition | # bytes | why``.
+        rows: cells, as many as headings.
+        kind: see ``Table``.
+    """
+    headings = columns.split(" | ")
+    return Table(
+        columns=tuple(heading.removeprefix("# ") for heading in headings),
+        rows=tuple(map(tuple, rows)),
+        right=frozenset(place for place, heading in enumerate(headings) if heading.startswith("# ")),
+        kind=kind,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

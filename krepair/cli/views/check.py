@@ -13,7 +13,7 @@ from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, share_bar, size_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, share_bar, size_text, table_of
 
 _PARTITION_COLUMNS: Final = ("segments", ".log bytes", "markers", "emptied", "markers and emptied")
 _SCREEN_ROWS: Final = 9
@@ -100,8 +100,9 @@ def _by_broker(report: CheckReport) -> Section:
         )
         for one in sorted(report.log_dirs, key=lambda one: (one.broker_id.zfill(10), one.log_dir))
     )
-    columns = ("broker", "log directory", "partitions", "findings", "read")
-    return Section(title="By broker", table=Table(columns=columns, rows=rows, right=frozenset({2, 3, 4})))
+    return Section(
+        title="By broker", table=table_of("broker | log directory | # partitions | # findings | # read", rows)
+    )
 
 
 def _next(report: CheckReport) -> tuple[str, ...]:
@@ -180,11 +181,7 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
     )
     return Section(
         title="What the next start would do (--all lists each partition)",
-        table=Table(
-            columns=("expected", "partitions", "bytes to read", "which, why"),
-            rows=rows,
-            right=frozenset({1, 2}),
-        ),
+        table=table_of("expected | # partitions | # bytes to read | which, why", rows),
     )
 
 
@@ -239,9 +236,9 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
     yield Section(
         title=f"Findings in {name}",
         lines=tuple(lines),
-        table=Table(
-            columns=("how bad", "rule", "partition", "file", "evidence", "fix"),
-            rows=tuple(map(_finding, sorted(report.findings, key=_worst_first))),
+        table=table_of(
+            "how bad | rule | partition | file | evidence | fix",
+            map(_finding, sorted(report.findings, key=_worst_first)),
             kind=1,
         ),
     )
@@ -255,12 +252,9 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
     )
     yield Section(
         title=f"What the next start would do in {name}",
-        table=Table(
-            columns=("partition", "expected", "why", "bytes to read"),
-            rows=tuple(
-                (line.partition, line.expected, line.text, f"{line.bytes_read:,}") for line in report.forecast
-            ),
-            right=frozenset({3}),
+        table=table_of(
+            "partition | expected | why | # bytes to read",
+            ((line.partition, line.expected, line.text, f"{line.bytes_read:,}") for line in report.forecast),
         ),
     )
 

@@ -10,7 +10,7 @@ from krepair.cli.views.reports import end_of_page
 from krepair.ops.ask import AskReport
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.facts import FactsReport
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of, time_text
 from krepair.rules.replicas import model as m
 
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.MISSING, m.CANNOT_TELL})
@@ -48,18 +48,13 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     sections = [
         Section(
             title="Sides",
-            table=Table(
-                columns=("broker", "from", "host", "read at", "partitions"),
-                rows=tuple(map(_side, report.sides)),
-                right=frozenset({0, 4}),
-            ),
+            table=table_of("# broker | from | host | read at | # partitions", map(_side, report.sides)),
         ),
         Section(
             title="Verdicts",
-            table=Table(
-                columns=("verdict", "partitions", "what it means"),
-                rows=tuple((name, f"{count:,}", _WORDS[name]) for name, count in report.counts.items()),
-                right=frozenset({1}),
+            table=table_of(
+                "verdict | # partitions | what it means",
+                ((name, f"{count:,}", _WORDS[name]) for name, count in report.counts.items()),
             ),
         ),
     ]
@@ -121,11 +116,7 @@ def _partition(one: m.PartitionVerdict) -> Section:
     return Section(
         title=one.name,
         lines=tuple(lines),
-        table=Table(
-            columns=("rule", "offset", "key", "has it", "lacks it", "as leader it would serve"),
-            rows=tuple(_keys(one)),
-            right=frozenset({1}),
-        ),
+        table=table_of("rule | # offset | key | has it | lacks it | as leader it would serve", _keys(one)),
         commands=(one.next_command,) if one.next_command else (),
     )
 
@@ -159,7 +150,7 @@ def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
         for name in one.harmless:
             counts[name.partition(" ")[0]] += 1
     rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
-    table = Table(columns=("what differs", "partitions"), rows=rows, right=frozenset({1}))
+    table = table_of("what differs | # partitions", rows)
     return [Section(title="What differs and does no harm (KR666)", table=table)]
 
 
@@ -169,9 +160,9 @@ def _marked(report: CompareReport, *, every: bool) -> Section:
     return Section(
         title="Folders that a broker has marked, listed and not compared",
         lines=(f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else (),
-        table=Table(
-            columns=("broker", "folder", "kind", "log directory"),
-            rows=tuple((str(one.broker), one.folder, one.kind, one.log_dir) for one in shown),
+        table=table_of(
+            "broker | folder | kind | log directory",
+            ((str(one.broker), one.folder, one.kind, one.log_dir) for one in shown),
         ),
     )
 

@@ -11,7 +11,7 @@ from krepair.formats.words import count_text
 from krepair.plan.diff import Difference, PartitionDiff, PlanDiff
 from krepair.plan.diff_words import number, words
 from krepair.plan.ticket import names_text
-from krepair.plan.view import Section, Table, View
+from krepair.plan.view import Section, Table, View, table_of
 
 _ONLY: Final = {"first": "only in the first plan", "second": "only in the second plan", "both": ""}
 _FILES: Final = "files."
@@ -38,9 +38,8 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
     head = Section(
         title=f"Two plans of {found.log_dir}",
         lines=tuple(_head(found)),
-        table=Table(
-            columns=("plan", "digest", "file"),
-            rows=tuple((_name(found, place), digest, path) for place, digest, path in rows),
+        table=table_of(
+            "plan | digest | file", ((_name(found, place), digest, path) for place, digest, path in rows)
         ),
     )
     return View(title="krepair diff", sections=(head, *diff_sections(found, ("first plan", "second plan"))))
@@ -85,9 +84,9 @@ def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...
         Section(
             title="Partitions",
             lines=(f"{left:,} more are in krepair diff --json.",) if left > 0 else (),
-            table=Table(
-                columns=("partition", "changes", "what differs"),
-                rows=tuple((one.folder, _decisions(one, names), _summary(one)) for one in shown),
+            table=table_of(
+                "partition | changes | what differs",
+                ((one.folder, _decisions(one, names), _summary(one)) for one in shown),
             ),
         ),
         Section(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from krepair.cli.views.reports import end_of_page
 from krepair.ops.plan_each import PAGE_TITLE, BrokerInOrder, EachReport, PlanOfOne
-from krepair.plan.view import Section, Table, View, bytes_text, count_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of
 
 _BETWEEN = (
     "krepair verify found nothing: exit code 0.",
@@ -42,9 +42,9 @@ def each_view(report: EachReport) -> View:
 
 
 def _table(report: EachReport) -> Table:
-    return Table(
-        columns=("broker", "log directory", "plan", "partitions", "left alone", "apply frees", "purge frees"),
-        rows=tuple(
+    return table_of(
+        "# broker | log directory | plan | # partitions | # left alone | # apply frees | # purge frees",
+        (
             (
                 str(one.broker_id),
                 one.log_dir,
@@ -56,7 +56,6 @@ def _table(report: EachReport) -> Table:
             )
             for one in report.plans
         ),
-        right=frozenset({0, 3, 4, 5, 6}),
     )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from krepair.checks.catalogue import Finding
+from krepair.cli.views.reports import end_of_page
 from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
 from krepair.pipeline.coordinators.group_model import Group
-from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.plan.view import Section, View, bytes_text, table_of, time_text
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -35,30 +39,19 @@ def groups_view(report: GroupsReport, *, detailed: bool) -> View:
         Section(
             title=f"Groups in {report.log_dir}",
             lines=tuple(lines),
-            table=Table(
-                columns=("group", "kind", "state", "generation", "protocol", "members", "commits", "newest", "pending",
-                         "tombstones"),
-                rows=tuple(_row(group, report.now_ms) for group in listed),
-                right=frozenset({3, 5, 6, 7, 8, 9}),
+            table=table_of(
+                "group | kind | state | # generation | protocol | # members | # commits | "
+                "# newest | # pending | # tombstones",
+                (_row(group, report.now_ms) for group in listed),
             ),
         )
-    ]  # fmt: skip
+    ]
     if detailed:
         for group in report.groups:
             sections += _group(group, report.now_ms)
     sections += [
-        Section(
-            title="Findings",
-            table=Table(
-                columns=("rule", "partition", "evidence"),
-                rows=tuple(
-                    (finding.rule, finding.partition, finding.evidence) for finding in report.findings
-                ),
-            ),
-        ),
-        passed_over_section(report.damaged),
-        Section(title="Engine", lines=(report.engine,) if report.engine else ()),
-        Section(title="Next", commands=(report.next_command,) if report.next_command else ()),
+        *found_sections(report.findings, report.damaged),
+        *end_of_page(report.engine, report.next_command),
     ]
     return View(title="krepair groups", sections=tuple(sections))
 
@@ -123,44 +116,30 @@ def _group(group: Group, now_ms: int) -> list[Section]:
         Section(
             title=f"Members of {name}",
             lines=tuple(lines),
-            table=Table(columns=("member", "client", "host", "subscribes to", "assigned"), rows=members),
+            table=table_of("member | client | host | subscribes to | assigned", members),
         ),
         Section(
             title=f"Committed by {name}",
-            table=Table(
-                columns=("topic", "partition", "offset", "age", "committed at", "metadata"),
-                rows=commits,
-                right=frozenset({1, 2, 3}),
-            ),
+            table=table_of("topic | # partition | # offset | # age | committed at | metadata", commits),
         ),
         Section(
             title=f"In open transactions of {name}",
-            table=Table(
-                columns=("topic", "partition", "offset", "producer id", "age"),
-                rows=pending,
-                right=frozenset({1, 2, 3, 4}),
-            ),
+            table=table_of("topic | # partition | # offset | # producer id | # age", pending),
         ),
     ]
 
 
-def passed_over_section(damaged: tuple[PassedOver, ...]) -> Section:
-    """Damage of a coordinator's topic that was passed over."""
-    return Section(
-        title="Passed over",
-        table=Table(
-            columns=("partition", "file", "position", "bytes", "what"),
-            rows=tuple(
-                (
-                    damage.partition,
-                    damage.part.file,
-                    f"{damage.part.position:,}",
-                    f"{damage.part.length:,}",
-                    damage.part.text,
-                )
-                for damage in damaged
-            ),
-            right=frozenset({2, 3}),
+def found_sections(findings: Sequence[Finding], damaged: Sequence[PassedOver]) -> tuple[Section, Section]:
+    """What was found in a coordinator's topic, and the damage that was passed over."""
+    found = ((one.rule, one.partition, one.evidence) for one in findings)
+    passed_over = (
+        (one.partition, one.part.file, f"{one.part.position:,}", f"{one.part.length:,}", one.part.text)
+        for one in damaged
+    )
+    return (
+        Section(title="Findings", table=table_of("rule | partition | evidence", found)),
+        Section(
+            title="Passed over", table=table_of("partition | file | # position | # bytes | what", passed_over)
         ),
     )
 

@@ -14,7 +14,7 @@ from krepair.ops.reports import (
     VerifyEachReport,
     VerifyReport,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, bytes_words, count_text, time_text
+from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, table_of, time_text
 
 _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""
@@ -68,12 +68,12 @@ def apply_view(report: ApplyReport) -> View:
         Section(
             title=f"Plan {report.plan_id}, {_what_was_done(report)}, in {report.log_dir}",
             lines=tuple(lines),
-            table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
+            table=table_of("partition | changes | # bytes freed", rows),
         ),
         Section(
             title="What the files tell",
             lines=_told_lines(report),
-            table=Table(columns=("change", "where it is"), rows=_told(report)),
+            table=table_of("change | where it is", _told(report)),
         ),
         Section(
             title="Deleted by the broker",
@@ -84,7 +84,7 @@ def apply_view(report: ApplyReport) -> View:
             lines=(f"The first {_MOST_ROWS} of {len(failed):,}; the same command with --json lists all.",)
             if len(failed) > _MOST_ROWS
             else (),
-            table=Table(columns=("change", "outcome", "code", "why"), rows=failed[:_MOST_ROWS]),
+            table=table_of("change | outcome | code | why", failed[:_MOST_ROWS]),
         ),
         *end_of_page(report.engine, report.next_command),
     )
@@ -206,7 +206,6 @@ def kept_view(verb: str, report: KeptReport) -> View:
         )
         for plan in report.plans
     )
-    columns = ("plan id", "state", "partitions", "bytes", "last written", "age", "copy of plan", "undo")
     line = "1 plan keeps something." if rows else "No plan keeps anything here."
     if len(rows) > 1:
         line = f"{len(rows)} plans keep something. Where two changed the same partition, undo the upper one first."
@@ -214,7 +213,9 @@ def kept_view(verb: str, report: KeptReport) -> View:
         Section(
             title=f"Kept originals in {report.log_dir}",
             lines=(line,),
-            table=Table(columns=columns, rows=rows, right=frozenset({3})),
+            table=table_of(
+                "plan id | state | partitions | # bytes | last written | age | copy of plan | undo", rows
+            ),
         ),
         *end_of_page("", report.next_command),
     )
@@ -245,7 +246,7 @@ def verify_view(report: VerifyReport) -> View:
         Section(
             title=f"Verified: {what}",
             lines=lines,
-            table=Table(columns=("partition", "file", "problem"), rows=rows),
+            table=table_of("partition | file | problem", rows),
         ),
         *end_of_page(report.engine, report.next_command),
     )
@@ -256,9 +257,9 @@ def verify_each_view(report: VerifyEachReport) -> View:
     """What ``verify`` proved of several log directories, each by itself."""
     each = list(zip(report.reports, report.brokers, strict=True))
     wrong = [one for one in report.reports if one.problems]
-    sums = Table(
-        columns=("broker", "log directory", "partitions", "segments", "batches", "bytes read", "problems"),
-        rows=tuple(
+    sums = table_of(
+        "broker | log directory | # partitions | # segments | # batches | # bytes read | # problems",
+        (
             (
                 broker or "unknown",
                 one.target,
@@ -270,7 +271,6 @@ def verify_each_view(report: VerifyEachReport) -> View:
             )
             for one, broker in each
         ),
-        right=frozenset({2, 3, 4, 5, 6}),
     )
     line = (
         f"There are problems in {count_text(len(wrong), 'log directory', 'log directories')}."

@@ -8,7 +8,7 @@ from krepair.cli.views.reports import apply_view, end_of_page, verify_view
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import SequenceReport, SequenceVerifyReport, StepReport
 from krepair.plan.sequence_view import kept_where
-from krepair.plan.view import Section, Table, View, bytes_words, count_text
+from krepair.plan.view import Section, View, bytes_words, count_text, table_of
 
 _ENDED: Final = {
     "done": " is done",
@@ -33,7 +33,6 @@ def sequence_report_view(report: SequenceReport) -> View:
         lines.append(f"Freed: {bytes_words(freed)}.")
     else:
         lines.append(f"It takes {bytes_words(-freed)} more now; purge frees the originals.")
-    columns = ("step", "plan", "originals", "outcome", "bytes freed")
     rows = tuple(_row(step) for step in report.steps)
     own = [
         Section(title=f"Step {step.number}: {section.title}", lines=section.lines, table=section.table)
@@ -46,7 +45,7 @@ def sequence_report_view(report: SequenceReport) -> View:
     head = Section(
         title=f"Sequence {report.plan_id} in {report.log_dir}",
         lines=tuple(lines),
-        table=Table(columns=columns, rows=rows, right=frozenset({0, 4})),
+        table=table_of("# step | plan | originals | outcome | # bytes freed", rows),
     )
     return View(
         title=f"krepair {report.verb}", sections=(head, *own, *end_of_page(engine, report.next_command))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from krepair.cli.views.groups import age_text, passed_over_section
+from krepair.cli.views.groups import age_text, found_sections
+from krepair.cli.views.reports import end_of_page
 from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
-from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.plan.view import Section, View, bytes_text, table_of, time_text
 
 _MOST_PARTITIONS = 5
 _THE_PAST = "A log directory shows the past. Brokers of 3.0 and later answer these; older ones do not."
@@ -37,20 +38,18 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
             Section(
                 title=f"Transactions in {report.log_dir}",
                 lines=_head(report),
-                table=Table(
-                    columns=("transactional id", "producer id", "epoch", "state", "age", "timeout", "partitions",
-                             "no marker in", "held back"),
-                    rows=tuple(_row(transaction) for transaction in shown),
-                    right=frozenset({1, 2, 4, 5, 8}),
+                table=table_of(
+                    "transactional id | # producer id | # epoch | state | # age | # timeout | "
+                    "partitions | no marker in | # held back",
+                    (_row(transaction) for transaction in shown),
                 ),
             ),
             Section(
                 title="Without a marker in the logs here",
-                table=Table(
-                    columns=("partition", "since offset", "producer id", "epoch", "transactional id", "state",
-                             "held back", "verdict", "open"),
-                    rows=tuple(_open_row(row) for row in report.open),
-                    right=frozenset({1, 2, 3, 6}),
+                table=table_of(
+                    "partition | # since offset | # producer id | # epoch | transactional id | "
+                    "state | # held back | verdict | open",
+                    (_open_row(row) for row in report.open),
                 ),
             ),
             Section(
@@ -65,35 +64,23 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
             ),
             Section(
                 title="Not to be aborted on this evidence",
-                table=Table(
-                    columns=("partition", "since offset", "why"),
-                    rows=tuple(
+                table=table_of(
+                    "partition | # since offset | why",
+                    (
                         (row.partition, str(row.first_offset), row.no_abort)
                         for row in report.open
                         if row.no_abort
                     ),
-                    right=frozenset({1}),
                 ),
             ),
-            Section(
-                title="Findings",
-                table=Table(
-                    columns=("rule", "partition", "evidence"),
-                    rows=tuple((finding.rule, finding.partition, finding.evidence) for finding in report.findings),
-                ),
-            ),
-            passed_over_section(report.damaged),
+            *found_sections(report.findings, report.damaged),
             Section(
                 title="Partitions that could not be judged",
-                table=Table(
-                    columns=("partition", "why"),
-                    rows=tuple((left_out.partition, left_out.why) for left_out in report.not_judged),
-                ),
+                table=table_of("partition | why", ((one.partition, one.why) for one in report.not_judged)),
             ),
-            Section(title="Engine", lines=(report.engine,) if report.engine else ()),
-            Section(title="Next", commands=(report.next_command,) if report.next_command else ()),
+            *end_of_page(report.engine, report.next_command),
         ),
-    )  # fmt: skip
+    )
 
 
 def _on_aborts(aborts: list[OpenInLog]) -> tuple[str, ...]:

@@ -12,46 +12,39 @@ class Listing:
 
     Attributes:
         title: its heading.
-        columns: headings of the columns.
-        right: places of the columns that hold numbers.
+        columns: headings of the columns, see ``krepair.plan.view.table_of``.
         note: a line above it, or empty.
     """
 
     title: str
-    columns: tuple[str, ...]
-    right: frozenset[int]
+    columns: str
     note: str = ""
 
 
 DATA_THAT_GOES: Final = Listing(
     title="Data that goes",
-    columns=("log", "rule", "how", "from position", "bytes", "offsets lost", "records", "consent"),
-    right=frozenset({3, 4, 6}),
+    columns="log | rule | how | # from position | # bytes | offsets lost | # records | consent",
     note="Cut bytes and segments set aside are kept until purge; undo puts them back.",
 )
 
 SWAPS: Final = Listing(
     title="Swaps to complete (bytes)",
-    columns=("file", "size", "offsets", "replaces the segments", "why"),
-    right=frozenset({1}),
+    columns="file | # size | offsets | replaces the segments | why",
 )
 
 FILES: Final = Listing(
     title="Files to replace or remove (bytes)",
-    columns=("file", "rule", "how", "before", "after", "why"),
-    right=frozenset({3, 4}),
+    columns="file | rule | how | # before | # after | why",
 )
 
 LINES: Final = Listing(
     title="Lines of checkpoints that change (offsets)",
-    columns=("file", "rule", "partition", "before", "after"),
-    right=frozenset({3, 4}),
+    columns="file | rule | partition | # before | # after",
 )
 
 ROLLS: Final = Listing(
     title="New segments at log ends (offsets)",
-    columns=("segment", "rule", "log end", "why"),
-    right=frozenset({2}),
+    columns="segment | rule | # log end | why",
 )
 
 LISTINGS: Final = (DATA_THAT_GOES, SWAPS, FILES, ROLLS, LINES)
