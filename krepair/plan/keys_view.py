@@ -114,14 +114,7 @@ def _groups(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     every = [(part.folder, group) for part, keys in found for group in keys.groups]
     largest = sorted(every, key=lambda one: (-one[1].bytes_before, one[0], one[1].group))[:_MOST_GROUPS]
     rows = tuple(
-        (
-            group.group,
-            folder,
-            f"{group.records:,}",
-            f"{group.kept:,}",
-            f"{group.bytes_before:,}",
-            f"{group.bytes_after:,}",
-        )
+        (group.group, folder, group.records, group.kept, group.bytes_before, group.bytes_after)
         for folder, group in largest
     )
     return Section(
@@ -139,8 +132,8 @@ def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section
             part.folder,
             choice.name,
             horizon_text(choice.horizon_ms),
-            f"{choice.dropped:,}",
-            f"{choice.kept:,}",
+            choice.dropped,
+            choice.kept,
             "chosen" if choice.chosen else "",
         )
         for part, keys in with_some[:MOST_ROWS]

@@ -41,6 +41,7 @@ from krepair.plan.ticket import (
 )
 from krepair.plan.view import (
     NAMES_AND_VALUES,
+    Cell,
     Section,
     View,
     bytes_text,
@@ -242,8 +243,8 @@ def _reasons(plan: Plan) -> Section:
             (
                 tally.reason,
                 known.verdict.value if known else "?",
-                f"{tally.batches:,}",
-                f"{tally.bytes:,}",
+                tally.batches,
+                tally.bytes,
                 known.text if known else "a reason that this krepair does not know",
                 known.source if known else "-",
             )
@@ -257,13 +258,13 @@ def _reasons(plan: Plan) -> Section:
 def _horizons(plan: Plan) -> Section:
     with_choices = [partition for partition in plan.partitions if partition.horizons]
     if len(with_choices) <= _FEW_PARTITIONS:
-        rows: list[tuple[str, ...]] = [
+        rows: list[tuple[Cell, ...]] = [
             (
                 partition.folder,
                 choice.name,
                 horizon_text(choice.horizon_ms),
-                f"{choice.log_bytes_after:,}",
-                f"{choice.markers_dropped:,}",
+                choice.log_bytes_after,
+                choice.markers_dropped,
                 "chosen" if choice.chosen else "",
             )
             for partition in with_choices
@@ -280,7 +281,7 @@ def _horizons(plan: Plan) -> Section:
     )
 
 
-def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[str, ...]]:
+def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[Cell, ...]]:
     sums: dict[str, tuple[int, int, int, bool]] = {}
     for partition in partitions:
         for choice in partition.horizons:
@@ -292,14 +293,7 @@ def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[str,
                 chosen or choice.chosen,
             )
     for name, (count, size, markers, chosen) in sums.items():
-        yield (
-            f"{count} together",
-            name,
-            "by partition",
-            f"{size:,}",
-            f"{markers:,}",
-            "chosen" if chosen else "",
-        )
+        yield (f"{count} together", name, "by partition", size, markers, "chosen" if chosen else "")
 
 
 def _risks(plan: Plan) -> Section:

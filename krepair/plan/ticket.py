@@ -23,7 +23,7 @@ from krepair.plan.model import (
     Plan,
     Setting,
 )
-from krepair.plan.view import Section, bytes_text, share_bar, table_of
+from krepair.plan.view import Cell, Section, bytes_text, share_bar, table_of
 
 MOST_ROWS: Final = 40
 MOST_NAMES: Final = 3
@@ -91,7 +91,7 @@ def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
     )
 
 
-def _partition_row(partition: PartitionPlan) -> tuple[str, ...]:
+def _partition_row(partition: PartitionPlan) -> tuple[Cell, ...]:
     span = partition.span
     text = (
         "-" if span is None else f"{span.start_offset} to {span.end_offset}: {span.limit_text or span.limit}"
@@ -99,20 +99,20 @@ def _partition_row(partition: PartitionPlan) -> tuple[str, ...]:
     return (partition.folder, *_figures([partition]), text)
 
 
-def _sum_row(name: str, partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
+def _sum_row(name: str, partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
     return (name, *_figures(partitions), "")
 
 
-def _figures(partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
+def _figures(partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
     before = sum(partition.log_bytes_before for partition in partitions)
     after = sum(partition.log_bytes_after for partition in partitions)
     return (
-        f"{before:,}",
-        f"{after:,}",
+        before,
+        after,
         share_bar(after, before),
-        f"{sum(partition.freed_at_apply for partition in partitions):,}",
-        f"{sum(partition.freed_at_purge for partition in partitions):,}",
-        f"{sum(partition.peak_extra_bytes for partition in partitions):,}",
+        sum(partition.freed_at_apply for partition in partitions),
+        sum(partition.freed_at_purge for partition in partitions),
+        sum(partition.peak_extra_bytes for partition in partitions),
     )
 
 

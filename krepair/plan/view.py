@@ -13,6 +13,7 @@ from krepair.formats.words import count_text
 
 __all__ = [
     "NAMES_AND_VALUES",
+    "Cell",
     "Section",
     "ShareBar",
     "Table",
@@ -28,6 +29,8 @@ __all__ = [
     "time_text",
     "visible",
 ]
+
+Cell = str | int
 
 NAMES_AND_VALUES: Final = " | "
 """Columns of a table without headings."""
@@ -55,18 +58,18 @@ class Table:
     kind: int = -1
 
 
-def table_of(columns: str, rows: Iterable[Sequence[str]], *, kind: int = -1) -> Table:
+def table_of(columns: str, rows: Iterable[Sequence[Cell]], *, kind: int = -1) -> Table:
     """A table by its headings.
 
     Args:
         columns: divided by `` | ``; what begins with ``#`` holds numbers: ``partition | # bytes | why``.
-        rows: cells, as many as headings.
+        rows: cells, as many as headings; a whole number is written with a comma for each thousand.
         kind: see ``Table``.
     """
     headings = columns.split(" | ")
     return Table(
         columns=tuple(heading.removeprefix("# ") for heading in headings),
-        rows=tuple(map(tuple, rows)),
+        rows=tuple(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in row) for row in rows),
         right=frozenset(place for place, heading in enumerate(headings) if heading.startswith("# ")),
         kind=kind,
     )

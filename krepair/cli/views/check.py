@@ -13,9 +13,17 @@ from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, share_bar, size_text, table_of
+from krepair.plan.view import (
+    Cell,
+    Section,
+    View,
+    bytes_text,
+    count_text,
+    share_bar,
+    size_text,
+    table_of,
+)
 
-_PARTITION_COLUMNS: Final = ("segments", ".log bytes", "markers", "emptied", "markers and emptied")
 _SCREEN_ROWS: Final = 9
 """Lines of the table by rule on a terminal of 24 lines, without its heading."""
 _PAGE_ROWS: Final = 22
@@ -94,8 +102,8 @@ def _by_broker(report: CheckReport) -> Section:
         (
             one.broker_id,
             one.log_dir,
-            f"{len(one.partitions):,}",
-            f"{sum(counts(finding) for finding in one.findings):,}",
+            len(one.partitions),
+            sum(counts(finding) for finding in one.findings),
             size_text(one.scanned_bytes),
         )
         for one in sorted(report.log_dirs, key=lambda one: (one.broker_id.zfill(10), one.log_dir))
@@ -171,8 +179,8 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
     rows = tuple(
         (
             expected,
-            f"{len(lines):,}",
-            f"{sum(line.bytes_read for line in lines):,}",
+            len(lines),
+            sum(line.bytes_read for line in lines),
             textwrap.shorten(lines[0].text, 60, placeholder=" ...")
             if len(lines) == 1
             else lines[0].partition + ", ...",
@@ -244,10 +252,9 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
     )
     yield Section(
         title=f"Partitions in {name}",
-        table=Table(
-            columns=("partition", *_PARTITION_COLUMNS),
-            rows=tuple((one.partition, *_made_of(one)) for one in report.partitions),
-            right=frozenset({1, 2, 3, 4}),
+        table=table_of(
+            "partition | # segments | # .log bytes | # markers | # emptied | markers and emptied",
+            ((one.partition, *_made_of(one)) for one in report.partitions),
         ),
     )
     yield Section(
@@ -274,12 +281,12 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     )
 
 
-def _made_of(one: PartitionSummary) -> tuple[str, ...]:
+def _made_of(one: PartitionSummary) -> tuple[Cell, ...]:
     return (
-        f"{one.segments:,}",
-        f"{one.log_bytes:,}",
-        f"{one.markers:,}",
-        f"{one.emptied:,}",
+        one.segments,
+        one.log_bytes,
+        one.markers,
+        one.emptied,
         share_bar(one.marker_bytes + one.emptied_bytes, one.log_bytes),
     )
 

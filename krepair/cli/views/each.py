@@ -49,10 +49,10 @@ def _table(report: EachReport) -> Table:
                 str(one.broker_id),
                 one.log_dir,
                 one.plan_id,
-                f"{one.partitions:,}",
-                f"{one.left_alone:,}",
-                f"{one.freed_at_apply:,}",
-                f"{one.freed_at_purge:,}",
+                one.partitions,
+                one.left_alone,
+                one.freed_at_apply,
+                one.freed_at_purge,
             )
             for one in report.plans
         ),

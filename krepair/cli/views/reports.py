@@ -263,11 +263,11 @@ def verify_each_view(report: VerifyEachReport) -> View:
             (
                 broker or "unknown",
                 one.target,
-                f"{one.partitions:,}",
-                f"{one.segments:,}",
-                f"{one.batches:,}",
-                f"{one.bytes_read:,}",
-                f"{len(one.problems):,}",
+                one.partitions,
+                one.segments,
+                one.batches,
+                one.bytes_read,
+                len(one.problems),
             )
             for one, broker in each
         ),
