@@ -58,7 +58,7 @@ from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import failed_partition, freed_by, result_of, with_taken_back
+from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
     check_keep,
@@ -306,7 +306,12 @@ class _Apply:
         known = {result.change_id for result in results}
         results += [result for result in self.completed if result.change_id not in known]
         told = {result.partition for result in results if result.outcome == "failed"}
-        results += [_not_made(wrong) for wrong in self.not_made if wrong.folder not in told]
+        # What one partition could not have, while others had it.
+        results += [
+            failed_whole(wrong.folder, wrong.text, ExitCode.PARTLY)
+            for wrong in self.not_made
+            if wrong.folder not in told
+        ]
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         failed = {result.partition for result in results if result.exit_code in _UNCLEANABLE}
@@ -678,14 +683,3 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
                 f"expected, found {found.st_size} of {found.st_mtime_ns}"
             )
     return f"{change_id}: its files are neither what the plan was made of nor what it makes"
-
-
-def _not_made(wrong: Wrong) -> ChangeResult:
-    """What one partition could not have, while others had it."""
-    return ChangeResult(
-        change_id=wrong.folder,
-        partition=wrong.folder,
-        outcome="failed",
-        exit_code=int(ExitCode.PARTLY),
-        why=wrong.text,
-    )

@@ -36,6 +36,7 @@ from krepair.logdir.reading import why
 from krepair.ops.clones import note_of
 from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
+from krepair.ops.result_lines import failed_whole
 from krepair.ops.target import (
     check_target,
     checked_copies,
@@ -227,9 +228,5 @@ def _gone(folder: PartitionFolder) -> ChangeResult:
 
 def _failed(folder: PartitionFolder, error: KrepairError | OSError) -> ChangeResult:
     if isinstance(error, KrepairError):
-        code, text = error.exit_code, error.message
-    else:
-        code, text = ExitCode.PARTLY, f"{error.filename}: {why(error)}"
-    return ChangeResult(
-        change_id=folder.folder, partition=folder.folder, outcome="failed", exit_code=int(code), why=text
-    )
+        return failed_whole(folder.folder, error.message, error.exit_code)
+    return failed_whole(folder.folder, f"{error.filename}: {why(error)}", ExitCode.PARTLY)

@@ -18,17 +18,17 @@ _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 
-def failed_partition(
-    plan: PartitionPlan, error: KrepairError | OSError, *, otherwise: ExitCode = ExitCode.REFUSED
-) -> ChangeResult:
-    """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
-    code = error.exit_code if isinstance(error, KrepairError) else otherwise
-    if isinstance(error, WritingError) and code is ExitCode.REFUSED:
-        code = ExitCode.UNWRITABLE
-    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-    return ChangeResult(
-        change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why
-    )
+def failed_whole(folder: str, why: str, code: ExitCode) -> ChangeResult:
+    """The line of a partition that failed as a whole."""
+    return ChangeResult(change_id=folder, partition=folder, outcome="failed", exit_code=int(code), why=why)
+
+
+def failed_partition(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
+    """The same, by what stopped it."""
+    if isinstance(error, KrepairError):
+        return failed_whole(plan.folder, error.message, error.exit_code)
+    code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.REFUSED
+    return failed_whole(plan.folder, f"{error.filename}: {error.strerror}", code)
 
 
 def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:

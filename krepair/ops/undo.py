@@ -22,7 +22,7 @@ from krepair.ops.clones import note_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import failed_partition, freed_by, result_of, with_taken_back
+from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
     check_no_fence,
@@ -153,7 +153,7 @@ def _undo_alone(
                 continue
             if (target.topic, target.partition) in still_trusted and not is_root(target):
                 why = f"{folder.path}: its recovery point is still raised, which has to be taken back first"
-                results.append(_failed(target, why, ExitCode.REFUSED))
+                results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
                 continue
             done = _undo_one(plan, target, folder, guards, bad.get(target.folder, {}))
             if any(result.outcome == "failed" for result in done):
@@ -177,20 +177,20 @@ def _undo_one(
     try:
         gone = why_left_alone(folder)
         if gone:
-            return [_failed(partition, gone, ExitCode.STALE_PLAN)]
+            return [failed_whole(partition.folder, gone, ExitCode.STALE_PLAN)]
         states = status_in(folder, partition)
         if _BEGUN & set(states.values()):
             check_no_fence(partition, guards.watch)
         if ChangeState.PURGED in states.values():
-            return [_failed(partition, _why_purged(folder, partition, states), ExitCode.REFUSED)]
+            return [failed_whole(partition.folder, _why_purged(folder, partition, states), ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
     except OSError as error:
         why = f"{error.filename or folder.path}: {error.strerror}"
-        return [_failed(partition, why, ExitCode.PARTLY)]
+        return [failed_whole(partition.folder, why, ExitCode.PARTLY)]
     except (InterruptedAtSafePointError, LockLostError):
         raise
     except KrepairError as error:
-        return [_failed(partition, error.message, error.exit_code)]
+        return [failed_whole(partition.folder, error.message, error.exit_code)]
     results = [
         result_of(partition.folder, outcome, freed=-freed_by(changes, outcome.change_id, sizes))
         for outcome in outcomes
@@ -215,12 +215,6 @@ def _why_purged(folder: PartitionFolder, partition: PartitionPlan, states: Mappi
         f"{folder.holder}: no journal of this plan is here, and files are as this plan makes them. Either it was "
         "applied and keeps nothing any more, or it was never applied here and another plan made equal files; there is "
         "nothing to put back"
-    )
-
-
-def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:
-    return ChangeResult(
-        change_id=partition.folder, partition=partition.folder, outcome="failed", exit_code=int(code), why=why
     )
 
 
