@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import severity_of
 from krepair.durable.disk import Disk
+from krepair.formats.words import printable
 from krepair.ops import output_file
 from krepair.ops.compare import CompareReport
 from krepair.ops.output_file import OutputKind
@@ -206,7 +207,7 @@ def render(found: Iterable[Family]) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
+    return printable(text).translate(_ESCAPES)
 
 
 def write(target: str, data: bytes, disk: Disk | None = None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
 from krepair import __version__
 from krepair.formats.broker_version import version_of
+from krepair.formats.words import all_printable
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     EVERY_REPLICA,
@@ -34,7 +35,7 @@ from krepair.plan.model import (
     Risk,
     RootPlan,
 )
-from krepair.plan.planfile import printable, seal
+from krepair.plan.planfile import seal
 from krepair.rules.evidence import BY_TIME
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
@@ -131,19 +132,9 @@ def _encodable(plan: Plan) -> Plan:
     try:
         msgspec.json.encode(plan)
     except UnicodeEncodeError:
-        spelled: Plan = msgspec.convert(_spell(msgspec.to_builtins(plan)), Plan)
+        spelled: Plan = msgspec.convert(all_printable(msgspec.to_builtins(plan)), Plan)
         return spelled
     return plan
-
-
-def _spell(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {_spell(key): _spell(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spell(item) for item in value]
-    return value
 
 
 _KEEP_INPLACE: Final = Risk(

@@ -74,14 +74,6 @@ class _Applied(_Head):
 _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 
 
-def printable(name: str) -> str:
-    r"""A file name as a plan holds it: bytes that are not UTF-8 as ``\\udcNN`` in plain letters.
-
-    JSON cannot hold such bytes. Call this before you look up the name of a folder in a plan.
-    """
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
 def dumps(plan: msgspec.Struct) -> bytes:
     """Canonical bytes of a plan, or of a sequence of plans."""
     return msgspec.json.format(_encoder.encode(plan), indent=2) + b"\n"

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.formats.words import printable
 from krepair.plan import planfile
-from krepair.plan.planfile import digest_of, dumps, loads, printable, read_plan, seal, write_plan
+from krepair.plan.planfile import digest_of, dumps, loads, read_plan, seal, write_plan
 from tests.plan.plans import good_plan, left_alone
 
 

@@ -10,7 +10,7 @@ import msgspec
 from krepair import __version__
 from krepair.cli.documents import DOCUMENT_VERSION, ErrorBody, Head
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.formats.words import json_for_terminals
+from krepair.formats.words import all_printable, json_for_terminals
 
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
 
@@ -55,21 +55,10 @@ def _head(verb: str, exit_code: ExitCode) -> dict[str, Any]:
 
 
 def _builtins(report: Any) -> Any:
-    return _spell(msgspec.to_builtins(report, str_keys=True))
-
-
-def _spell(value: Any) -> Any:
-    """File names that are not UTF-8 spelled out: JSON cannot hold them."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_spell(key): _spell(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spell(item) for item in value]
-    return value
+    return all_printable(msgspec.to_builtins(report, str_keys=True))
 
 
 def _encode(document: dict[str, Any], *, one_line: bool = False) -> bytes:
-    encoded = msgspec.json.encode(_spell(document))
+    encoded = msgspec.json.encode(all_printable(document))
     text = (encoded if one_line else msgspec.json.format(encoded, indent=2)).decode()
     return json_for_terminals(text).encode() + b"\n"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from krepair.formats.damage import Damage
-from krepair.formats.words import json_for_terminals
+from krepair.formats.words import all_printable, json_for_terminals
 from krepair.plan.view import time_text
 
 FORMAT_VERSION: Final = "1.0"
@@ -46,7 +46,7 @@ def json_of(value: Any) -> bytes:
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
-        data = _ENCODER.encode(_spelled(value))
+        data = _ENCODER.encode(all_printable(value))
     if data.isascii() and b"\x7f" not in data:
         return data
     return json_for_terminals(data.decode()).encode()
@@ -56,16 +56,6 @@ def _written(value: Any) -> bytes:
     if type(value) is int:  # most are, and it is three times as fast
         return b"%d" % value
     return value if isinstance(value, Raw) else json_of(value)
-
-
-def _spelled(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        return {_spelled(key): _spelled(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled(item) for item in value]
-    return value
 
 
 class Style:
