@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -62,12 +63,11 @@ def check(
     if unknown:
         raise UsageError(f"{unknown}/meta.properties: does not say whose log directory this is (broker.id)")
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
-    engine = choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
-    try:
+    with closing(
+        choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
+    ) as engine:
         grounds = [Context(view, settings, options, engine) for view in views]
         looked = [_check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds]
-    finally:
-        engine.close()
     reports = tuple(_with_others(looked, number, each=each) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(

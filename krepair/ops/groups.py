@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Final
 
@@ -110,11 +111,10 @@ def groups_of_each(
         for partition in partitions
     ]
     total = sum(item.bytes_to_read for item in items)
-    engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
-    try:
+    with closing(
+        choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
+    ) as engine:
         results = iter(zip(items, read_partitions(engine, READ_GROUPS, items, "groups"), strict=True))
-    finally:
-        engine.close()
     return GroupsEachReport(
         reports=tuple(
             _report(view, partitions, list(islice(results, len(partitions))), options, engine.why)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -140,13 +141,10 @@ def plan_each(
     for view, own in zip(views, each, strict=True):
         for kind, size in work_of_dir(view.path, own).items():
             work[kind] += size
-    engine = choose_engine(options.engine, options.master, work, progress)
-    try:
+    with closing(choose_engine(options.engine, options.master, work, progress)) as engine:
         made = tuple(
             make_plan(view.path, own, progress, engine) for view, own in zip(views, each, strict=True)
         )
-    finally:
-        engine.close()
     owners = {view.path: int(view.broker_id) for view in views}
     rows = tuple(_row(plan, paths[plan.log_dir], owners) for plan in made)
     again = shlex.join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -226,11 +227,8 @@ def transactions_of_each(
     views = views_of_each(log_dirs)
     check_named(views, options)
     total = sum(log_bytes(partition) for view in views for partition in _partitions_of(view, options))
-    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
-    try:
+    with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         seen = [_look(view, settings, options, engine) for view in views]
-    finally:
-        engine.close()
     return TransactionsEachReport(
         reports=tuple(_judge(one, settings, options, wanted) for one in seen),
         brokers=tuple(view.broker_id for view in views),

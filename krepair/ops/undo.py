@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, StalePlanError
@@ -120,13 +121,10 @@ def _undo_all(
     plan = settled.plan
     targets = undo_order(plan)
     kept = [(target, journal_folder(disk, plan, target)) for target in targets]
-    engine = choose_engine(
-        options.engine, options.master, {WorkKind.READ: bytes_of_kept_logs(kept)}, progress
-    )
-    try:
+    with closing(
+        choose_engine(options.engine, options.master, {WorkKind.READ: bytes_of_kept_logs(kept)}, progress)
+    ) as engine:
         bad = bad_copies(plan, kept, engine)
-    finally:
-        engine.close()
     for wrong in (why for changes in bad.values() for why in changes.values() if settled.moved):
         raise StalePlanError(f"{wrong}; in a directory that was moved nothing is changed then")
     folders = [folder for _, folder in kept]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import KrepairError, StalePlanError
@@ -70,12 +71,9 @@ def verify_log_dirs(
             owners += [part] * len(some)
             part.segments += len(some)
     total = sum(item.bytes_to_read for item in items)
-    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
-    try:
+    with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.run(VERIFY, items):
             owners[index].take(items[index], result)
-    finally:
-        engine.close()
     return VerifyEachReport(
         reports=tuple(part.report(engine.why) for part in parts),
         brokers=tuple(view.broker_id for view in views),
@@ -166,22 +164,13 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     targets = targets_of(plan)
     check_owners(change for target in targets for change in target.changes)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
-    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
-    scratch = Scratch(options.scratch, (plan.log_dir,))
-    try:
-        with disk_of(plan) as disk:
-            work = Work(
-                plan,
-                view,
-                engine,
-                disk,
-                originals=options.originals,
-                scratch=scratch,
-            )
-            verify_all(work, [staging for target in targets for staging in _applied(work, target)])
-    finally:
-        engine.close()
-        scratch.close()
+    with (
+        closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,
+        closing(Scratch(options.scratch, (plan.log_dir,))) as scratch,
+        disk_of(plan) as disk,
+    ):
+        work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
+        verify_all(work, [staging for target in targets for staging in _applied(work, target)])
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
