@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from krepair.cli.commands import Report, filled
+from krepair.cli.commands import Filling, Report
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.errors import ExitCode, UsageError
@@ -83,7 +83,7 @@ def run_on_plan(
     made_with = options_of_sequence(plan) if isinstance(plan, PlanSequence) else options_of(plan)
     at = typed.options().at
     log_dir = at or plan.log_dir
-    fill = partial(filled, plan=path, log_dir=log_dir, options=made_with, at=at)
+    fill = Filling(plan=path, log_dir=log_dir, options=made_with, at=at)
     run_and_finish(verb, (log_dir,), run, page, typed, fill=fill)
 
 

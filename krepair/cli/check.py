@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
 
-from krepair.cli.commands import as_typed, filled
+from krepair.cli.commands import Filling, as_typed
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, parse_rule, takes
 
@@ -56,5 +55,5 @@ def check(
             ),
         ),
         typed,
-        fill=partial(filled, log_dir=only, options=options),
+        fill=Filling(log_dir=only, options=options),
     )

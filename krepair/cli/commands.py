@@ -6,12 +6,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
 from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import KrepairError
+from krepair.errors import KrepairError, NotALogDirError
 from krepair.ops.plan_command import with_options
 from krepair.ops.reports import CheckReport, HasExitCode, RuleSummary
 from krepair.options import Options
@@ -66,6 +68,26 @@ def as_it_is(command: str) -> str:
     return command
 
 
+@dataclass(frozen=True)
+class Filling:
+    """What is filled into the commands of one run; the attributes are the arguments of ``filled``."""
+
+    plan: str = ""
+    log_dir: str = ""
+    options: Options | None = None
+    at: str = ""
+
+    def __call__(self, command: str) -> str:
+        """The command, filled in."""
+        return filled(command, plan=self.plan, log_dir=self.log_dir, options=self.options, at=self.at)
+
+    def without_names(self) -> Filling:
+        """The same for any topic and partition."""
+        if self.options is None:
+            return self
+        return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
+
+
 def exact(report: Report, fill: Fill) -> Report:
     """The report with its next command filled in."""
     # All reports are structs, which a protocol cannot say.
@@ -95,5 +117,8 @@ def exact_errors(fill: Fill) -> Iterator[None]:
     try:
         yield
     except KrepairError as error:
+        if isinstance(error, NotALogDirError) and isinstance(fill, Filling):
+            # What was named may be what is not there: with it, the next command would fail as this one did.
+            fill = fill.without_names()
         error.next_command = fill(error.next_command)
         raise

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from krepair.cli.commands import exact_errors, filled
+from krepair.cli.commands import Filling, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
@@ -94,7 +93,7 @@ def plan(
         if typed.free:
             raise UsageError("--each with --free: a sequence is of one full disk; make it there")
         _plan_each(log_dirs, options, typed)
-    fill = partial(filled, log_dir=log_dirs[0], options=options)
+    fill = Filling(log_dir=log_dirs[0], options=options)
     with MetricsOf(typed.metrics, "plan", log_dirs) as run:
         if typed.out is not None:
             from krepair.ops import show
@@ -117,7 +116,7 @@ def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:
 
     with (
         ProgressOf(quiet=typed.quiet) as progress,
-        exact_errors(partial(filled, log_dir=log_dir, options=options)),
+        exact_errors(Filling(log_dir=log_dir, options=options)),
     ):
         report = ops.ask(log_dir, typed.ask, options, progress)
     finish("plan", report, report.exit_code, lambda: ask_view(report), typed)
@@ -134,7 +133,7 @@ def _plan_each(log_dirs: list[str], options: Options, typed: Typed) -> NoReturn:
     from krepair.ops.plan_each import plan_each, save_all
     from krepair.plan.markdown import markdown
 
-    with MetricsOf(typed.metrics, "plan", log_dirs), exact_errors(partial(filled, options=options)):
+    with MetricsOf(typed.metrics, "plan", log_dirs), exact_errors(Filling(options=options)):
         with ProgressOf(quiet=typed.quiet) as progress:
             report, made = plan_each(log_dirs, typed.out, options, progress)
         save_all(report, made, markdown(each_view(report)))
@@ -203,13 +202,13 @@ def _plan_from(typed: Typed) -> NoReturn:
     from krepair.plan.sequence import PlanSequence, merged
 
     said, preview_path, out = typed.options(), typed.from_preview, typed.out
-    with exact_errors(partial(filled, plan=preview_path)):
+    with exact_errors(Filling(plan=preview_path)):
         preview = show.load_any(preview_path)
         is_sequence = isinstance(preview, PlanSequence)
         options = options_from(merged(preview) if isinstance(preview, PlanSequence) else preview, said)
         options = replace(options, free=is_sequence)
     log_dir = preview.log_dir
-    fill = partial(filled, log_dir=log_dir, options=options)
+    fill = Filling(log_dir=log_dir, options=options)
     with MetricsOf(typed.metrics, "plan", [log_dir]) as run, exact_errors(fill):
         if out is not None:
             show.check_place(out, log_dir)

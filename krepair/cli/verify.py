@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from krepair.cli.carry_out import run_on_plan
-from krepair.cli.commands import exact_errors, filled
+from krepair.cli.commands import Filling, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, takes
@@ -60,7 +60,7 @@ def verify(
 
     if plan is not None:
         run_on_plan("verify", plan, target, partial(ops.verify_plan, plan, options), verify_view, typed)
-    fill = partial(filled, log_dir=target, options=options)
+    fill = Filling(log_dir=target, options=options)
     run_and_finish(
         "verify", (target,), partial(ops.verify_log_dir, target, options), verify_view, typed, fill=fill
     )
@@ -75,6 +75,6 @@ def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn
     from krepair.ops import verify as ops
 
     with MetricsOf(typed.metrics, "verify", targets):
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(partial(filled, options=options)):
+        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(Filling(options=options)):
             report = ops.verify_log_dirs(targets, options, progress)
         finish("verify", report, report.exit_code, lambda: verify_each_view(report), typed)
