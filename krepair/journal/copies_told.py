@@ -12,7 +12,8 @@ from krepair.formats.filenames import private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import FileState, Journal
+from krepair.journal.journals_seen import JournalsSeen
+from krepair.journal.record import FileState
 
 
 class FreedOriginals(NamedTuple):
@@ -55,14 +56,19 @@ class CopiesTold(NamedTuple):
         return any(copies.are_needed(one.folder, one.originals, one.digests) for one in self.freed)
 
 
-def told_of(folders: Iterable[PartitionFolder]) -> CopiesTold:
-    """What the journals tell; one that cannot be read tells nothing, and its own run says why."""
+def told_of(folders: Iterable[PartitionFolder], journals: JournalsSeen | None = None) -> CopiesTold:
+    """What the journals tell; one that cannot be read tells nothing, and its own run says why.
+
+    Args:
+        folders: of the plan.
+        journals: of them, as they were seen under the lock; None: each is read here.
+    """
     paths, identities, freed = set(), set(), []
     for folder in folders:
         with contextlib.suppress(OSError, RefusedError, StalePlanError):
             if not folder.tree.is_folder(folder.private):
                 continue
-            journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+            journal = folder.journal() if journals is None else journals.of(folder)
             if journal.copies is not None:
                 paths.add(journal.copies.path)
                 identities.add(journal.copies.identity)

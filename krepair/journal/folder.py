@@ -16,7 +16,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState, Journal
 from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.logdir.reading import kind_of
 
@@ -112,6 +112,20 @@ class PartitionFolder:
         if like is None:
             raise StalePlanError(f"{self.holder}: is gone since the plan was made")
         return like
+
+    def journal(self, *, to_write: bool = False) -> Journal:
+        """The journal of this folder as it is now; an empty one if there is none.
+
+        Args:
+            to_write: whether records are going to be appended: they belong to the owner of the partition folder.
+
+        Raises:
+            RefusedError: it is damaged or of another plan or version.
+            StalePlanError: it is to be written, and the partition folder is gone.
+            OSError: it could not be read.
+        """
+        owner = self.owner() if to_write else None
+        return Journal(self.disk, self.private, self.plan_id, self.folder, owner)
 
     def make_private_folders(self) -> None:
         """Creates the private sub-folder and its folders where they are missing.

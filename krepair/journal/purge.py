@@ -38,7 +38,7 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     """
     if not folder.tree.is_folder(folder.private):
         return _gone(folder) + (copies.remove(folder) if copies is not None else 0)
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
+    journal = folder.journal(to_write=True)
     _check_finished(folder, journal)
     check_all_recorded(folder, journal)
     journal.settle()
@@ -61,7 +61,7 @@ def drop_finished(folder: PartitionFolder) -> None:
         OSError: a call failed; run it again.
     """
     if folder.tree.is_folder(folder.private):
-        journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+        journal = folder.journal()
         left = [change for change, state in journal.states.items() if state != "freed"]
         if left:
             raise RefusedError(f"{left[0]}: is not freed")
@@ -83,7 +83,7 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
             if not folder.tree.is_folder(folder.private):
                 continue
             try:
-                journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+                journal = folder.journal()
             except RefusedError:
                 _check_no_fence(folder)
             else:

@@ -26,7 +26,6 @@ from krepair.journal.record import (
     Header,
     Here,
     Intent,
-    Journal,
     PurgeIntent,
     Record,
     Step,
@@ -72,7 +71,7 @@ def is_whole(folder: PartitionFolder, told: Sequence[ToldChange]) -> bool:
         OSError: something else than the journal could not be looked at.
     """
     try:
-        journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+        journal = folder.journal()
     except RefusedError:
         return False
     except OSError as error:

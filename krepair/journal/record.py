@@ -445,6 +445,8 @@ class Journal:
         self._read()
         self.is_torn = self._torn
         """Whether it ended, when it was read, in a record that is not whole."""
+        self.bytes_read = len(self._whole)
+        """Bytes of the records that were read."""
 
     def _read(self) -> None:
         data = self._disk.tree.read(self.path, MOST_BYTES + 1)

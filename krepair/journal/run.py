@@ -29,6 +29,8 @@ class Run:
         guards: asked before each change.
         damaged: base offsets of segments known to be damaged.
         staged: change id -> how the staged files of a rewritten group are known.
+        journal: as the caller has just read it, to write to it, while the lock was held as it is now; None: it is read
+            here.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Run:
         guards: Guards,
         damaged: frozenset[int] = frozenset(),
         staged: Mapping[str, StagedGroup] | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.folder = folder
         self.changes = partition.changes
@@ -54,6 +57,7 @@ class Run:
         self.undo_begun = False
         self.copied: dict[str, dict[str, str]] = {}
         """Change id -> name -> digest of its original, of what this run has copied elsewhere."""
+        self._given = journal
         self.journal: Journal
 
     def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
@@ -90,7 +94,7 @@ class Run:
         self.guards.hold()
         try:
             folder = self.folder
-            self.journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
+            self.journal = self._given or folder.journal(to_write=True)
             if self.journal.purging is not None:
                 raise RefusedError(
                     f"{self.journal.path}: the kept originals are being purged; run purge again",

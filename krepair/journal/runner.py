@@ -17,6 +17,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.forward import Forward, Verify
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome
+from krepair.journal.record import Journal
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 
@@ -79,6 +80,7 @@ def undo_partition(
     guards: Guards,
     *,
     bad_copies: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
 ) -> tuple[Outcome, ...]:
     """Puts the originals of every change back, last change first, then removes the private sub-folder.
 
@@ -88,6 +90,7 @@ def undo_partition(
         commit: order for changes whose undo has not begun, and whether under the fence.
         guards: asked before each change.
         bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
+        journal: see ``krepair.journal.run.Run``.
 
     Returns:
         One outcome per change, last change first; and one more if the fence, or what was kept, is still there.
@@ -96,7 +99,7 @@ def undo_partition(
         LockLostError: the lock is no longer ours; nothing more was touched.
         InterruptedAtSafePointError: somebody asked to stop.
     """
-    run = Backward(folder, partition, commit, guards)
+    run = Backward(folder, partition, commit, guards, journal=journal)
     outcomes = list(run.through(lambda: run.undo_all(bad_copies or {})))
     if not any(isinstance(outcome, Failed) for outcome in outcomes):
         outcomes += run.clean_up()

@@ -52,26 +52,27 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
     return status_in(PartitionFolder(disk, log_dir, partition.folder, plan_id), partition)
 
 
-def staged_groups(folder: PartitionFolder) -> dict[str, StagedGroup]:
-    """Change id -> how the new files of a rewritten group are known, as it was journalled.
-
-    Raises:
-        RefusedError: the journal is damaged or of another plan.
-        OSError: it could not be read.
-    """
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
+    """Change id -> how the new files of a rewritten group are known, as it was journalled."""
     staged = {name: action_of(intent).staged(intent) for name, intent in journal.intents.items()}
     return {name: group for name, group in staged.items() if group is not None}
 
 
-def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
-    """As ``read_status``, of a folder that is at hand (a partition's, or the root)."""
+def status_in(
+    folder: PartitionFolder, partition: PartitionPlan, journal: Journal | None = None
+) -> dict[str, ChangeState]:
+    """As ``read_status``, of a folder that is at hand (a partition's, or the root).
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        journal: of the folder, as it was just read; None: it is read here.
+    """
     with folder.tree.keeping_folders():
-        return _states_in(folder, partition)
+        return _states_in(folder, partition, journal or folder.journal())
 
 
-def _states_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journal) -> dict[str, ChangeState]:
     states: dict[str, ChangeState] = {}
     planned = partition.by_name
     for change in partition.changes:

@@ -15,7 +15,6 @@ from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import drop_from_cache
-from krepair.durable.writing_error import file_system_of
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -41,7 +40,6 @@ from krepair.journal.lease import leased
 from krepair.journal.outcome import Committed, Failed, Outcome
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
-from krepair.journal.record import Journal
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, staged_groups, status_in
@@ -208,10 +206,9 @@ def _guards(
     plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
 ) -> Guards:
     sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
-    kind = file_system_of(plan.log_dir).kind  # the directory is open, so it stays on this file system
 
     def check_space(change: Change) -> None:
-        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved, kind=kind)
+        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved)
         need = space.block_bytes * 16  # for folder entries and the journal
         if is_freed_by_apply(change):
             folder = change.change_id.partition("/")[0]
@@ -628,7 +625,7 @@ class _Apply:
             if self.disk.tree.is_there(path):
                 drop_from_cache(path, self.disk.tree)
         again = staging.only(*changes)
-        again.staged = staged_groups(folder)
+        again.staged = staged_groups(folder.journal())
         again.partition = read_partition(self.work.view, staging.plan.folder)
         if again.partition is not None and again.partition.unreadable:
             raise UnreadableError(f"{again.partition.unreadable}; what it kept was not freed")
@@ -648,9 +645,7 @@ class _Apply:
         try:
             states = status_in(folder, staging.plan).values()
             if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
-                check_nothing_kept(
-                    folder, Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
-                )
+                check_nothing_kept(folder, folder.journal())
                 remove_private_folder(folder)
         except (OSError, KrepairError):
             return  # the next apply or undo removes it

@@ -244,7 +244,7 @@ def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: P
     found = _Found(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
-        journal = Journal(disk, folder.private, private.plan_id, folder.folder)
+        journal = folder.journal()
         if has_moved(folder, journal, here, is_plans=True):
             bound(journal, *timed([rebind(folder, journal, None, made_too=False, read=False)]))
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")

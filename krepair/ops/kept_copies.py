@@ -6,7 +6,7 @@ bytes outside of valid batches, and every other file, is held against the digest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError
@@ -15,6 +15,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import KeptFile
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.journals_seen import JournalsSeen
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
@@ -38,14 +39,36 @@ class _Log(NamedTuple):
     digest: str
 
 
-def bad_copies(
-    plan: Plan, folders: Sequence[tuple[PartitionPlan, PartitionFolder]], engine: Engine
-) -> dict[str, BadCopies]:
+class Kept(NamedTuple):
+    """What undo would put back in one partition.
+
+    Attributes:
+        partition: its part of the plan.
+        folder: as the journal sees it.
+        files: (change id, kept original); empty where that cannot be told: undo itself meets it, and says so.
+    """
+
+    partition: PartitionPlan
+    folder: PartitionFolder
+    files: Sequence[tuple[str, KeptFile]]
+
+
+def kept_in(folders: Sequence[tuple[PartitionPlan, PartitionFolder]], journals: JournalsSeen) -> list[Kept]:
+    """What undo would put back.
+
+    Args:
+        folders: partitions with their folders as the journal sees them.
+        journals: of the plan.
+    """
+    return [Kept(partition, folder, _kept(folder, journals)) for partition, folder in folders]
+
+
+def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, BadCopies]:
     """Read what undo would put back.
 
     Args:
         plan: reviewed.
-        folders: partitions with their folders as the journal sees them.
+        kept: of its partitions.
         engine: where logs are read.
 
     Returns:
@@ -53,16 +76,16 @@ def bad_copies(
     """
     bad: dict[str, BadCopies] = {}
     logs: list[_Log] = []
-    for partition, folder in folders:
+    for partition, folder, files in kept:
         found = bad.setdefault(partition.folder, {})
         try:
-            for change_id, kept in _kept(folder):
-                if kept.digest or not kept.original.name.endswith(".log"):
-                    wrong = _file_problem(folder, kept)
+            for change_id, one in files:
+                if one.digest or not one.original.name.endswith(".log"):
+                    wrong = _file_problem(folder, one)
                     if wrong:
                         found.setdefault(change_id, wrong)
-                elif folder.state(kept.path) is not None:
-                    logs.append(_log(plan, partition, folder, change_id, kept))
+                elif folder.state(one.path) is not None:
+                    logs.append(_log(plan, partition, folder, change_id, one))
         except (KrepairError, OSError):
             continue  # undo itself meets it, and says so
     for index, result in engine.run(SCAN, [log.item for log in logs]):
@@ -73,19 +96,19 @@ def bad_copies(
     return bad
 
 
-def bytes_of_kept_logs(folders: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> int:
+def bytes_to_read(kept: Iterable[Kept]) -> int:
     """How much there is to read, for the choice of the engine."""
-    total = 0
-    for _, folder in folders:
-        try:
-            total += sum(kept.original.size for _, kept in _kept(folder))
-        except (KrepairError, OSError):
-            continue
-    return total
+    return sum(one.original.size for part in kept for _, one in part.files)
 
 
-def _kept(folder: PartitionFolder) -> list[tuple[str, KeptFile]]:
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+def _kept(folder: PartitionFolder, journals: JournalsSeen) -> list[tuple[str, KeptFile]]:
+    try:
+        return _kept_by(folder, journals.of(folder))
+    except (KrepairError, OSError):
+        return []
+
+
+def _kept_by(folder: PartitionFolder, journal: Journal) -> list[tuple[str, KeptFile]]:
     applied = [
         change for change, state in journal.states.items() if state in {"committing", "committed", "undoing"}
     ]

@@ -20,6 +20,7 @@ from krepair.journal.actions.action import DamagedLog
 from krepair.journal.actions.table import action_for
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.journals_seen import JournalsSeen
 from krepair.journal.lost_record import holds_the_plans
 from krepair.journal.moved import Rebound, adopt, has_moved, rebind, timed
 from krepair.journal.rebuild import here_in_damaged
@@ -127,7 +128,13 @@ def _hold_the_same(folder: PartitionFolder, one: str, other: str) -> bool:
 
 
 def settle(
-    located: Located, disk: Disk, *, made_too: bool, write: bool = True, goes_on: bool = False
+    located: Located,
+    disk: Disk,
+    *,
+    made_too: bool,
+    write: bool = True,
+    goes_on: bool = False,
+    journals: JournalsSeen | None = None,
 ) -> Settled:
     """Prove that a directory is the plan's although its inodes are others, and make the journals fit it.
 
@@ -139,6 +146,7 @@ def settle(
         made_too: whether what the plan made has to be as it was, too: for everything but purge.
         write: whether journals are written anew; ``verify`` writes nothing.
         goes_on: whether more is to be done of the plan than what its journals tell of.
+        journals: of the plan, as they were seen under the lock; None: each is read here.
 
     Raises:
         StalePlanError: something is not as it was; it is named, and nothing was changed.
@@ -153,7 +161,12 @@ def settle(
             next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         )
     moved, notes = settle_parts(
-        parts, located.here, is_plans=located.is_plans, made_too=made_too, write=write
+        parts,
+        located.here,
+        is_plans=located.is_plans,
+        made_too=made_too,
+        write=write,
+        journals=journals,
     )
     return Settled(_as_here(plan, parts), True, notes) if moved else Settled(plan, False, ())
 
@@ -166,10 +179,13 @@ def settle_parts(
     made_too: bool,
     write: bool = True,
     damaged_too: bool = False,
+    journals: JournalsSeen | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
     """As ``settle``, where the plan may be lost; returns whether the directory was moved, and what to say of that."""
     try:
-        found, adopted = _look(parts, here, is_plans=is_plans, made_too=made_too, damaged_too=damaged_too)
+        found, adopted = _look(
+            parts, here, journals, is_plans=is_plans, made_too=made_too, damaged_too=damaged_too
+        )
         if found and write:
             for one in found:
                 _adopt(one, here)
@@ -179,13 +195,19 @@ def settle_parts(
 
 
 def _look(
-    parts: Iterable[Part], here: Here, *, is_plans: bool, made_too: bool, damaged_too: bool
+    parts: Iterable[Part],
+    here: Here,
+    journals: JournalsSeen | None,
+    *,
+    is_plans: bool,
+    made_too: bool,
+    damaged_too: bool,
 ) -> tuple[list[_Moved], bool]:
     """The journals that do not fit, all of them proven; and whether any was made to fit before."""
     found: list[_Moved] = []
     adopted = False
     for part in parts:
-        journal = _journal(part.folder, strict=not is_plans and not damaged_too)
+        journal = _journal(part.folder, journals, strict=not is_plans and not damaged_too)
         if journal is None:
             continue
         known = journal.here
@@ -218,7 +240,7 @@ def _check_record(journal: Journal, here: Here) -> None:
         raise StalePlanError(f"{journal.path}: is of another plan with the same id; nothing was changed")
 
 
-def _journal(folder: PartitionFolder, *, strict: bool) -> Journal | None:
+def _journal(folder: PartitionFolder, journals: JournalsSeen | None, *, strict: bool) -> Journal | None:
     """None where there is none. One that is damaged proves nothing; in the plan's own directory its own run says so."""
     try:
         if not folder.tree.is_folder(folder.private):
@@ -226,7 +248,7 @@ def _journal(folder: PartitionFolder, *, strict: bool) -> Journal | None:
     except OSError:
         return None  # behind a link, or not to be read: its own run says so, and leaves it alone
     try:
-        return Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+        return folder.journal() if journals is None else journals.of(folder)
     except (RefusedError, OSError):
         if strict and not _went(folder):
             raise

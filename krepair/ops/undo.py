@@ -13,6 +13,7 @@ from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
+from krepair.journal.journals_seen import JournalsSeen
 from krepair.journal.lease import leased
 from krepair.journal.record import Journal
 from krepair.journal.runner import undo_partition
@@ -20,7 +21,7 @@ from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.clones import note_of
-from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
+from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
@@ -74,15 +75,19 @@ def undo(
     with disk_of(plan, disk) as writes, copies_of(plan, disk) as given:
         check_ground(plan, writes)
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
-        copies = _copies(given, folders)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
+            journals = JournalsSeen()
+            copies = _copies(given, folders, journals)
             watch = Watch(writes, plan.log_dir)
-            check_room(plan, list(zip(undo_order(plan), folders, strict=True)), watch, copies, options)
-            settled = settle(located, writes, made_too=True)
+            parts = list(zip(undo_order(plan), folders, strict=True))
+            check_room(plan, parts, watch, copies, journals, options)
+            settled = settle(located, writes, made_too=True, journals=journals)
+            if settled.moved:
+                journals = JournalsSeen()  # they were written anew
             plan = settled.plan
             use_copies(copies, located)
             guards = Guards(lock, safe_points, lambda change: None, watch, copies=copies)
-            results, interrupted = _undo_all(settled, options, writes, guards, progress)
+            results, interrupted = _undo_all(settled, options, writes, guards, progress, journals)
             close_copies(copies, folders)
             notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies))
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
@@ -103,9 +108,11 @@ def undo(
     return with_taken_back(report, guards.taken_back)
 
 
-def _copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> Copies | None:
+def _copies(
+    copies: Copies | None, folders: Sequence[PartitionFolder], journals: JournalsSeen
+) -> Copies | None:
     """The folder of copies, checked unless all that goes back is still here: then it is not needed for it."""
-    told = told_of(folders)
+    told = told_of(folders, journals)
     try:
         if copies is not None and told.paths and not told.needed(copies):
             return copies
@@ -115,37 +122,43 @@ def _copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> Copies
 
 
 def _undo_all(
-    settled: Settled, options: Options, disk: Disk, guards: Guards, progress: Progress
+    settled: Settled,
+    options: Options,
+    disk: Disk,
+    guards: Guards,
+    progress: Progress,
+    journals: JournalsSeen,
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
     plan = settled.plan
     targets = undo_order(plan)
-    kept = [(target, journal_folder(disk, plan, target)) for target in targets]
+    parts = [(target, journal_folder(disk, plan, target)) for target in targets]
+    kept = kept_in(parts, journals)
     with closing(
-        choose_engine(options.engine, options.master, {WorkKind.READ: bytes_of_kept_logs(kept)}, progress)
+        choose_engine(options.engine, options.master, {WorkKind.READ: bytes_to_read(kept)}, progress)
     ) as engine:
         bad = bad_copies(plan, kept, engine)
     for wrong in (why for changes in bad.values() for why in changes.values() if settled.moved):
         raise StalePlanError(f"{wrong}; in a directory that was moved nothing is changed then")
-    folders = [folder for _, folder in kept]
+    folders = [folder for _, folder in parts]
     with leased(folders, guards.lock, options.take_over) as guards.lock:
-        return _undo_alone(plan, kept, guards, progress, bad)
+        return _undo_alone(plan, parts, guards, progress, bad)
 
 
 def _undo_alone(
     plan: Plan,
-    kept: Sequence[tuple[PartitionPlan, PartitionFolder]],
+    parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
     guards: Guards,
     progress: Progress,
     bad: Mapping[str, BadCopies],
 ) -> tuple[list[ChangeResult], bool]:
-    targets = [target for target, _ in kept]
+    targets = [target for target, _ in parts]
     results: list[ChangeResult] = []
-    guards.settle([folder for _, folder in kept])
+    guards.settle([folder for _, folder in parts])
     progress.start("undo", sum(target.log_bytes_before for target in targets))
     try:
         still_trusted: frozenset[tuple[str, int]] = frozenset()
-        for number, (target, folder) in enumerate(kept):
+        for number, (target, folder) in enumerate(parts):
             # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
             if is_root(target) and number and any(result.outcome == "failed" for result in results):
                 continue
@@ -176,12 +189,14 @@ def _undo_one(
         gone = why_left_alone(folder)
         if gone:
             return [failed_whole(partition.folder, gone, ExitCode.STALE_PLAN)]
-        states = status_in(folder, partition)
+        journal = folder.journal(to_write=True)
+        states = status_in(folder, partition, journal)
         if _BEGUN & set(states.values()):
             check_no_fence(partition, guards.watch)
         if ChangeState.PURGED in states.values():
-            return [failed_whole(partition.folder, _why_purged(folder, partition, states), ExitCode.REFUSED)]
-        outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
+            why = _why_purged(folder, journal, partition, states)
+            return [failed_whole(partition.folder, why, ExitCode.REFUSED)]
+        outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad, journal=journal)
     except OSError as error:
         why = f"{error.filename or folder.path}: {error.strerror}"
         return [failed_whole(partition.folder, why, ExitCode.PARTLY)]
@@ -196,13 +211,14 @@ def _undo_one(
     return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
 
 
-def _why_purged(folder: PartitionFolder, partition: PartitionPlan, states: Mapping[str, ChangeState]) -> str:
+def _why_purged(
+    folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
+) -> str:
     """Why there is nothing to put back; or that the journal does not know of what is in place.
 
     Only a journal proves that this plan was applied: another plan may have made equal files.
     """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
-        journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
         unknown = [name for name, state in states.items() if state is ChangeState.PURGED]
         if journal.purging is None:
             return f"{journal.path}: has no record of {unknown[0]}, which is in place; {journal.way_out()}"

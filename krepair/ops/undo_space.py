@@ -21,6 +21,7 @@ from krepair.journal.backward import APPLIED
 from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.journals_seen import JournalsSeen
 from krepair.journal.record import Intent, Journal
 from krepair.journal.run import in_batches
 from krepair.logdir.space import Space, read_space
@@ -67,6 +68,7 @@ def need_of_undo(
     parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
     watch: Watch,
     copies: Copies | None,
+    journals: JournalsSeen,
 ) -> UndoNeed:
     """What the undo of these partitions needs, one after the other.
 
@@ -77,12 +79,13 @@ def need_of_undo(
         parts: in the order in which they are taken back.
         watch: what a fence would write down.
         copies: where originals were copied to, None if nowhere.
+        journals: of the plan.
     """
     together, files, brought = OnTop(0, 0), 0, 0
     fence = _fence_bytes(plan, watch)
     for target, folder in parts:
         with contextlib.suppress(KrepairError, OSError):
-            part = _need_of_part(target, folder, copies, fence)
+            part = _need_of_part(target, folder, copies, fence, journals)
             together = together.then(part.top)
             files, brought = max(files, part.files), brought + part.copies
     return UndoNeed(Need(together.peak, files), together.after, brought)
@@ -93,6 +96,7 @@ def check_room(
     parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
     watch: Watch,
     copies: Copies | None,
+    journals: JournalsSeen,
     options: Options,
 ) -> None:
     """Checks that the disk of the log directory has what undo needs.
@@ -102,12 +106,13 @@ def check_room(
         parts: in the order in which they are taken back.
         watch: what a fence would write down.
         copies: where originals were copied to, None if nowhere.
+        journals: of the plan.
         options: ``use_reserved``: root's reserve counts, too.
 
     Raises:
         RefusedError: it has not; the message has both figures, and what to do. Nothing was changed.
     """
-    needed = need_of_undo(plan, parts, watch, copies)
+    needed = need_of_undo(plan, parts, watch, copies, journals)
     try:
         space = _space(plan.log_dir, needed, options)
     except OSError:
@@ -199,10 +204,11 @@ def _need_of_part(
     folder: PartitionFolder,
     copies: Copies | None,
     fence: Callable[[PartitionFolder], int],
+    journals: JournalsSeen,
 ) -> _Part:
     if not folder.tree.is_folder(folder.private):
         return _Part(OnTop(0, 0), 0, 0)
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+    journal = journals.of(folder)
     applied = [one for one in target.changes if journal.states.get(one.change_id) in APPLIED]
     if not applied:
         return _Part(OnTop(0, 0), 0, 0)

@@ -224,8 +224,9 @@ def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
         if partition is not None and partition.unreadable:
             raise StalePlanError(partition.unreadable)
         with folder.tree.keeping_folders():
-            states = status_in(folder, target)
-            staging.staged |= staged_groups(folder)
+            journal = folder.journal()
+            states = status_in(folder, target, journal)
+            staging.staged |= staged_groups(journal)
     except (KrepairError, OSError) as error:
         work.found_all(staging, error)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,9 @@ import pytest
 from krepair.durable import medium
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, LockedError
-from krepair.journal.lease import LEASE
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import HeldLock
+from krepair.journal.lease import LEASE, leased
 from krepair.ops import apply as apply_module
 from krepair.ops import purge as purge_module
 from krepair.ops import undo as undo_module
@@ -159,3 +161,23 @@ def test_on_a_file_system_of_one_host_no_lease_is_made(scene: Scene, monkeypatch
     monkeypatch.undo()
     with scene.first_driver("apply", 12):
         assert leases(scene.log_dir) == []
+
+
+def test_what_another_host_has_done_since_undo_looked_is_seen_under_the_lease(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert apply(scene.plan, scene.given).exit_code is ExitCode.DONE
+
+    @contextmanager
+    def leased_late(
+        folders: Sequence[PartitionFolder], lock: HeldLock, take_over: str = ""
+    ) -> Iterator[HeldLock]:
+        assert purge(scene.plan, scene.given).exit_code is ExitCode.DONE
+        with leased(folders, lock, take_over) as held:
+            yield held
+
+    monkeypatch.setattr(undo_module, "leased", leased_late)
+    report = undo(scene.plan, scene.given)
+    assert {one.outcome for one in report.results} == {"failed"}
+    assert all("no journal of this plan is here" in one.why for one in report.results)
+    assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
