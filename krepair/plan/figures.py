@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.plan.actions.action import ROUNDING_BYTES
+from krepair.plan.actions.action import ROUNDING_BYTES, Space
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import setting, sizes_by_name
 from krepair.plan.keep import INPLACE, is_freed_by_apply
@@ -91,12 +91,15 @@ def on_top(changes: Iterable[Change], sizes: Mapping[str, int]) -> OnTop:
         changes: changes in the order of the plan.
         sizes: sizes of the files, by name.
     """
+    return _on_top((change, action_of(change).space(change, sizes)) for change in changes)
+
+
+def _on_top(changes: Iterable[tuple[Change, Space]]) -> OnTop:
     staged_first = freed_last = 0
     groups = NOTHING
     some = False
-    for change in changes:
+    for change, space in changes:
         some = True
-        space = action_of(change).space(change, sizes)
         freed = space.logs_out if is_freed_by_apply(change) else 0
         if freed and action_of(change).by_itself(change):
             groups = groups.then(OnTop(space.peak, space.peak - freed))
@@ -188,7 +191,10 @@ def plan_peak_bytes(plan: Plan) -> int:
 
 def freed_at_apply(change: Change, sizes: Mapping[str, int]) -> int:
     """Net bytes that are free right after apply; negative while the originals are kept."""
-    space = action_of(change).space(change, sizes)
+    return _freed_at_apply(change, action_of(change).space(change, sizes))
+
+
+def _freed_at_apply(change: Change, space: Space) -> int:
     return (0 if isinstance(change.undo, KeepOriginal) else space.taken_out) - space.made
 
 
@@ -206,14 +212,14 @@ def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
 def with_figures(partition: PartitionPlan) -> PartitionPlan:
     """The partition with all figures that follow from its changes and files."""
     sizes = sizes_by_name(partition.files)
-    spaces = [action_of(change).space(change, sizes) for change in partition.changes]
+    spaces = [(change, action_of(change).space(change, sizes)) for change in partition.changes]
     return replace(
         partition,
-        changes=tuple(action_of(change).with_figures(change, sizes) for change in partition.changes),
-        log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for space in spaces),
-        freed_at_apply=sum(freed_at_apply(change, sizes) for change in partition.changes),
-        freed_at_purge=sum(space.taken_out - space.made for space in spaces),
-        peak_extra_bytes=on_top(partition.changes, sizes).peak,
+        changes=tuple(action_of(change).with_figures(change, space) for change, space in spaces),
+        log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for _, space in spaces),
+        freed_at_apply=sum(_freed_at_apply(change, space) for change, space in spaces),
+        freed_at_purge=sum(space.taken_out - space.made for _, space in spaces),
+        peak_extra_bytes=_on_top(spaces).peak,
         reasons=add_tallies(
             tally
             for change in partition.changes

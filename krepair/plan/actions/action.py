@@ -190,8 +190,8 @@ class PlannedAction(Protocol[ChangeT_contra]):
         """The bytes that must be read for it. Small files are not counted, nor is what is read with other files."""
         return BytesRead()
 
-    def with_figures(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Change:
-        """The change with all fields that follow from others."""
+    def with_figures(self, change: ChangeT_contra, space: Space) -> Change:
+        """The change with all fields that follow from others and from its space."""
         return change  # type: ignore[return-value]
 
     def sources(self, change: ChangeT_contra) -> tuple[SourceSegment, ...]:

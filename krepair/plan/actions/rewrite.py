@@ -91,9 +91,8 @@ class Rewrite(PlannedAction[RewriteSegments]):
         read = _source_bytes(change)
         return BytesRead(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
 
-    def with_figures(self, change: RewriteSegments, sizes: Mapping[str, int]) -> RewriteSegments:
+    def with_figures(self, change: RewriteSegments, space: Space) -> RewriteSegments:
         """The change with the bytes that it frees and with its peak."""
-        space = self.space(change, sizes)
         return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
 
     def sources(self, change: RewriteSegments) -> tuple[SourceSegment, ...]:
