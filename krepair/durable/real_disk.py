@@ -224,8 +224,10 @@ class RealDisk:
 
         Yields the descriptor and what was seen of the file when it was opened.
         """
+        # The folder comes first: where folders are kept open, the file is then opened in that very one.
+        device = self._device_of_folder(path)
         with self.tree.opened_with_status(path, flags) as (descriptor, found):
-            if found.st_dev != self._device_of_folder(path):
+            if found.st_dev != device:
                 raise OSError(errno.EXDEV, "is on another file system than its folder")
             if found.st_nlink != 1:
                 raise OSError(errno.EINVAL, f"has {found.st_nlink} names (hard links), expected one")

@@ -66,10 +66,10 @@ def remove_ownerless(parent: str) -> None:
     A folder without a lock is left: it is another user's work, an older krepair's, or was made just now.
     """
     with contextlib.suppress(OSError):
-        for entry in os.scandir(parent):
-            if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError):
-                    _remove_if_ownerless(entry.path)
+        # Thousands of names may be in a temporary folder: those that are not ours are not looked at one by one.
+        for name in [name for name in os.listdir(parent) if name.startswith(_PREFIX)]:
+            with contextlib.suppress(OSError):
+                _remove_if_ownerless(os.path.join(parent, name))
 
 
 def _remove_if_ownerless(path: str) -> None:

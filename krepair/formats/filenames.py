@@ -37,6 +37,9 @@ SWAP = ".swap"
 
 PRIVATE_PREFIX = "krepair~"
 ROOT_SUFFIX = "~root"
+_PRIVATE_FOLDER: Final = re.compile(
+    re.escape(PRIVATE_PREFIX) + "([0-9a-f]{1,64})(?:" + re.escape(ROOT_SUFFIX) + ")?"
+)
 OFFSET_DIGITS = 20
 _NAMES_KEPT: Final = 1 << 14
 """Names to remember: thousands of partitions have the same file names, and each name is read several times."""
@@ -247,6 +250,5 @@ def root_private_folder(plan_id: str) -> str:
 
 def plan_id_of(folder: str) -> str | None:
     """The plan id in the name of one of krepair's sub-folders; None for every other name."""
-    pattern = re.escape(PRIVATE_PREFIX) + r"([0-9a-f]{1,64})(?:" + re.escape(ROOT_SUFFIX) + ")?"
-    match = re.fullmatch(pattern, folder)
+    match = _PRIVATE_FOLDER.fullmatch(folder)
     return match[1] if match else None
