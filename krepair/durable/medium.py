@@ -33,8 +33,11 @@ _FSTATFS = _find("fstatfs", ctypes.c_int, ctypes.c_void_p)
 _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
-# linux/magic.h and the headers of f2fs and OpenZFS: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
-_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x01021994})
+# linux/magic.h and the headers of f2fs and OpenZFS
+XFS: Final = 0x58465342
+TMPFS: Final = 0x01021994
+# ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs
+_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, XFS, 0x9123683E, 0xF2F52010, 0x2FC12FC1, TMPFS})
 # Those, and the overlay of containers: their locks are all in the one kernel that has them mounted.
 _OF_ONE_HOST = _ALL_IS_WRITTEN_BY_SYNCFS | {0x794C7630}
 _STATFS_BYTES = 512
@@ -66,29 +69,30 @@ def is_of_one_host(tree: Tree, path: str) -> bool:
     Raises:
         OSError: the folder cannot be opened.
     """
-    folder = tree.open_folder(path)
-    try:
+    with tree.reached(path) as folder:
         return is_open_on_one_host(folder)
-    finally:
-        os.close(folder)
 
 
 def is_open_on_one_host(descriptor: int) -> bool:
     """As ``is_of_one_host``, for an open file or folder."""
-    return _type_of(descriptor) in _OF_ONE_HOST
+    return kind_of(descriptor) in _OF_ONE_HOST
 
 
-def _type_of(folder: int) -> int:
-    """Number of the file system of an open folder, see ``linux/magic.h``; -1 if it is not known."""
+def kind_of(descriptor: int) -> int:
+    """Number of the kind of file system that holds an open file or folder, as ``XFS``; -1 if it is not known.
+
+    Source: ``linux/magic.h``. It costs a hundredth of a look into ``/proc/self/mountinfo``, which the kernel writes out
+    for each reader.
+    """
     found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _FSTATFS is None or _FSTATFS(folder, found) != 0:
+    if _FSTATFS is None or _FSTATFS(descriptor, found) != 0:
         return -1
     # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
     return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
 
 
 def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
-    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _type_of(folder) not in _ALL_IS_WRITTEN_BY_SYNCFS:
+    if _SYNCFS is None or _SYNC_FILE_RANGE is None or kind_of(folder) not in _ALL_IS_WRITTEN_BY_SYNCFS:
         return False
     device = os.fstat(folder).st_dev
     return all(_device(tree, other) == device for other in others)

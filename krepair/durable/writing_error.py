@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -47,10 +47,20 @@ def file_system_of(path: str) -> FileSystem:
 
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
-    folder = os.path.dirname(path)
-    holding = [mount for mount in mounted() if _holds(mount.mounted_at, path)]
+    return innermost(path, _mounts(holding=path))
+
+
+def innermost(path: str, mounts: Sequence[FileSystem]) -> FileSystem:
+    """As ``file_system_of``, where the mounted file systems are at hand.
+
+    Args:
+        path: absolute path.
+        mounts: see ``mounted``.
+    """
+    holding = [mount for mount in mounts if _holds(mount.mounted_at, path)]
     # If several are mounted at one place, the last one hides the others.
-    return max(reversed(holding), key=lambda mount: len(mount.mounted_at), default=FileSystem(folder))
+    nowhere = FileSystem(os.path.dirname(path))
+    return max(reversed(holding), key=lambda mount: len(mount.mounted_at), default=nowhere)
 
 
 def mounted() -> list[FileSystem]:
@@ -58,22 +68,31 @@ def mounted() -> list[FileSystem]:
 
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
+    return _mounts()
+
+
+def _mounts(holding: str = "") -> list[FileSystem]:
+    """The file systems that are mounted; if ``holding`` is given, only those that hold this path."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
-            return [mount for line in lines if (mount := _mount(line)) is not None]
+            return [mount for line in lines if (mount := _mount(line, holding)) is not None]
     except OSError:
         return []
 
 
-def _mount(line: str) -> FileSystem | None:
-    words = line.split(" ")
-    if "-" not in words or len(words) < 8:
+def _mount(line: str, holding: str) -> FileSystem | None:
+    before, divided, after = line.partition(" - ")
+    words = before.split(" ", 5)
+    if not divided or len(words) < 6:
         return None
     mounted_at = words[4]
     if "\\" in mounted_at:  # a byte in octal
         place = mounted_at.encode("utf-8", "surrogateescape").decode("unicode_escape")
         mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
-    return FileSystem(mounted_at, words[words.index("-") + 1], words[-1].strip())
+    # A host has hundreds of mounts, and one or two of them hold a path: the others are not made into values.
+    if holding and not _holds(mounted_at, holding):
+        return None
+    return FileSystem(mounted_at, after.partition(" ")[0], after.rpartition(" ")[2].strip())
 
 
 def _holds(mounted_at: str, path: str) -> bool:

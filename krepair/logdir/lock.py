@@ -102,17 +102,20 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
             whose locks do not leave this host.
         UnreadableError: an I/O error.
     """
-    _refuse_if_locks_stay_here(log_dir)
+    _refuse_if_locks_stay_here(log_dir, disk)
     # krepair's own lock comes first: a krepair that has to stop here must not lock out a broker for a moment.
     with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
         yield lock
 
 
-def _refuse_if_locks_stay_here(log_dir: str) -> None:
+def _refuse_if_locks_stay_here(log_dir: str, disk: Disk) -> None:
     """A broker on another host would neither see our lock nor be seen.
 
     Source: ``nfs(5)``, ``local_lock`` (``nolock`` of version 3 is shown as ``local_lock=all``); ``mount.lustre(8)``.
     """
+    with contextlib.suppress(OSError):  # the lock itself says what is wrong with the directory
+        if medium.is_of_one_host(disk.tree, log_dir):
+            return
     system = file_system_of(log_dir)
     found = sorted(_LOCAL_LOCKS.intersection(system.options.split(",")))
     if system.kind.startswith(("nfs", "lustre")) and found:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from krepair.durable import medium
 from krepair.durable.tree import Tree, named, without_links
-from krepair.durable.writing_error import file_system_of
 from krepair.errors import RefusedError
 
 _SUPERBLOCK_AT = 1024
 _SUPERBLOCK_BYTES = 1024
 _64_BIT = 0x80  # s_feature_incompat
-_NOT_GIVEN_BYTES: Final = {"xfs": 1 << 20}
+_NOT_GIVEN_BYTES: Final = {medium.XFS: 1 << 20}
 """Kind of file system -> free bytes that it does not give for data.
 
 XFS asks for free blocks before each call that makes or renames a file, for inodes, folders and its trees, many more
@@ -41,7 +41,7 @@ class Space(NamedTuple):
     links_are_files: bool = False
 
 
-def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False, kind: str = "") -> Space:
+def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
     """The free space of the file system that holds ``path``.
 
     Root may also use the blocks that are reserved for root. If an apply used them, the broker, which is rarely root,
@@ -51,18 +51,16 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
         path: absolute path of a folder; no link is followed.
         tree: the tree that holds the path; None for any place.
         use_reserved: whether blocks that only root may use count too, see ``read_reserve``.
-        kind: of the file system, as ``ext4``, where it is known; else it is looked up.
 
     Raises:
         OSError: the path is not there or cannot be reached.
         RefusedError: ``use_reserved`` is set, but the size of the reserve is not known.
     """
     with (tree or without_links()).reached(path) as folder, named(path):
-        state = os.statvfs(folder)
+        state, kind = os.statvfs(folder), medium.kind_of(folder)
     free = state.f_bavail * state.f_frsize
     if use_reserved:
         free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)
-    kind = kind or file_system_of(path).kind
     given = free - _NOT_GIVEN_BYTES.get(kind, 0)
     return Space(
         free_bytes=max(given, 0),
@@ -70,8 +68,7 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
         block_bytes=state.f_frsize,
         mounted_read_only=bool(state.f_flag & os.ST_RDONLY),
         withheld_bytes=max(-given, 0),
-        links_are_files=kind
-        == "tmpfs",  # ``shmem_link`` in the kernel's mm/shmem.c takes an inode for each name
+        links_are_files=kind == medium.TMPFS,  # its ``shmem_link`` (mm/shmem.c) takes an inode for each name
     )
 
 

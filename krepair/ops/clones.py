@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.durable.disk import Disk
-from krepair.durable.writing_error import file_system_of, mounted
+from krepair.durable.writing_error import FileSystem, innermost, mounted
 from krepair.errors import PersonDecidesError, RefusedError, StalePlanError
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.journal.copies import Copies
@@ -40,7 +40,8 @@ def other_directories(log_dir: str, private: Sequence[str], named: Iterable[str]
     """
     journals = [f"{path}/{JOURNAL_NAME}" for path in private]
     seen, found = {_known(log_dir)}, []
-    for path in dict.fromkeys((*named, *_beside(log_dir), *_mounted_elsewhere(log_dir))):
+    mounts = mounted()
+    for path in dict.fromkeys((*named, *_beside(log_dir, mounts), *_mounted_elsewhere(log_dir, mounts))):
         known = _known(path)
         if known is None or known in seen:
             continue
@@ -78,18 +79,18 @@ def _known(path: str) -> tuple[int, int] | None:
     return None
 
 
-def _beside(log_dir: str) -> Iterator[str]:
+def _beside(log_dir: str, mounts: Sequence[FileSystem]) -> Iterator[str]:
     """Folders beside a log directory. Mount points are left to ``_mounted_elsewhere``: a look at one may hang."""
     parent = os.path.dirname(log_dir)
-    skipped = {mount.mounted_at for mount in mounted()} | {log_dir}
+    skipped = {mount.mounted_at for mount in mounts} | {log_dir}
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         paths = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
         yield from (path for path in paths[:_MOST_BESIDE] if path not in skipped)
 
 
-def _mounted_elsewhere(log_dir: str) -> Iterator[str]:
-    below = os.path.relpath(log_dir, file_system_of(f"{log_dir}/.").mounted_at)
-    for mount in mounted():
+def _mounted_elsewhere(log_dir: str, mounts: Sequence[FileSystem]) -> Iterator[str]:
+    below = os.path.relpath(log_dir, innermost(f"{log_dir}/.", mounts).mounted_at)
+    for mount in mounts:
         if mount.kind in _LOCAL:
             yield mount.mounted_at
             yield os.path.normpath(f"{mount.mounted_at}/{below}")

@@ -297,6 +297,10 @@ def test_a_lock_file_of_the_directory_s_owner_stays(tmp_path: Path) -> None:
 
 
 class TestNetworkStorage:
+    @pytest.fixture(autouse=True)
+    def _of_many_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: False)
+
     @pytest.mark.parametrize("option", ["local_lock=all", "local_lock=posix", "localflock"])
     def test_where_the_mount_keeps_locks_on_this_host_nothing_may_be_changed(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, option: str
@@ -324,7 +328,6 @@ class TestNetworkStorage:
     def test_a_process_that_this_host_does_not_know_may_be_on_another_one(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: False)
         monkeypatch.setattr(locks, "pid_of_lock", lambda wanted: UNKNOWN_PID)
         (log_dir / ".lock").touch()
         with python_holder(POSIX_HOLDER, log_dir):
