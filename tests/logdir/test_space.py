@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from krepair.durable import medium
+from krepair.durable.tree import Tree
 from krepair.logdir.space import read_space, reserved_for_root
 from tests.ops.full_disks import file_system, fill_up
 from tests.ops.test_full_disks import MIB
@@ -21,3 +24,23 @@ def test_what_ext4_keeps_for_itself_is_not_told_to_be_roots(tmp_path: Path, perc
         assert read_space(str(mount)).free_bytes == 0
         assert reserved_for_root(str(mount)) <= 64 << 10
         assert read_space(str(mount), use_reserved=True).free_bytes <= 64 << 10
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(medium.XFS, 1 << 20), (medium.TMPFS, 0), (-1, 0)])
+def test_what_a_kind_of_file_system_does_not_give_is_not_told_to_be_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, kept: int
+) -> None:
+    found = os.statvfs(tmp_path)
+    monkeypatch.setattr("krepair.logdir.space.os.statvfs", lambda folder: found)
+    monkeypatch.setattr(medium, "kind_of", lambda descriptor: kind)
+    space = read_space(str(tmp_path))
+    assert space.free_bytes == found.f_bavail * found.f_frsize - kept
+    assert space.links_are_files == (kind == medium.TMPFS)
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs is mounted there")
+def test_the_kernel_tells_of_which_kind_a_file_system_is() -> None:
+    with Tree("/dev/shm").reached("/dev/shm") as folder:
+        assert medium.kind_of(folder) == medium.TMPFS
+    with Tree("/proc").reached("/proc") as folder:
+        assert medium.kind_of(folder) not in {medium.TMPFS, medium.XFS, -1}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable import medium, writing_error
 from krepair.durable.tree import Tree
 from krepair.journal.record import JOURNAL_NAME
 from krepair.ops.apply import apply
@@ -93,3 +94,25 @@ def test_undo_reads_each_journal_once_to_look_and_once_under_the_lease(
     undo(plan, options)
     journals = {path: times for path, times in read.items() if path.endswith(f"/{JOURNAL_NAME}")}
     assert sorted(journals.values()) == [2, 2, 2, 3], "the first one also tells where the plan was at work"
+
+
+def test_the_table_of_mounts_is_read_once_by_apply_and_undo_however_many_partitions_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    plan = make_plan(str(write(tmp_path / "logs", 3, clean=False)), options)
+    looked: Counter[str] = Counter()
+    real = writing_error._mounts
+    # the options of a mount over a network are looked up in the table, too
+    monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: True)
+
+    def looking(holding: str = "") -> list[writing_error.FileSystem]:
+        looked[verb] += 1
+        return real(holding)
+
+    monkeypatch.setattr(writing_error, "_mounts", looking)
+    verb = "apply"
+    apply(plan, options)
+    verb = "undo"
+    undo(plan, options)
+    assert looked == {"apply": 1, "undo": 1}
