@@ -57,7 +57,6 @@ class Fix(ABC):
     Attributes:
         name: as typed.
         ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
-        level: whether it mends files of partitions or of the root.
         after: names of the fixes whose changes it has to know.
         mends: rules of the findings that it answers.
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
@@ -69,7 +68,6 @@ class Fix(ABC):
 
     name: ClassVar[str]
     ways: ClassVar[tuple[str, ...]] = ()
-    level: ClassVar[Literal["partition", "root"]] = "partition"
     after: ClassVar[tuple[str, ...]] = ()
     mends: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
@@ -144,8 +142,6 @@ class RootFix(Fix, ABC):
 
     It looks at all partitions, and proposes once, for the root.
     """
-
-    level = "root"
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         return Proposal()

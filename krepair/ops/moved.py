@@ -215,11 +215,7 @@ def _look(
         if not has_moved(part.folder, journal, here, is_plans=is_plans):
             continue
         if known is not None:
-            check_broker(here, known.cluster_id, known.broker_id, known.directory_id, exact=True)
-            if known.plan_digest and here.plan_digest and known.plan_digest != here.plan_digest:
-                raise StalePlanError(
-                    f"{journal.path}: is of another plan with the same id; nothing was changed"
-                )
+            _check_record(journal, known, here)
         rebound = rebind(part.folder, journal, part.partition, made_too=made_too)
         if rebound.wrong:
             raise StalePlanError(
@@ -231,10 +227,8 @@ def _look(
     return [one._replace(rebound=rebound) for one, rebound in zip(found, rebounds, strict=True)], adopted
 
 
-def _check_record(journal: Journal, here: Here) -> None:
-    known = journal.here
-    if known is None:
-        return
+def _check_record(journal: Journal, known: Here, here: Here) -> None:
+    """What the journal says of its directory is true of this one, and its plan is this one."""
     check_broker(here, known.cluster_id, known.broker_id, known.directory_id, exact=True)
     if known.plan_digest and here.plan_digest and known.plan_digest != here.plan_digest:
         raise StalePlanError(f"{journal.path}: is of another plan with the same id; nothing was changed")
