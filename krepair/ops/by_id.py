@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, PersonDecidesError, RefusedError
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
@@ -43,7 +41,7 @@ from krepair.ops.located import Located, here_of
 from krepair.ops.moved import Part, settle, settle_parts
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.target import check_target, copies_at, copies_of, private_paths, use_copies_in
+from krepair.ops.target import check_target, copies_at, copies_of, disk_below, private_paths, use_copies_in
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -71,7 +69,7 @@ def undo_by_id(
     search_of(view, plan_id)
     # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
     if nothing_to_undo(view, plan_id):
-        with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
+        with disk_below(view.path, view.inode, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
                 located = _locate(view, plan_id, writes, options.at)
                 with _copies(view, plan_id, writes, disk, located) as copies:
@@ -112,7 +110,7 @@ def purge_by_id(
     """
     view = read_log_dir(log_dir)
     search_of(view, plan_id)
-    with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
+    with disk_below(view.path, view.inode, disk) as writes, hold_own_lock(view.path, writes) as lock:
         folders = _folders(read_log_dir(log_dir), plan_id, writes)
         located = _locate(view, plan_id, writes, options.at)
         notes = _settle(view, plan_id, writes, located)
@@ -219,16 +217,6 @@ def _folders(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
         folder_of(disk, view.path, partition.folder, private)
         for partition, private in private_of(view, plan_id)
     ]
-
-
-@contextlib.contextmanager
-def _disk_of(view: LogDir, given: Disk | None) -> Iterator[Disk]:
-    """What writes below the log directory, and nowhere else; ``given`` is taken instead."""
-    if given is not None:
-        yield given
-        return
-    with Tree(view.path, view.inode) as tree:
-        yield RealDisk(tree)
 
 
 def _report(

@@ -173,13 +173,18 @@ def _not_here(plan: Plan, here: Here) -> StalePlanError:
     )
 
 
-@contextlib.contextmanager
-def disk_of(plan: Plan, given: Disk | None = None) -> Iterator[Disk]:
+def disk_of(plan: Plan, given: Disk | None = None) -> contextlib.AbstractContextManager[Disk]:
     """What writes below the plan's log directory, and nowhere else; ``given`` is taken instead."""
+    return disk_below(plan.log_dir, plan.log_dir_inode, given)
+
+
+@contextlib.contextmanager
+def disk_below(log_dir: str, inode: int, given: Disk | None = None) -> Iterator[Disk]:
+    """The same for a log directory of which no plan is known."""
     if given is not None:
         yield given
         return
-    with Tree(plan.log_dir, plan.log_dir_inode) as tree:
+    with Tree(log_dir, inode) as tree:
         yield RealDisk(tree)
 
 

@@ -91,8 +91,8 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
-        _unsafe_place(plan),
-        _others_have(plan),
+        _risk_section(plan, UNSAFE_PLACE, "The originals may be lost where they are copied to"),
+        _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
         _summary(plan, again.with_later_horizon),
         _what_happens(plan),
@@ -115,18 +115,8 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
     )
 
 
-def _unsafe_place(plan: Plan) -> Section:
-    return Section(
-        title="The originals may be lost where they are copied to",
-        lines=tuple(risk.text for risk in plan.risks if risk.code == UNSAFE_PLACE),
-    )
-
-
-def _others_have(plan: Plan) -> Section:
-    return Section(
-        title="Who else has what is cut here",
-        lines=tuple(risk.text for risk in plan.risks if risk.code == OTHERS_HAVE),
-    )
+def _risk_section(plan: Plan, code: str, title: str) -> Section:
+    return Section(title=title, lines=tuple(risk.text for risk in plan.risks if risk.code == code))
 
 
 def _preview(plan: Plan, plan_path: str) -> Section:
