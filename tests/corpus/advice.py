@@ -23,7 +23,9 @@ from tests.ops.scene import tree
 VERBS = "check|plan|show|apply|verify|undo|purge|explain|dump|groups|transactions|diff|compare|facts"
 COMMAND = re.compile(rf"^(?:next: +|\$ +)?(krepair (?:{VERBS})\b.*)$")
 IN_A_SENTENCE = re.compile(rf"\b(krepair (?:{VERBS})\b[^;,()`]*?)(?=[;,()`]|\.(?:\s|$)|: |$)")
-FIX = re.compile(r"(?<!krepair )(?<!for what )--fix ([a-z]+(?:=[a-z]+)?(?:,[a-z]+(?:=[a-z]+)?)*)")
+FIX = re.compile(
+    r"(?<!krepair )(?<!for what )(?<!looked at for )--fix ([a-z]+(?:=[a-z]+)?(?:,[a-z]+(?:=[a-z]+)?)*)"
+)
 A_PERSON_FILLS_IN = re.compile(
     r"\b(?:FILE|DIR|RULE|VERSION|TOPIC|OFFSET|ID|PID|cluster\.txt)\b|\.\.\.|--fix refetch"
 )
