@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +18,8 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
+from tests.brokers.side_by_side import scene_of
+from tests.corpus.jbod import broker_on
 from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
 from tests.fixture_dirs import unpack
 from tests.journal.scene import UnsyncedDisk
@@ -30,6 +34,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 SETTINGS = {"index.interval.bytes": str(INTERVAL), "retention.ms": "-1"}
+ISOLATIONS: tuple[client.Isolation, ...] = ("read_uncommitted", "read_committed")
 JudgeOf = Callable[[str], Judge]
 LOST = re.compile(
     r"(\d+) bytes?(?:, (\d+) later segments? among them)?, offsets (\d+) to (\d+), (\d+) records? are lost"
@@ -337,49 +342,104 @@ def test_every_state_on_the_way_there_and_back_is_read_as_before_or_as_after(
     assert len(disk.seen) > 3
 
 
+DAMAGED = "damaged"
+
+
+class Served(NamedTuple):
+    """What one start of a broker made of all scenes, each by the name of its topic.
+
+    Attributes:
+        offsets: (topic, isolation level) -> what a consumer reads.
+        logs: topic -> names and sizes of the logs after the clean stop that followed.
+        complaints: of the broker.
+    """
+
+    offsets: dict[tuple[str, client.Isolation], list[int]]
+    logs: dict[str, dict[str, int]]
+    complaints: list[str]
+
+
+def topic_of(way: str) -> str:
+    return way.replace(" ", "-")
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Topic -> a log directory as krepair mended it in each way, and one that is damaged still."""
+    root, made = tmp_path_factory.mktemp("scenes"), {}
+    for way in WAYS:
+        torn = prepared(root / "apart" / way / "logs", way)
+        before = tree(torn.root)
+        plan = torn.plan(**WAYS[way])
+        assert apply(plan, options()).exit_code == ExitCode.DONE
+        made[topic_of(way)] = Path(shutil.copytree(torn.root, root / topic_of(way)))
+        assert undo(plan, options()).exit_code == ExitCode.DONE
+        assert tree(torn.root) == before
+    made[DAMAGED] = prepared(root / DAMAGED, "excise").root
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(
+    scenes: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Served]]:
+    """``served("3.9.2")``: one start of that version on copies of all scenes."""
+
+    @functools.cache
+    def of(version: str) -> Served:
+        root = tmp_path_factory.mktemp(version)
+        dirs = [scene_of(log_dir, root / topic, {"t": topic}) for topic, log_dir in scenes.items()]
+        topic = Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})
+        with broker_on(version, dirs, dict.fromkeys(scenes, topic), root / "work") as broker:
+            offsets = {
+                (name, isolation): [
+                    record.offset for record in client.read_all(broker.bootstrap, name, 0, isolation)
+                ]
+                for name in scenes
+                for isolation in ISOLATIONS
+            }
+            broker.stop()
+            complaints = broker.complaints()
+        logs = {
+            name: {path.name: path.stat().st_size for path in (root / name / f"{name}-0").glob("*.log")}
+            for name in scenes
+        }
+        return Served(offsets, logs, complaints)
+
+    yield of
+    of.cache_clear()
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("way", WAYS)
 def test_real_broker_starts_on_the_mended_directory_and_serves_what_was_promised(
-    tmp_path: Path, version: str, way: str
+    scenes: dict[str, Path], served: Callable[[str], Served], version: str, way: str
 ) -> None:
-    torn = prepared(tmp_path / "logs", way)
-    before = tree(torn.root)
-    plan = torn.plan(**WAYS[way])
-    assert apply(plan, options()).exit_code == ExitCode.DONE
+    name, found = topic_of(way), served(version)
     promised = all_first_offsets(3)
     promised = {
         "torn tail": promised,
         "excise": [first for first in promised if first != 65],
         "broker": promised[:13],
     }[way]
-    copy = Path(shutil.copytree(torn.root, tmp_path / "elsewhere" / "served"))
-    (copy / "meta.properties").unlink()
-    topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
-    with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:
-        for isolation in ("read_uncommitted", "read_committed"):
-            records = client.read_all(broker.bootstrap, "t", 0, isolation)  # type: ignore[arg-type]
-            assert [record.offset for record in records] == offsets_of(promised)
-        broker.stop()
-        assert not [line for line in broker.complaints() if "orrupt" in line or "/t-0/" in line]
-    assert log_bytes(copy / "t-0") == log_bytes(torn.folder)
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(torn.root) == before
+    for isolation in ISOLATIONS:
+        assert found.offsets[name, isolation] == offsets_of(promised)
+    others = [f"{topic}-0" for topic in scenes if topic != name]
+    mine = [line for line in found.complaints if not any(one in line for one in others)]
+    assert not [line for line in mine if "orrupt" in line or f"/{name}-0/" in line]
+    assert sum(found.logs[name].values()) == log_bytes(scenes[name] / "t-0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(tmp_path: Path, version: str) -> None:
-    torn = prepared(tmp_path / "logs", "excise")
+def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(
+    scenes: dict[str, Path], served: Callable[[str], Served], version: str
+) -> None:
+    torn, found = Torn(scenes[DAMAGED]), served(version)
     (line,) = torn.check(broker_version=version).forecast
     said = LOST.search(line.text)
     assert said, line.text
-    copy = Path(shutil.copytree(torn.root, tmp_path / "elsewhere" / "served"))
-    (copy / "meta.properties").unlink()
-    topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
-    with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:
-        records = client.read_all(broker.bootstrap, "t", 0, "read_uncommitted")
-        assert [record.offset for record in records] == list(range(65))
-        broker.stop()
-    left = {path.name: path.stat().st_size for path in (copy / "t-0").glob("*.log")}
+    assert found.offsets[DAMAGED, "read_uncommitted"] == list(range(65))
+    left = found.logs[DAMAGED]
     assert log_bytes(torn.folder) - sum(left.values()) == int(said[1])
     assert 3 - len(left) == int(said[2])
     assert CONSENT.endswith(f":{said[3]}")
