@@ -31,13 +31,22 @@ CONFIG = {"segment.bytes": "3000", "retention.ms": "-1"}
 RECORDS = 60
 
 
+def has_written_high_watermarks(log_dir: Path) -> bool:
+    """Whether a broker knows, and has written, that all have everything; it writes every half second."""
+    path = log_dir / "replication-offset-checkpoint"
+    try:
+        return {f"{name} 0 {RECORDS}" for name in TOPICS} <= set(path.read_text().splitlines())
+    except FileNotFoundError:
+        return False
+
+
 def begin(cluster: Three) -> None:
     """All have everything; broker 1 stops last, and is alone in the ISR. Then its logs lose something."""
     cluster.create({name: Topic(1, CONFIG) for name in TOPICS})
     for name in TOPICS:
         cluster.write(name, [(b"%d" % number, b"x" * 200) for number in range(RECORDS)])
     cluster.wait_in_sync(*TOPICS, of=(1, 2, 3))
-    time.sleep(1)  # the high watermark is written every half second
+    wait_for(lambda: all(has_written_high_watermarks(cluster.log_dir(number)) for number in (1, 2, 3)))
     cluster.stop(3, 2)
     cluster.stop_all()
     folder = cluster.log_dir(1)

@@ -530,7 +530,7 @@ def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each
 ) -> None:
     from krepair.pipeline.indexes import segment as indexes
 
-    folder = next(path.parent for path in whole.rglob("*.timeindex"))
+    folder = min(path.parent for path in whole.rglob("*.timeindex"))
     wrong = [folder / f"{base:020d}{suffix}" for base in BASES[:2] for suffix in (".index", ".timeindex")]
     right = [path.read_bytes() for path in wrong]
     assert all(right)
