@@ -8,12 +8,12 @@ TORTURE_STAMP := $(VENV)/.torture-installed
 BUNDLE_STAMP := $(VENV)/.bundle-installed
 # Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
 ARGS ?=
-# Test processes: two more than cores, since a test with a broker mostly waits for it, but one for every 3 GB of memory at
-# most: each starts its own JVMs of real Kafka, so files stay together. WORKERS=0 runs everything in one process, as a
-# debugger wants it.
+# Test processes: three more than cores, since a test with a broker mostly waits for it (two more left a sixth of the cores
+# idle), but one for every 3 GB of memory at most: each starts its own JVMs of real Kafka, so files stay together.
+# WORKERS=0 runs everything in one process, as a debugger wants it.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell awk -v cores=$(CORES) '/^MemTotal:/ { most = 1 + int($$2 / 3e6) } \
-  END { if (!most || most > cores + 2) most = cores + 2; print most }' /proc/meminfo 2>/dev/null || expr $(CORES) + 2)
+  END { if (!most || most > cores + 3) most = cores + 3; print most }' /proc/meminfo 2>/dev/null || expr $(CORES) + 3)
 
 # Tests start Python some hundred times: an environment that forbids to keep compiled modules makes each start twice as long.
 export PYTHONDONTWRITEBYTECODE :=
