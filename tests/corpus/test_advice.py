@@ -39,9 +39,14 @@ def follow(log_dir: Path, fixes: tuple[str, ...], settings: list[str], likes: st
     return follower.dead_ends
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likes", ["purge", "undo"] if EVERY else ["purge"])
-@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.slow if number % 10 else ())
+        for number, case in enumerate(TRIED)
+    ],
+)
 def test_each_command_that_is_advised_does_something(case: Case, likes: str, memory_dir: Path) -> None:
     directory = made(case, memory_dir / "logs")
     settings = [

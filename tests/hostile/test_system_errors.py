@@ -168,8 +168,16 @@ def count_of(scene: Scene, patch: pytest.MonkeyPatch, verb: str) -> int:
     return counting.count
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["check", "plan", "show", "apply", "verify", "undo", "purge", "explain"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "purge",
+        *(
+            pytest.param(verb, marks=pytest.mark.slow)
+            for verb in ("check", "plan", "show", "apply", "verify", "undo", "explain")
+        ),
+    ],
+)
 def test_no_failing_call_is_an_error_of_krepair(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:

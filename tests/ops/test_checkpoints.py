@@ -100,8 +100,14 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param(name, damage, marks=pytest.mark.slow if "MB" in damage and name != RECOVERY else ())
+        for name in FILES
+        for damage in DAMAGES
+    ],
+)
 def test_damage_is_found_mended_verified_and_comes_back_by_undo(
     log_dir: Path, name: str, damage: str
 ) -> None:

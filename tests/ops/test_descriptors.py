@@ -89,7 +89,6 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
     return placed
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("name", "verb"),
@@ -97,8 +96,8 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
     if EVERY_CALL
     else [
         ("recovery", "apply"),
-        ("keys~until-verified", "apply"),
-        *(("markers~copies", verb) for verb in VERBS),
+        pytest.param("keys~until-verified", "apply", marks=pytest.mark.slow),
+        *(pytest.param("markers~copies", verb, marks=pytest.mark.slow) for verb in VERBS),
     ],
 )
 def test_nothing_stays_open_after_a_verb_that_failed_anywhere(
