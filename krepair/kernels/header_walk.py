@@ -16,7 +16,7 @@ import numpy as np
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.kernels.jit import kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.kernels.scan_window import (
     BASE_OFFSET,
     HEADER,
@@ -121,7 +121,7 @@ class HeaderWalk:
         status = NEED_BYTES
         while status != STOPPED and self.position < min(self.file_size, self.until):
             origin = self.position
-            filled = self._fill(view, origin)
+            filled = fill(self.read_into, view, origin, self.file_size)
             if filled < OLD_HEADER:
                 return
             status = OUTPUT_FULL
@@ -133,12 +133,3 @@ class HeaderWalk:
                     yield rows[: state[W_ROWS]].copy()
             if self.position == origin:
                 return
-
-    def _fill(self, view: memoryview, origin: int) -> int:
-        filled = 0
-        while filled < len(view) and origin + filled < self.file_size:
-            got = self.read_into(view[filled : filled + self.file_size - origin - filled], origin + filled)
-            if got == 0:
-                break
-            filled += got
-        return filled

@@ -16,7 +16,7 @@ from krepair.formats.batch_front import batch_front
 from krepair.kernels.jit import kernel
 from krepair.kernels.large_batches import checksum_huge, huge_size
 from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, SMALLEST_BYTES
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.kernels.scan_window import (
     HEADER,
     LAST_DELTA,
@@ -121,7 +121,7 @@ def find_batch(
     window: Any = np.empty(window_bytes, np.uint8)
     origin = position
     while origin + SMALLEST_BYTES <= file_size:
-        filled = _fill(read_into, window, origin, file_size)
+        filled = fill(read_into, window.data, origin, file_size)
         if filled < SMALLEST_BYTES:
             break
         final = origin + filled >= file_size or filled < window_bytes
@@ -165,7 +165,7 @@ def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int
         place = position - origin
         if place + HEADER > filled:
             origin, place = position, 0
-            filled = _fill(read_into, front, origin, file_size)
+            filled = fill(read_into, front.data, origin, file_size)
         said = batch_front(front[place:filled].data)
         if said is None or not said.fits(file_size - position):
             break
@@ -179,18 +179,7 @@ def _is_valid(read_into: ReadInto, front: Any, position: int, size: int) -> bool
     """Whether a batch is whole and its checksum is right. A batch that is not whole in ``front`` is read again."""
     if size > len(front):
         front = np.empty(min(size, WINDOW_BYTES), np.uint8)
-        if _fill(read_into, front, position, position + len(front)) < len(front):
+        if fill(read_into, front.data, position, position + len(front)) < len(front):
             return False
     have = min(len(front), size)
     return checksum_huge(front[:have], have, read_into, position).valid
-
-
-def _fill(read_into: ReadInto, window: Any, origin: int, file_size: int) -> int:
-    view = memoryview(window)
-    filled = 0
-    while filled < len(view) and origin + filled < file_size:
-        got = read_into(view[filled : filled + file_size - origin - filled], origin + filled)
-        if got == 0:
-            break
-        filled += got
-    return filled

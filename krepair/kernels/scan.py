@@ -26,6 +26,7 @@ _FIRST_ROWS = 64
 _FIRST_EPOCHS = 64
 
 ReadInto = Callable[[memoryview, int], int]
+"""Fills a buffer from a file position; gives the bytes read, 0 at the end. It may raise ``OSError``."""
 OnWindow = Callable[[Uint8s, int, Int32s, Uint8s], None]
 
 DAMAGE_TEXT: dict[int, str] = {
@@ -202,6 +203,27 @@ def _first_state(inputs: ScanInputs) -> Int64s:
     state[c.S_LAST_OFFSET] = inputs.base_offset - 1
     state[c.S_MIN_UNREPLICATED] = INT64_MAX
     return state
+
+
+def fill(read_into: ReadInto, buffer: memoryview, position: int, end: int) -> int:
+    """Fill a buffer as far as the file goes.
+
+    Args:
+        read_into: reads the file; it may give fewer bytes than were asked for.
+        buffer: uint8[W].
+        position: in the file, of the first byte.
+        end: in the file, where reading ends.
+
+    Returns:
+        The bytes of the buffer that are valid: fewer than its size only where the file, or what counts of it, ends.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
+    """
+    wanted, filled = min(len(buffer), end - position), 0
+    while filled < wanted and (got := read_into(buffer[filled:wanted], position + filled)):
+        filled += got
+    return filled
 
 
 def scan_segment(

@@ -23,7 +23,7 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels.large_batches import checksum_huge
 from krepair.kernels.resync import find_batch, search_budget
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.byte_stream import ByteStream, StoredBytes
 from krepair.pipeline.damage import LARGEST_LOG_BYTES
 from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, of_fields
@@ -235,13 +235,7 @@ class LogWalk:
         return position + int(row[r.B_SIZE])
 
     def _fill(self, view: memoryview, position: int) -> int:
-        filled = 0
-        while filled < len(view) and position + filled < self._size:
-            got = self._read_into(view[filled : filled + self._size - position - filled], position + filled)
-            if got == 0:
-                break
-            filled += got
-        return filled
+        return fill(self._read_into, view, position, self._size)
 
     def _read(self, position: int, count: int) -> bytes:
         data = bytearray(min(count, self._size - position))
