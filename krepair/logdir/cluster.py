@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from krepair.errors import RefusedError, UnreadableError, UsageError
 from krepair.formats import describe_topics, meta_properties
@@ -23,8 +23,7 @@ from krepair.formats.filenames import META_PROPERTIES, partition_folder
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.metadata_log import BrokerRegistration, MetadataImage, read_metadata_log
 from krepair.logdir.reading import read_whole, why
-
-Source = Literal["describe", "describe-zookeeper", "metadata-log"]
+from krepair.logdir.values import ClusterSource
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
 _CHUNK_BYTES: Final = 1 << 20
@@ -89,7 +88,7 @@ class ClusterView:
     """
 
     path: str
-    source: Source
+    source: ClusterSource
     source_is_certain: bool
     digest: str
     cluster_id: str

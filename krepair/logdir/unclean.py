@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from krepair.errors import UsageError
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.reassignments import is_of_reassignments, read_text
-
-Unclean = Literal["off", "on", "unknown"]
+from krepair.logdir.values import Unclean
 
 KEY: Final = "unclean.leader.election.enable"
 _ALL: Final = re.compile(r"All configs for (broker|topic) (\S+) are:")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -16,6 +16,11 @@ from krepair.formats.filenames import MAX_OFFSET, FileKind, NameState, parse_fil
 
 if TYPE_CHECKING:
     from krepair.formats.offset_lines import OffsetLines
+
+ClusterSource = Literal["describe", "describe-zookeeper", "metadata-log"]
+"""Where the state of a cluster is from, see ``krepair.logdir.cluster``."""
+Unclean = Literal["off", "on", "unknown"]
+"""Whether unclean leader election is on, see ``krepair.logdir.unclean``."""
 
 
 class FileRef(NamedTuple):

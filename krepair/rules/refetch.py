@@ -10,12 +10,11 @@ Source: ``Partition.scala``, ``ReplicaFetcherThread.scala`` (2.2.1, 3.9.0), KIP-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-Source = Literal["describe", "describe-zookeeper", "metadata-log"]
-Unclean = Literal["off", "on", "unknown"]
+from krepair.logdir.values import ClusterSource, Unclean
 
 REFETCHED: Final = "KR670"
 """The rule under which a whole replica is set aside."""
@@ -61,7 +60,7 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
     """
 
     broker_id: int
-    source: Source
+    source: ClusterSource
     digest: str
     as_of_ms: int
     stopped_ms: int
