@@ -39,7 +39,7 @@ from krepair.pipeline.replicas.headers import EPOCH_COLUMNS, joined_headers
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
 from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
-from krepair.rules.replicas.judge import Damage, Replica
+from krepair.rules.replicas.judge import Replica
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
 
 _SECRET_BYTES: Final = 16
@@ -509,7 +509,7 @@ def replica_of(
         borders=table(result.borders, 2),
         highest_hole=result.highest_hole,
         cleaned_to=result.cleaned_to,
-        damages=tuple(Damage(one.first, one.last, one.tail, one.text) for one in result.damages),
+        damages=result.damages,
         limited=result.limited,
         closed_to=result.closed_to,
         read_to=result.read_to,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
 
@@ -95,35 +96,29 @@ class TransactionBook:
             if "transactional_id" not in found.key:
                 self.unknown += entry.records
                 continue
-            name = found.key["transactional_id"]
+            ids = list(entry.producer_ids)
+            state = TransactionState(
+                transactional_id=found.key["transactional_id"],
+                coordinator=self.partition,
+                record_offset=entry.offset,
+                state="unknown",
+                earlier_producer_ids=tuple(ids),
+                records=entry.records,
+            )
             if found.tombstone:
-                ids = list(entry.producer_ids)
-                yield TransactionState(
-                    transactional_id=name,
-                    coordinator=self.partition,
-                    record_offset=entry.offset,
+                yield replace(
+                    state,
                     state=state_name(TransactionStatus.DEAD),
                     producer_id=ids[-1] if ids else -1,
                     earlier_producer_ids=tuple(ids[:-1]),
-                    records=entry.records,
                 )
             elif found.value is None:
-                yield TransactionState(
-                    transactional_id=name,
-                    coordinator=self.partition,
-                    record_offset=entry.offset,
-                    state="unknown",
-                    earlier_producer_ids=tuple(entry.producer_ids),
-                    records=entry.records,
-                    problem=found.problem,
-                )
+                yield replace(state, problem=found.problem)
             else:
                 value = found.value
-                earlier = {*entry.producer_ids, value.get("previous_producer_id", -1)}
-                yield TransactionState(
-                    transactional_id=name,
-                    coordinator=self.partition,
-                    record_offset=entry.offset,
+                earlier = {*ids, value.get("previous_producer_id", -1)}
+                yield replace(
+                    state,
                     state=state_name(value["transaction_status"]),
                     producer_id=value["producer_id"],
                     producer_epoch=value["producer_epoch"],
@@ -138,5 +133,4 @@ class TransactionBook:
                     ),
                     start_ms=value["transaction_start_timestamp_ms"],
                     last_update_ms=value["transaction_last_update_timestamp_ms"],
-                    records=entry.records,
                 )

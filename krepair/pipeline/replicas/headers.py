@@ -27,8 +27,9 @@ from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import at_its_place
-from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
+from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
+from krepair.rules.replicas.judge import DamagedOffsets
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import EVENT_COLUMNS, folded, no_rows, transactions_of
 
@@ -203,7 +204,7 @@ def summed_ranges(parts: Sequence[Words]) -> Words:
 def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
     headers = Headers()
-    damages: list[Damaged] = []
+    damages: list[DamagedOffsets] = []
     borders: list[tuple[int, int]] = []
     end = item.segments[0][0] if item.segments else 0
     for number, (base, size) in enumerate(item.segments):
@@ -272,7 +273,7 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
     )
 
 
-def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int) -> Iterator[Damaged]:
+def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int) -> Iterator[DamagedOffsets]:
     """The damages of one segment with the offsets that they may hold."""
     for found, before, after in noted.found:
         tail = after < 0 and following < 0 and last <= before and found.position + found.length >= size
@@ -280,7 +281,7 @@ def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int
             continue  # a file that was made larger in advance
         next_one = after if after >= 0 else following
         upto = next_one - 1 if next_one >= 0 else max(last, before + 1)
-        yield Damaged(
+        yield DamagedOffsets(
             first=before + 1,
             last=-1 if tail else upto,
             tail=tail,

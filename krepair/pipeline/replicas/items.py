@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from krepair.formats.arrays import Int64s
 from krepair.pipeline.items import LogsItem, Outcome
+from krepair.rules.replicas.judge import DamagedOffsets
 
 _PART_BYTES: Final = 1 << 29
 
@@ -64,22 +65,6 @@ def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:
         yield item
 
 
-class Damaged(Struct, frozen=True, kw_only=True):
-    """One part of a log that is no valid batch.
-
-    Attributes:
-        first: first offset that it may hold.
-        last: last offset; -1 if it reaches to the end of the log.
-        tail: whether no valid batch follows in the last segment: what a broker's recovery cuts.
-        text: file, position, what was expected and found.
-    """
-
-    first: int
-    last: int
-    tail: bool
-    text: str
-
-
 class HeadersPart(Outcome, frozen=True, kw_only=True):
     """What the headers of some segments came to; ``HeadersResult`` says what its tables are.
 
@@ -111,7 +96,7 @@ class HeadersPart(Outcome, frozen=True, kw_only=True):
     borders: bytes = b""
     highest_hole: int = -1
     cleaned_to: int = -1
-    damages: tuple[Damaged, ...] = ()
+    damages: tuple[DamagedOffsets, ...] = ()
     batches: int = 0
     log_bytes: int = 0
 
@@ -147,7 +132,7 @@ class HeadersResult(Outcome, frozen=True, kw_only=True):
     borders: bytes = b""
     highest_hole: int = -1
     cleaned_to: int = -1
-    damages: tuple[Damaged, ...] = ()
+    damages: tuple[DamagedOffsets, ...] = ()
     batches: int = 0
     log_bytes: int = 0
     limited: bool = False

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.formats.arrays import Int64s
@@ -27,8 +28,15 @@ _NO_FORK: Final = 2**63 - 1
 _AGREEING: Final = 2
 
 
-class Damage(NamedTuple):
-    """A damaged part: first offset that it may hold, last (-1: to the end), whether it is the tail, and what it is."""
+class DamagedOffsets(Struct, frozen=True, kw_only=True):
+    """One part of a log that is no valid batch.
+
+    Attributes:
+        first: first offset that it may hold.
+        last: last offset; -1 if it reaches to the end of the log.
+        tail: whether no valid batch follows in the last segment: what a broker's recovery cuts.
+        text: file, position, what was expected and found.
+    """
 
     first: int
     last: int
@@ -70,7 +78,7 @@ class Replica:
     borders: Int64s
     highest_hole: int = -1
     cleaned_to: int = -1
-    damages: tuple[Damage, ...] = ()
+    damages: tuple[DamagedOffsets, ...] = ()
     failure: str = ""
     at_rest: bool = True
     limited: bool = False
@@ -94,7 +102,7 @@ class Replica:
         return min([self.state.log_end, *([cut] if cut >= 0 else []), *tails])
 
     @property
-    def corrupt(self) -> tuple[Damage, ...]:
+    def corrupt(self) -> tuple[DamagedOffsets, ...]:
         """Damage that no start mends."""
         cut = self.cut_by_recovery
         return tuple(one for one in self.damages if cut < 0 or one.first < cut)
