@@ -253,7 +253,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             _BYTES,
         ),
     ),
-    ("transactions.open_rows", (_LONGS, _LONGS, _LONGS, _ROWS, _INTS)),
     ("transactions.rehash", (_INTS, _ROWS, _LONG)),
     (
         "transactions.transactions_window",

@@ -8,7 +8,6 @@ Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from krepair.formats.batch_front import FRONT_BYTES
 from krepair.kernels.digests import mix
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.kernels.scan_window import (
     ABORT,
     ATTRIBUTES,
@@ -104,23 +103,6 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
         rows[after, _BEFORE] = before
     else:
         state[T_TAIL] = before
-
-
-@kernel
-def open_rows(producer_ids: Any, first_offsets: Any, state: Any, rows: Any, slots: Any) -> None:
-    """Enter the transactions that are open at the start.
-
-    Args:
-        producer_ids: int64[N].
-        first_offsets: int64[N], ascending.
-        state: int64[7].
-        rows: int64[R, 5] with room for all of them.
-        slots: int32[2**k], hash slots into ``rows``, -1 empty.
-    """
-    for number in range(producer_ids.shape[0]):
-        row = _row_of(producer_ids[number], slots, rows, state)
-        rows[row, _FIRST] = first_offsets[number]
-        _link(rows, row, state)
 
 
 @kernel
@@ -237,7 +219,6 @@ class TransactionReplay:
     """Replays segments in offset order. Memory grows with the producer ids and with the aborted transactions.
 
     Args:
-        open_at_start: first offset of the open transaction, by producer id.
         next_offset: offset at which the log starts; if the first batch is above it, that counts as a gap.
         empty_markers: whether an abort marker gives an entry if its producer has no open transaction (up to 2.7).
         window_bytes: size of the window.
@@ -245,7 +226,6 @@ class TransactionReplay:
 
     def __init__(
         self,
-        open_at_start: Mapping[int, int],
         next_offset: int,
         *,
         empty_markers: bool = False,
@@ -256,23 +236,8 @@ class TransactionReplay:
         self._state[T_NEXT_OFFSET] = next_offset
         self._empty_markers = empty_markers
         self._window: Any = np.empty(max(window_bytes, 2 * _MARKER_FRONT), np.uint8)
-        count = _FIRST_ROWS
-        while count < len(open_at_start):
-            count *= 4
-        self._rows: Int64s = np.empty((count, _ROW_SIZE), np.int64)
-        self._slots = np.full(count * 4, -1, np.int32)
-        pairs = sorted((first, producer_id) for producer_id, first in open_at_start.items())
-        ids, firsts = (
-            np.array([pair[1] for pair in pairs], np.int64),
-            np.array([pair[0] for pair in pairs], np.int64),
-        )
-        open_rows(ids, firsts, self._state, self._rows, self._slots)
-
-    def open_transactions(self) -> dict[int, int]:
-        """First offset of each open transaction, by producer id."""
-        rows = self._rows[: self._state[T_ROWS]]
-        rows = rows[rows[:, _FIRST] >= 0]
-        return dict(zip(rows[:, _ID].tolist(), rows[:, _FIRST].tolist(), strict=True))
+        self._rows: Int64s = np.empty((_FIRST_ROWS, _ROW_SIZE), np.int64)
+        self._slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
 
     def segment(self, file_size: int, read_into: ReadInto) -> SegmentTransactions:
         """Replay the next segment.
@@ -290,12 +255,7 @@ class TransactionReplay:
         view = memoryview(self._window)
         while state[T_POSITION] < file_size:
             origin = int(state[T_POSITION])
-            filled = 0
-            while filled < len(view) and origin + filled < file_size:
-                got = read_into(view[filled : min(len(view), file_size - origin)], origin + filled)
-                if got == 0:
-                    break
-                filled += got
+            filled = fill(read_into, view, origin, file_size)
             status = TABLE_FULL
             while status in (TABLE_FULL, OUTPUT_FULL):
                 status = transactions_window(

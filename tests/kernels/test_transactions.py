@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -44,10 +44,8 @@ def replayed(replay: TransactionReplay, batches: Sequence[Batch]) -> list[Entry]
     return [(row[0], row[1], row[2], row[3]) for row in found.entries.tolist()]
 
 
-def start(
-    open_from: Mapping[int, int], *, empty_markers: bool, window_bytes: int = 1 << 16
-) -> TransactionReplay:
-    return TransactionReplay(open_from, 0, empty_markers=empty_markers, window_bytes=window_bytes)
+def start(*, empty_markers: bool, window_bytes: int = 1 << 16) -> TransactionReplay:
+    return TransactionReplay(0, empty_markers=empty_markers, window_bytes=window_bytes)
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,31 +53,17 @@ def start(
 def test_entries_of_every_segment_are_those_of_the_twin(
     history: History, empty_markers: bool, window_bytes: int
 ) -> None:
-    replay = start({}, empty_markers=empty_markers, window_bytes=window_bytes)
+    replay = start(empty_markers=empty_markers, window_bytes=window_bytes)
     open_from: dict[int, int] = {}
     for _, batches, _ in history.segments:
         assert replayed(replay, batches) == twin(batches, open_from, empty_markers=empty_markers)
-        assert replay.open_transactions() == open_from
 
 
 @settings(max_examples=60, deadline=None)
 @given(mixed_logs(), st.booleans())
 def test_old_messages_change_nothing_about_transactions(batches: list[Batch], empty_markers: bool) -> None:
-    found = replayed(start({}, empty_markers=empty_markers), batches)
+    found = replayed(start(empty_markers=empty_markers), batches)
     assert found == twin(batches, {}, empty_markers=empty_markers)
-
-
-@settings(max_examples=40, deadline=None)
-@given(histories(segments=4), st.integers(1, 3))
-def test_a_replay_that_starts_with_what_was_open_goes_on_as_if_it_had_seen_all(
-    history: History, first: int
-) -> None:
-    whole = start({}, empty_markers=False)
-    for _, batches, _ in history.segments[:first]:
-        replayed(whole, batches)
-    later = start(whole.open_transactions(), empty_markers=False)
-    for _, batches, _ in history.segments[first:]:
-        assert replayed(later, batches) == replayed(whole, batches)
 
 
 def test_thousands_of_open_transactions_and_aborts_make_the_tables_grow() -> None:
@@ -88,15 +72,11 @@ def test_thousands_of_open_transactions_and_aborts_make_the_tables_grow() -> Non
     random.Random(4).shuffle(order)
     batches = [builders.data(n, 1, pid=n, txn=True) for n in range(count)]
     batches += [builders.abort(count + n, pid=pid) for n, pid in enumerate(order)]
-    assert replayed(start({}, empty_markers=False), batches) == twin(batches, {}, empty_markers=False)
-    many = {pid: pid for pid in range(count)}
-    assert replayed(start(many, empty_markers=False), batches[count:]) == twin(
-        batches[count:], dict(many), empty_markers=False
-    )
+    assert replayed(start(empty_markers=False), batches) == twin(batches, {}, empty_markers=False)
 
 
 @pytest.mark.parametrize("noise", [b"", b"\0" * 100, b"\xff" * 100, bytes(range(100))])
 def test_the_replay_ends_where_no_batch_is(noise: bytes) -> None:
     log = builders.data(0, 2, pid=1, txn=True).raw + builders.abort(2, pid=1).raw
-    found = start({}, empty_markers=False).segment(len(log + noise), builders.reading(log + noise))
+    found = start(empty_markers=False).segment(len(log + noise), builders.reading(log + noise))
     assert (found.valid_bytes, found.entries[:, :4].tolist()) == (len(log), [[1, 0, 2, 3]])

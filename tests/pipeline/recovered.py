@@ -58,6 +58,5 @@ def by_krepair(folder: Path, settings: Mapping[str, str], *, empty_markers: bool
         made[log.name] = b"%d" % found.valid_bytes
     segments = [TxnSegment(str(log), int(made[log.name]), int(log.stem)) for log in logs]
     for found_txn in regenerate_txn(segments, empty_markers=empty_markers):
-        assert found_txn.txn_index == found_txn.rebuilt
-        made[f"{found_txn.base_offset:020d}.txnindex"] = found_txn.rebuilt
+        made[f"{found_txn.base_offset:020d}.txnindex"] = found_txn.txn_index
     return {name: content for name, content in sorted(made.items()) if content}

@@ -73,7 +73,7 @@ def find_aborted(item: FindAbortedItem) -> AbortedResult:
     if wrong:
         return AbortedResult(failure="elsewhere", why=wrong)
     first = item.segments[0][0] if item.segments else 0
-    replay = TransactionReplay({}, first)
+    replay = TransactionReplay(first)
     found: list[Int64s] = []
     name = ""
     try:

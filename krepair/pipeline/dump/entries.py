@@ -30,7 +30,6 @@ MOST_TEXT_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 1 << 20
 
 Entries = Callable[[Any], Any]
-Wrong = Callable[[Any, Any], tuple[Any, str]]
 
 
 class EntryDump:

@@ -12,13 +12,12 @@ Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
-from krepair.formats.producer_snapshot import ProducerSnapshot
 from krepair.formats.txn_index import AbortedTxn
 from krepair.kernels.transactions import (
     E_FIRST,
@@ -56,45 +55,23 @@ class RegeneratedTxn:
     Attributes:
         base_offset: of the segment.
         txn_index: bytes of the file; empty means that no file is needed.
-        rebuilt: the same by the log alone, nothing carried over: what the broker's recovery writes.
-        carried: entries of the file on disk that were kept although the replay gives others.
         compacted: whether records are missing from the log, in this segment or one before it.
-        open_after: first offset of each transaction open at the end of the segment, by producer id.
         valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
     """
 
     base_offset: int
     txn_index: bytes
-    rebuilt: bytes
-    carried: int
     compacted: bool
     valid_bytes: int
-    open_after: Mapping[int, int] = field(default_factory=dict)
-
-
-def open_in(snapshot: ProducerSnapshot) -> dict[int, int]:
-    """The transactions that a producer snapshot says are open: first offset by producer id."""
-    return {
-        entry.producer_id: entry.current_txn_first_offset for entry in snapshot.entries if entry.has_open_txn
-    }
 
 
 def regenerate_txn(
-    segments: Sequence[TxnSegment],
-    open_at_start: Mapping[int, int] | None = None,
-    *,
-    empty_markers: bool = False,
-    tree: Tree | None = None,
+    segments: Sequence[TxnSegment], *, empty_markers: bool = False, tree: Tree | None = None
 ) -> list[RegeneratedTxn]:
-    """The ``.txnindex`` of consecutive segments.
-
-    A broker recovers from its recovery point: its state there is that of the newest producer snapshot at or below the
-    first segment's base offset (see ``open_in``), and the batches between the two must be among the segments. From the
-    log start there is no state.
+    """The ``.txnindex`` of the segments of a partition.
 
     Args:
-        segments: consecutive and ascending.
-        open_at_start: first offset of each transaction open at the first segment's base offset, by producer id.
+        segments: consecutive and ascending, from the log start on.
         empty_markers: as brokers up to 2.7 do, give entries for abort markers without data too.
         tree: below which the files are; None: anywhere.
 
@@ -103,24 +80,21 @@ def regenerate_txn(
     """
     if not segments:
         return []
-    replay = TransactionReplay(open_at_start or {}, segments[0].base_offset, empty_markers=empty_markers)
+    replay = TransactionReplay(segments[0].base_offset, empty_markers=empty_markers)
     done: list[RegeneratedTxn] = []
     compacted = False
     for segment in segments:
         with opened_for_reading(segment.path, tree) as descriptor:
             found = replay.segment(segment.size, read_into_from(descriptor))
         compacted = compacted or found.gaps > 0
-        rebuilt = [_entry(row) for row in found.entries.tolist()]
-        entries = carried_over(found.entries, segment.on_disk) if compacted else rebuilt
+        # Where nothing is missing, what is on disk is not believed.
+        entries = carried_over(found.entries, segment.on_disk if compacted else b"")
         done.append(
             RegeneratedTxn(
                 base_offset=segment.base_offset,
                 txn_index=txn_index.encode(entries),
-                rebuilt=txn_index.encode(rebuilt),
-                carried=sum(entry != other for entry, other in zip(entries, rebuilt, strict=True)),
                 compacted=compacted,
                 valid_bytes=found.valid_bytes,
-                open_after=replay.open_transactions(),
             )
         )
     return done
