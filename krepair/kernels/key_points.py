@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.jit import inlined
 from krepair.kernels.words import le64, product_high, product_low
 
 _P = np.uint64((1 << 61) - 1)
-_61, _3, _56 = np.uint64(61), np.uint64(3), np.uint64(56)
+_61, _3 = np.uint64(61), np.uint64(3)
 _7_BYTES = np.uint64((1 << 56) - 1)
 
 
@@ -24,12 +24,6 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
     high = product_high(sum_so_far, point)
     total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
     return (total & _P) + (total >> _61)
-
-
-@kernel
-def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
-    """See ``two_hashes``."""
-    return two_hashes(buf, start, size, point_1, point_2)
 
 
 @inlined

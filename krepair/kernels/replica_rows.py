@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2
+from krepair.kernels import dump_rows as r
 from krepair.kernels.compact_records import (
     F_KEY,
     F_KEY_SIZE,
@@ -22,29 +23,6 @@ from krepair.kernels.compact_records import (
     F_VALUE_SIZE,
     key_hash,
     read_message,
-)
-from krepair.kernels.dump_rows import (
-    B_ATTRIBUTES,
-    B_BASE_OFFSET,
-    B_BASE_SEQUENCE,
-    B_BASE_TIMESTAMP,
-    B_COUNT,
-    B_CRC,
-    B_LAST_OFFSET,
-    B_LEADER_EPOCH,
-    B_MAGIC,
-    B_MAX_TIMESTAMP,
-    B_POSITION,
-    B_PRODUCER_EPOCH,
-    B_PRODUCER_ID,
-    B_SIZE,
-    R_KEY,
-    R_KEY_SIZE,
-    R_OFFSET_DELTA,
-    R_SIZE,
-    R_START,
-    R_TIMESTAMP_DELTA,
-    R_VALUE_SIZE,
 )
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.scan_window import HEADER
@@ -193,12 +171,12 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
     row = np.int64(0)
     for number in range(batches.shape[0]):
         batch = batches[number]
-        append_time = batch[B_ATTRIBUTES] & _LOG_APPEND_TIME != 0
+        append_time = batch[r.B_ATTRIBUTES] & _LOG_APPEND_TIME != 0
         for _ in range(counts[number]):
             record = records[row]
             made = out[row]
-            start = record[R_KEY]
-            key_size = record[R_KEY_SIZE]
+            start = record[r.R_KEY]
+            key_size = record[r.R_KEY_SIZE]
             bits = np.uint64(0)
             if key_size < 0:
                 bits |= np.uint64(NO_KEY)
@@ -206,24 +184,24 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
                 made[H_SECOND] = np.uint64(0)
             else:
                 made[H_FIRST], made[H_SECOND] = key_hash(buf, start, key_size, secret[0], secret[1])
-            if record[R_VALUE_SIZE] < 0:
+            if record[r.R_VALUE_SIZE] < 0:
                 bits |= np.uint64(TOMBSTONE)
-            end = record[R_START] + record[R_SIZE]
+            end = record[r.R_START] + record[r.R_SIZE]
             first, second = body_hash(buf, start, end - start, secret[0], secret[1])
-            timestamp = batch[B_BASE_TIMESTAMP] + record[R_TIMESTAMP_DELTA]
+            timestamp = batch[r.B_BASE_TIMESTAMP] + record[r.R_TIMESTAMP_DELTA]
             if append_time:
-                timestamp = batch[B_MAX_TIMESTAMP]
-            sequence = batch[B_BASE_SEQUENCE]
+                timestamp = batch[r.B_MAX_TIMESTAMP]
+            sequence = batch[r.B_BASE_SEQUENCE]
             if sequence >= 0:
-                sequence += record[R_OFFSET_DELTA]
-            made[H_OFFSET] = np.uint64(batch[B_BASE_OFFSET] + record[R_OFFSET_DELTA])
+                sequence += record[r.R_OFFSET_DELTA]
+            made[H_OFFSET] = np.uint64(batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA])
             made[H_DIGEST] = digest_of(
                 first,
                 second,
                 np.int64(timestamp),
                 np.int64(key_size),
-                np.int64(batch[B_PRODUCER_ID]),
-                np.int64(batch[B_PRODUCER_EPOCH]),
+                np.int64(batch[r.B_PRODUCER_ID]),
+                np.int64(batch[r.B_PRODUCER_EPOCH]),
                 np.int64(sequence),
             )
             made[H_BITS] = bits
@@ -304,14 +282,14 @@ def batch_fates(batches: Any, known: Any, out: Any) -> None:
     """
     for number in range(batches.shape[0]):
         row = batches[number]
-        attributes = row[B_ATTRIBUTES]
+        attributes = row[r.B_ATTRIBUTES]
         out[number] = 0
-        if row[B_MAGIC] < 2:
+        if row[r.B_MAGIC] < 2:
             continue
         if attributes & _CONTROL != 0:
             out[number] = MARKER
         elif attributes & _TRANSACTIONAL != 0:
-            producer, base = row[B_PRODUCER_ID], row[B_BASE_OFFSET]
+            producer, base = row[r.B_PRODUCER_ID], row[r.B_BASE_OFFSET]
             low, high = np.int64(0), np.int64(known.shape[0])
             while low < high:
                 middle = (low + high) >> 1
@@ -460,7 +438,7 @@ def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
 @inlined
 def _summed(row: Any, factor: Any, other: Any) -> Any:
     state = other
-    for column in (B_BASE_OFFSET, B_LAST_OFFSET, B_LEADER_EPOCH, B_CRC):
+    for column in (r.B_BASE_OFFSET, r.B_LAST_OFFSET, r.B_LEADER_EPOCH, r.B_CRC):
         state = (state ^ np.uint64(row[column])) * factor
         state ^= state >> _31
     return state * other
@@ -484,7 +462,7 @@ def sum_batches(
     state[S_RANGES] = state[S_EPOCHS] = state[S_EVENTS] = 0
     for number in range(batches.shape[0]):
         row = batches[number]
-        base, last = row[B_BASE_OFFSET], row[B_LAST_OFFSET]
+        base, last = row[r.B_BASE_OFFSET], row[r.B_LAST_OFFSET]
         index = np.uint64(base >> RANGE_BITS)
         at = state[S_RANGES]
         if at == 0 or ranges[at - 1, 0] != index:
@@ -496,30 +474,30 @@ def sum_batches(
         ranges[at - 1, 2] += _summed(row, _SUM_1, _SUM_2)
         ranges[at - 1, 3] += _summed(row, _SUM_3, _SUM_4)
         at = state[S_EPOCHS]
-        if at == 0 or epochs[at - 1, 0] != row[B_LEADER_EPOCH]:
-            epochs[at, 0] = row[B_LEADER_EPOCH]
+        if at == 0 or epochs[at - 1, 0] != row[r.B_LEADER_EPOCH]:
+            epochs[at, 0] = row[r.B_LEADER_EPOCH]
             epochs[at, 1] = base
             at += 1
             state[S_EPOCHS] = at
         epochs[at - 1, 2] = last
         if state[S_END] >= 0 and base > state[S_END] + 1:
             state[S_HOLE] = max(state[S_HOLE], base - 1)
-        if row[B_MAGIC] >= 2 and row[B_COUNT] < last - base + 1:
+        if row[r.B_MAGIC] >= 2 and row[r.B_COUNT] < last - base + 1:
             state[S_HOLE] = max(state[S_HOLE], last)
         state[S_END] = last
-        if row[B_MAGIC] < 2:
+        if row[r.B_MAGIC] < 2:
             continue
         kind = np.int64(-1)
-        if row[B_ATTRIBUTES] & _CONTROL != 0:
-            if origin >= 0 and row[B_COUNT] > 0:
-                start = row[B_POSITION] - origin
-                kind = np.int64(_marker_type(buf, start + HEADER, start + row[B_SIZE]))
-        elif row[B_ATTRIBUTES] & _TRANSACTIONAL != 0:
+        if row[r.B_ATTRIBUTES] & _CONTROL != 0:
+            if origin >= 0 and row[r.B_COUNT] > 0:
+                start = row[r.B_POSITION] - origin
+                kind = np.int64(_marker_type(buf, start + HEADER, start + row[r.B_SIZE]))
+        elif row[r.B_ATTRIBUTES] & _TRANSACTIONAL != 0:
             kind = np.int64(DATA_EVENT)
         if kind == DATA_EVENT or 0 <= kind <= 1:
             at = state[S_EVENTS]
-            events[at, 0] = row[B_PRODUCER_ID]
+            events[at, 0] = row[r.B_PRODUCER_ID]
             events[at, 1] = base
             events[at, 2] = kind
-            events[at, 3] = row[B_PRODUCER_EPOCH]
+            events[at, 3] = row[r.B_PRODUCER_EPOCH]
             state[S_EVENTS] = at + 1

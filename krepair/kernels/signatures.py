@@ -97,8 +97,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_headers.read_headers", (_BYTES, _LONG, _LONG, _BYTES, _ROWS)),
     ("check_kept.check_batches", (_BYTES, _INTS, _LONG, _BITS, _LONGS)),
     ("check_kept.check_gathered", (_BYTES, _INTS, _LONG, _BITS, _BYTES, _LONGS)),
-    ("key_points.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
-    ("key_points.fingerprint", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG, _LONG)),
     ("check_compacted.header_is_right", (_FIXED_BYTES, _LONG, _FIXED_BYTES, _LONG, _LONG)),
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from krepair.kernels.compact_records import SLACK, key_hash
-from krepair.kernels.key_points import fingerprint
+from krepair.kernels.key_points import two_hashes
 
 MASK = 2**64 - 1
 KEY = bytes(range(16))
@@ -95,7 +95,7 @@ def test_the_polynomial_of_the_verification_is_that_of_plain_integers() -> None:
             for place in range(0, size, 7):
                 value = (value * point + int.from_bytes(data[place : place + 7], "little")) % prime
             expected.append((value * point + size + 1) % prime)
-        assert [int(word) for word in fingerprint(buf, 0, size, points[0], points[1])] == expected
+        assert [int(word) for word in two_hashes(buf, 0, size, points[0], points[1])] == expected
 
 
 def test_keys_that_count_upwards_are_spread_over_the_whole_table_of_the_verification() -> None:
@@ -103,7 +103,7 @@ def test_keys_that_count_upwards_are_spread_over_the_whole_table_of_the_verifica
     slots, parts = set(), set()
     for number in range(1000):
         buf = np.frombuffer(b"key-%08d" % number + bytes(8), np.uint8)
-        first = int(fingerprint(buf, 0, 12, points[0], points[1])[0])
+        first = int(two_hashes(buf, 0, 12, points[0], points[1])[0])
         slots.add((first ^ (first >> 29)) % 4096)
         parts.add(first >> 53)
     assert len(slots) > 800

@@ -29,22 +29,16 @@ class Regenerated:
         time_index: bytes of the ``.timeindex``, trimmed to its entries.
         valid_bytes: bytes of valid batches from position 0; the broker's recovery cuts the log there.
         damage_text: what was expected and found at position ``valid_bytes``; empty if the whole log is valid.
-        largest_timestamp: largest timestamp of a batch header, -1 none (an empty log, or one of v0 alone).
-        offset_of_largest: last offset of the first batch that has it, -1 none.
         last_offset: of the last valid batch, one less than the base offset if there is none.
         batches: valid batches; a message of v0 or v1, plain or wrapping others, counts as one.
-        old_batches: those of v0 and v1.
     """
 
     index: bytes
     time_index: bytes
     valid_bytes: int
     damage_text: str
-    largest_timestamp: int
-    offset_of_largest: int
     last_offset: int
     batches: int
-    old_batches: int
 
 
 def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
@@ -62,7 +56,6 @@ def regenerate_offset_and_time(
     base_offset: int,
     interval_bytes: int,
     *,
-    check_crc: bool = True,
     tree: Tree | None = None,
 ) -> Regenerated:
     """The ``.index`` and ``.timeindex`` of one segment from its ``.log``, in memory of one window and the entries.
@@ -72,7 +65,6 @@ def regenerate_offset_and_time(
         size: bytes of it that count, as it was listed.
         base_offset: of the segment.
         interval_bytes: the topic's ``index.interval.bytes``.
-        check_crc: whether checksums are checked; recovery does.
         tree: below which the file is; None: anywhere.
 
     Returns:
@@ -82,20 +74,15 @@ def regenerate_offset_and_time(
         OSError: the file cannot be read.
     """
     with opened_for_reading(path, tree) as descriptor:
-        found = recover_segment(
-            base_offset, size, interval_bytes, read_into_from(descriptor), check_crc=check_crc
-        )
+        found = recover_segment(base_offset, size, interval_bytes, read_into_from(descriptor))
     index, times = index_bytes(base_offset, found.offsets, found.times)
     return Regenerated(
         index=index,
         time_index=times,
         valid_bytes=found.valid_bytes,
         damage_text=found.damage_text,
-        largest_timestamp=found.largest_timestamp,
-        offset_of_largest=found.offset_of_largest,
         last_offset=found.last_offset,
         batches=found.batches,
-        old_batches=found.old_batches,
     )
 
 
