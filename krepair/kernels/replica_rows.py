@@ -156,6 +156,45 @@ def digest_of(
     return _mixed(state, sequence)
 
 
+@inlined
+def _hash_record(
+    buf: Any,
+    key: Any,
+    key_size: Any,
+    value_size: Any,
+    end: Any,
+    timestamp: Any,
+    producer_id: Any,
+    producer_epoch: Any,
+    sequence: Any,
+    offset: Any,
+    secret: Any,
+    made: Any,
+) -> None:
+    """Fill the row of a record whose bytes from the key to the last header are ``buf[key:end]``."""
+    bits = np.uint64(0)
+    if key_size < 0:
+        bits |= np.uint64(NO_KEY)
+        made[H_FIRST] = np.uint64(0)
+        made[H_SECOND] = np.uint64(0)
+    else:
+        made[H_FIRST], made[H_SECOND] = key_hash(buf, key, key_size, secret[0], secret[1])
+    if value_size < 0:
+        bits |= np.uint64(TOMBSTONE)
+    first, second = body_hash(buf, key, end - key, secret[0], secret[1])
+    made[H_OFFSET] = np.uint64(offset)
+    made[H_DIGEST] = digest_of(
+        first,
+        second,
+        np.int64(timestamp),
+        np.int64(key_size),
+        np.int64(producer_id),
+        np.int64(producer_epoch),
+        np.int64(sequence),
+    )
+    made[H_BITS] = bits
+
+
 @kernel
 def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any, out: Any) -> None:
     """Hash the records of v2 batches.
@@ -174,37 +213,17 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
         append_time = batch[r.B_ATTRIBUTES] & _LOG_APPEND_TIME != 0
         for _ in range(counts[number]):
             record = records[row]
-            made = out[row]
-            start = record[r.R_KEY]
-            key_size = record[r.R_KEY_SIZE]
-            bits = np.uint64(0)
-            if key_size < 0:
-                bits |= np.uint64(NO_KEY)
-                made[H_FIRST] = np.uint64(0)
-                made[H_SECOND] = np.uint64(0)
-            else:
-                made[H_FIRST], made[H_SECOND] = key_hash(buf, start, key_size, secret[0], secret[1])
-            if record[r.R_VALUE_SIZE] < 0:
-                bits |= np.uint64(TOMBSTONE)
-            end = record[r.R_START] + record[r.R_SIZE]
-            first, second = body_hash(buf, start, end - start, secret[0], secret[1])
             timestamp = batch[r.B_BASE_TIMESTAMP] + record[r.R_TIMESTAMP_DELTA]
             if append_time:
                 timestamp = batch[r.B_MAX_TIMESTAMP]
             sequence = batch[r.B_BASE_SEQUENCE]
             if sequence >= 0:
                 sequence += record[r.R_OFFSET_DELTA]
-            made[H_OFFSET] = np.uint64(batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA])
-            made[H_DIGEST] = digest_of(
-                first,
-                second,
-                np.int64(timestamp),
-                np.int64(key_size),
-                np.int64(batch[r.B_PRODUCER_ID]),
-                np.int64(batch[r.B_PRODUCER_EPOCH]),
-                np.int64(sequence),
-            )
-            made[H_BITS] = bits
+            _hash_record(
+                buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE],
+                record[r.R_START] + record[r.R_SIZE], timestamp, batch[r.B_PRODUCER_ID], batch[r.B_PRODUCER_EPOCH],
+                sequence, batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA], secret, out[row],
+            )  # fmt: skip
             row += 1
 
 
@@ -242,30 +261,11 @@ def hash_messages(
         after = read_message(buf, at, end, fields)
         if after < 0 or np.int64(byte_at(buf, at + 16)) != magic:
             break
-        made = out[count]
-        bits = np.uint64(0)
-        if fields[F_KEY_SIZE] < 0:
-            bits |= np.uint64(NO_KEY)
-            made[H_FIRST] = np.uint64(0)
-            made[H_SECOND] = np.uint64(0)
-        else:
-            made[H_FIRST], made[H_SECOND] = key_hash(
-                buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1]
-            )
-        if fields[F_VALUE_SIZE] < 0:
-            bits |= np.uint64(TOMBSTONE)
-        first, second = body_hash(buf, fields[F_KEY], after - fields[F_KEY], secret[0], secret[1])
-        made[H_OFFSET] = np.uint64(base + fields[F_OFFSET])
-        made[H_DIGEST] = digest_of(
-            first,
-            second,
-            np.int64(append_time if append_time >= 0 else fields[F_TIMESTAMP]),
-            np.int64(fields[F_KEY_SIZE]),
-            np.int64(-1),
-            np.int64(-1),
-            np.int64(-1),
-        )
-        made[H_BITS] = bits
+        timestamp = append_time if append_time >= 0 else fields[F_TIMESTAMP]
+        _hash_record(
+            buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after, timestamp, -1, -1, -1,
+            base + fields[F_OFFSET], secret, out[count],
+        )  # fmt: skip
         at = after
         count += 1
     return count, at
