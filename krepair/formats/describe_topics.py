@@ -57,14 +57,12 @@ class DescribedTopic(NamedTuple):
         partition_count: number of partitions, as the line says.
         configs: names and values. Of a broker's answer these are all that are not Kafka's defaults, as this broker sees
             them; of ZooKeeper's only the topic's own.
-        marked_for_deletion: whether it is being deleted.
     """
 
     name: str
     topic_id: str
     partition_count: int
     configs: dict[str, str]
-    marked_for_deletion: bool
 
 
 class DescribedPartition(NamedTuple):
@@ -103,14 +101,12 @@ class Description(NamedTuple):
         partitions: by topic and number.
         asked: who answered, as far as the text tells; see the module.
         shows_reassignments: whether this version would print a reassignment of a broker's answer (2.4 and later).
-        shows_elr: whether every partition has the columns of the ELR.
     """
 
     topics: dict[str, DescribedTopic]
     partitions: dict[tuple[str, int], DescribedPartition]
     asked: Asked
     shows_reassignments: bool
-    shows_elr: bool
 
 
 class WrongLine(NamedTuple):
@@ -206,10 +202,9 @@ class _Reader:
         count = _number(found["count"], "a number of partitions")
         _number(found["factor"], "a replication factor")
         text = found["configs"]
-        marked = _MARKED.search(text) is not None
-        self.marked |= marked
+        self.marked |= _MARKED.search(text) is not None
         self.old_lines += found[0].startswith(f"Topic:{name}")
-        self.here = DescribedTopic(name, topic_id, count, _configs(_MARKED.sub("", text).strip()), marked)
+        self.here = DescribedTopic(name, topic_id, count, _configs(_MARKED.sub("", text).strip()))
         self.topics[name] = self.here
         self.seen = 0
 
@@ -250,13 +245,12 @@ class _Reader:
 
     def description(self) -> Description:
         rows = self.partitions.values()
-        shows_elr = bool(self.partitions) and all(row.elr is not None for row in rows)
         asked: Asked = "unknown"
         if self.marked or self.leader_minus_one:
             asked = "zookeeper"
         elif self.elr_columns or any(row.moving for row in rows):
             asked = "broker"
-        return Description(self.topics, self.partitions, asked, not self.old_lines, shows_elr)
+        return Description(self.topics, self.partitions, asked, not self.old_lines)
 
 
 def _check_topic(name: str) -> None:

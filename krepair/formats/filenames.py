@@ -97,17 +97,6 @@ class FileName(NamedTuple):
     base_offset: int | None
     is_canonical: bool
 
-    @property
-    def stops_broker(self) -> bool:
-        """Whether a broker fails to load the partition because the name has no offset in front.
-
-        A ``.deleted`` file never does that: it is removed before its name is read. A foreign ``.swap`` file needs an
-        offset only from 3.0 on (``LogLoader.removeTempFilesAndCollectSwapFiles``); earlier brokers ignore it.
-        """
-        if self.base_offset is not None or self.state is NameState.DELETED:
-            return False
-        return self.kind in SUFFIXES or self.state in {NameState.CLEANED, NameState.SWAP}
-
 
 def base_offset_of(name: str) -> int | None:
     """The number before the first dot, read as in ``Log.offsetFromFileName``; None where that throws."""
@@ -177,14 +166,12 @@ class FolderName(NamedTuple):
         kind: ``FOREIGN`` stops every broker. Brokers before 3.7 do not know ``STRAY``, so it stops them too.
         topic: topic name, empty if foreign. A ``-delete`` folder holds only the front of a very long topic name.
         partition: partition number, -1 if foreign.
-        unique_id: the text between the dot and the suffix, empty for a plain partition.
     """
 
     name: str
     kind: FolderKind
     topic: str
     partition: int
-    unique_id: str
 
     @property
     def is_canonical(self) -> bool:
@@ -209,21 +196,20 @@ def partition_folder(topic: str, partition: int) -> str:
 
 def parse_folder_name(name: str) -> FolderName:
     """The parts of a folder name, read as in ``Log.parseTopicPartitionName``. Every name has a result."""
-    foreign = FolderName(name, FolderKind.FOREIGN, "", -1, "")
+    foreign = FolderName(name, FolderKind.FOREIGN, "", -1)
     kind = next(
         (kind for kind, suffix in FOLDER_SUFFIXES.items() if name.endswith(suffix)), FolderKind.PARTITION
     )
-    stem, unique_id = name, ""
+    stem = name
     if kind is not FolderKind.PARTITION:
         if MARKED_FOLDERS[kind].fullmatch(name) is None:
             return foreign
-        stem, _, marked = name.rpartition(".")
-        unique_id = marked.removesuffix(FOLDER_SUFFIXES[kind])
+        stem, _, _ = name.rpartition(".")
     topic, _, digits = stem.rpartition("-")
     partition = parse_java_integer(digits, 32)
     if not topic or partition is None:
         return foreign
-    return FolderName(name, kind, topic, partition, unique_id)
+    return FolderName(name, kind, topic, partition)
 
 
 def private_folder(plan_id: str) -> str:

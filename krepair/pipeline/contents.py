@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
-
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
@@ -57,32 +55,14 @@ class ContentWalk(LogWalk):
         return b""
 
 
-class ContentProblem(Struct, frozen=True, kw_only=True):
-    """Content that cannot be read.
-
-    Attributes:
-        position: of its first byte.
-        length: its bytes.
-        codec: see ``krepair.formats.compression.Codec``.
-        expected: what should be there.
-        found: what is there.
-    """
-
-    position: int
-    length: int
-    codec: int
-    expected: str
-    found: str
-
-
 class ContentResult(Outcome, frozen=True, kw_only=True):
     """What reading the content came to.
 
     Attributes:
-        problems: ascending, at most ``MOST_PROBLEMS``.
+        problems: (codec, range) of content that cannot be read, ascending, at most ``MOST_PROBLEMS``.
     """
 
-    problems: tuple[ContentProblem, ...] = ()
+    problems: tuple[tuple[int, Damage], ...] = ()
 
 
 @at_its_place(ContentResult)
@@ -90,16 +70,4 @@ def read_contents(item: LogItem, tree: Tree) -> ContentResult:
     """Decompress and parse every compressed batch and message of one segment."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
-        found = list(islice(walk.problems(), MOST_PROBLEMS))
-    return ContentResult(
-        problems=tuple(
-            ContentProblem(
-                position=damage.position,
-                length=damage.length,
-                codec=codec,
-                expected=damage.expected,
-                found=damage.found,
-            )
-            for codec, damage in found
-        )
-    )
+        return ContentResult(problems=tuple(islice(walk.problems(), MOST_PROBLEMS)))

@@ -15,7 +15,7 @@ from krepair.checks.rehearsal.index_state import (
     TimeIndexState,
     TransactionIndexState,
 )
-from krepair.checks.rehearsal.loader import StartInputs, StartOutcome, play_starts
+from krepair.checks.rehearsal.loader import StartInputs, play_starts
 from krepair.checks.rehearsal.log_file import LogFile, ReadAt, SharedBatches
 from krepair.checks.rehearsal.producers import SnapshotContent
 from krepair.checks.rehearsal.segment import SegmentState
@@ -156,18 +156,7 @@ def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
         tuple(Broker(one.version, behaviour_of(one.version), one.producer_expiry_ms) for one in item.versions)
     )
     found = play_starts(lambda together: [one.state(item, together) for one in files], inputs, brokers)
-    return tuple(_rehearsed(one.version, found[one.version]) for one in item.versions)
-
-
-def _rehearsed(version: VersionNumber, outcome: StartOutcome) -> Rehearsed:
-    return Rehearsed(
-        version=version,
-        file=outcome.file,
-        failure=outcome.failure,
-        recovered=outcome.recovered,
-        sizes=outcome.sizes,
-        log_end=outcome.log_end,
-    )
+    return tuple(Rehearsed(version=one.version, **found[one.version]._asdict()) for one in item.versions)
 
 
 class _SegmentFiles:

@@ -26,7 +26,6 @@ from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.producers import needs_of, states_of, undecidable
 
 LARGEST_LOG_BYTES = 2**31 - 1
-TOO_LARGE = "compacted-too-large"
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:

@@ -20,41 +20,41 @@ def test_segment_file_name_is_parsed_to_what_it_was_made_of(
     name = filenames.segment_file(base, kind, state)
     found = parse_file_name(name)
     assert (found.name, found.kind, found.state, found.base_offset) == (name, kind, state, base)
-    assert (found.is_canonical, found.stops_broker) == (True, False)
+    assert found.is_canonical
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "state", "base", "canonical", "stops"),
+    ("name", "kind", "state", "base", "canonical"),
     [
-        ("00000000000000000042.log", FileKind.LOG, NameState.LIVE, 42, True, False),
-        ("00000000000000000042.log.cleaned", FileKind.LOG, NameState.CLEANED, 42, True, False),
-        ("00000000000000000042.timeindex.swap", FileKind.TIME_INDEX, NameState.SWAP, 42, True, False),
-        ("42.log", FileKind.LOG, NameState.LIVE, 42, False, False),
-        ("+42.log", FileKind.LOG, NameState.LIVE, 42, False, False),
-        ("-42.log", FileKind.LOG, NameState.LIVE, -42, False, False),
-        ("42.copy.log", FileKind.LOG, NameState.LIVE, 42, False, False),
-        ("copy.log", FileKind.LOG, NameState.LIVE, None, False, True),
-        (".log", FileKind.LOG, NameState.LIVE, None, False, True),
-        ("99999999999999999999.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False, True),
-        ("4_2.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False, True),
-        ("foo.deleted", FileKind.FOREIGN, NameState.DELETED, None, False, False),
-        ("foo.log.deleted", FileKind.LOG, NameState.DELETED, None, False, False),
-        ("foo.swap", FileKind.FOREIGN, NameState.SWAP, None, False, True),
-        ("foo.cleaned", FileKind.FOREIGN, NameState.CLEANED, None, False, True),
-        ("00000000000000000042.log.bak", FileKind.FOREIGN, NameState.LIVE, 42, False, False),
-        ("notes.txt", FileKind.FOREIGN, NameState.LIVE, None, False, False),
-        ("leader-epoch-checkpoint", FileKind.LEADER_EPOCHS, NameState.LIVE, None, True, False),
-        ("leader-epoch-checkpoint.tmp", FileKind.FOREIGN, NameState.LIVE, None, False, False),
-        ("partition.metadata", FileKind.PARTITION_METADATA, NameState.LIVE, None, True, False),
-        ("", FileKind.FOREIGN, NameState.LIVE, None, False, False),
+        ("00000000000000000042.log", FileKind.LOG, NameState.LIVE, 42, True),
+        ("00000000000000000042.log.cleaned", FileKind.LOG, NameState.CLEANED, 42, True),
+        ("00000000000000000042.timeindex.swap", FileKind.TIME_INDEX, NameState.SWAP, 42, True),
+        ("42.log", FileKind.LOG, NameState.LIVE, 42, False),
+        ("+42.log", FileKind.LOG, NameState.LIVE, 42, False),
+        ("-42.log", FileKind.LOG, NameState.LIVE, -42, False),
+        ("42.copy.log", FileKind.LOG, NameState.LIVE, 42, False),
+        ("copy.log", FileKind.LOG, NameState.LIVE, None, False),
+        (".log", FileKind.LOG, NameState.LIVE, None, False),
+        ("99999999999999999999.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False),
+        ("4_2.index", FileKind.OFFSET_INDEX, NameState.LIVE, None, False),
+        ("foo.deleted", FileKind.FOREIGN, NameState.DELETED, None, False),
+        ("foo.log.deleted", FileKind.LOG, NameState.DELETED, None, False),
+        ("foo.swap", FileKind.FOREIGN, NameState.SWAP, None, False),
+        ("foo.cleaned", FileKind.FOREIGN, NameState.CLEANED, None, False),
+        ("00000000000000000042.log.bak", FileKind.FOREIGN, NameState.LIVE, 42, False),
+        ("notes.txt", FileKind.FOREIGN, NameState.LIVE, None, False),
+        ("leader-epoch-checkpoint", FileKind.LEADER_EPOCHS, NameState.LIVE, None, True),
+        ("leader-epoch-checkpoint.tmp", FileKind.FOREIGN, NameState.LIVE, None, False),
+        ("partition.metadata", FileKind.PARTITION_METADATA, NameState.LIVE, None, True),
+        ("", FileKind.FOREIGN, NameState.LIVE, None, False),
     ],
 )
 def test_file_name_is_taken_apart_as_a_broker_does(
-    name: str, kind: FileKind, state: NameState, base: int | None, canonical: bool, stops: bool
+    name: str, kind: FileKind, state: NameState, base: int | None, canonical: bool
 ) -> None:
     found = parse_file_name(name)
     assert (found.kind, found.state, found.base_offset) == (kind, state, base)
-    assert (found.is_canonical, found.stops_broker) == (canonical, stops)
+    assert found.is_canonical == canonical
 
 
 @pytest.mark.parametrize(("base", "kind"), [(-1, FileKind.LOG), (2**63, FileKind.LOG), (0, FileKind.FOREIGN)])
@@ -71,32 +71,32 @@ def test_partition_folder_is_parsed_to_what_it_was_made_of(topic: str, partition
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "topic", "partition", "unique_id"),
+    ("name", "kind", "topic", "partition"),
     [
-        ("__consumer_offsets-49", FolderKind.PARTITION, "__consumer_offsets", 49, ""),
-        ("a-b--7", FolderKind.PARTITION, "a-b-", 7, ""),
-        ("t-00", FolderKind.PARTITION, "t", 0, ""),
-        ("t-+1", FolderKind.PARTITION, "t", 1, ""),
-        (f"a-b.c-3.{UUID}-delete", FolderKind.DELETE, "a-b.c", 3, UUID),
-        (f"t-0.{UUID}-future", FolderKind.FUTURE, "t", 0, UUID),
-        (f"t-0.{UUID}-stray", FolderKind.STRAY, "t", 0, UUID),
-        ("t-0-delete", FolderKind.FOREIGN, "", -1, ""),
-        ("t-delete", FolderKind.FOREIGN, "", -1, ""),
-        ("a b-0.x-delete", FolderKind.FOREIGN, "", -1, ""),
-        ("lost+found", FolderKind.FOREIGN, "", -1, ""),
-        ("krepair-backup", FolderKind.FOREIGN, "", -1, ""),
-        ("e-all-0.bak", FolderKind.FOREIGN, "", -1, ""),
-        ("-0", FolderKind.FOREIGN, "", -1, ""),
-        ("t-", FolderKind.FOREIGN, "", -1, ""),
-        ("t-2147483648", FolderKind.FOREIGN, "", -1, ""),
-        ("t-1 ", FolderKind.FOREIGN, "", -1, ""),
-        ("", FolderKind.FOREIGN, "", -1, ""),
+        ("__consumer_offsets-49", FolderKind.PARTITION, "__consumer_offsets", 49),
+        ("a-b--7", FolderKind.PARTITION, "a-b-", 7),
+        ("t-00", FolderKind.PARTITION, "t", 0),
+        ("t-+1", FolderKind.PARTITION, "t", 1),
+        (f"a-b.c-3.{UUID}-delete", FolderKind.DELETE, "a-b.c", 3),
+        (f"t-0.{UUID}-future", FolderKind.FUTURE, "t", 0),
+        (f"t-0.{UUID}-stray", FolderKind.STRAY, "t", 0),
+        ("t-0-delete", FolderKind.FOREIGN, "", -1),
+        ("t-delete", FolderKind.FOREIGN, "", -1),
+        ("a b-0.x-delete", FolderKind.FOREIGN, "", -1),
+        ("lost+found", FolderKind.FOREIGN, "", -1),
+        ("krepair-backup", FolderKind.FOREIGN, "", -1),
+        ("e-all-0.bak", FolderKind.FOREIGN, "", -1),
+        ("-0", FolderKind.FOREIGN, "", -1),
+        ("t-", FolderKind.FOREIGN, "", -1),
+        ("t-2147483648", FolderKind.FOREIGN, "", -1),
+        ("t-1 ", FolderKind.FOREIGN, "", -1),
+        ("", FolderKind.FOREIGN, "", -1),
     ],
 )
 def test_folder_name_is_taken_apart_as_a_broker_does(
-    name: str, kind: FolderKind, topic: str, partition: int, unique_id: str
+    name: str, kind: FolderKind, topic: str, partition: int
 ) -> None:
-    assert parse_folder_name(name) == (name, kind, topic, partition, unique_id)
+    assert parse_folder_name(name) == (name, kind, topic, partition)
 
 
 @pytest.mark.parametrize("name", ["t-00", "t-+0", f"t-0.{UUID}-delete", "t"])

@@ -13,7 +13,7 @@ from krepair.formats.filenames import log_name
 from krepair.pipeline.jobs import READ_CONTENTS
 
 if TYPE_CHECKING:
-    from krepair.pipeline.contents import ContentProblem
+    from krepair.formats.damage import Damage
     from krepair.pipeline.items import LogItem
 
 
@@ -35,19 +35,19 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
     found: dict[int, list[Finding]] = {}
     for index, result in context.engine.run(READ_CONTENTS, items):
         item = items[index]
-        found[index] = [_finding(item, problem) for problem in result.problems]
+        found[index] = [_finding(item, *problem) for problem in result.problems]
     for index in sorted(found):
         yield from found[index]
 
 
-def _finding(item: LogItem, problem: ContentProblem) -> Finding:
+def _finding(item: LogItem, codec: int, problem: Damage) -> Finding:
     known = {codec.value: codec.name.lower() for codec in Codec}
-    codec = known.get(problem.codec, f"codec {problem.codec}")
+    name = known.get(codec, f"codec {codec}")
     return Finding(
         rule="KR307",
         partition=item.place.folder,
         file=log_name(item.base_offset),
         position=problem.position,
-        evidence=f"{problem.length} bytes of {codec}: expected {problem.expected}, found {problem.found}",
+        evidence=f"{problem.length} bytes of {name}: expected {problem.expected}, found {problem.found}",
         bytes=problem.length,
     )
