@@ -115,7 +115,7 @@ def test_wrong_indexes_of_a_new_segment_are_found(
     real = finish.index_bytes
 
     def wrong(*given: Any) -> tuple[bytes, bytes]:
-        made = defect(Regenerated(*real(*given), 0, "", -1, -1, -1, 0, 0))
+        made = defect(Regenerated(*real(*given), 0, "", -1, 0))
         return made.index, made.time_index
 
     monkeypatch.setattr(finish, "index_bytes", wrong)
