@@ -16,6 +16,13 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.answers import why_tombstones_may_not_go, with_answers
+from krepair.fixes.compact_by_plan import (
+    check_readings,
+    goes_by_plan,
+    keys_by_base,
+    prepared_by_plan,
+    readings_by_plan,
+)
 from krepair.fixes.compact_originals import (
     Originals,
     compacted_groups,
@@ -49,8 +56,10 @@ from krepair.pipeline.compaction.items import CompactResult, KeysItem, KeysResul
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
+    Reading,
     compact_item,
     prepare,
+    readings_of,
     rows_inline_of,
     stage_items,
 )
@@ -81,6 +90,7 @@ class _Partition:
         prepared: what the engine knows of its keys.
         proof: of all its groups, begun before they are written.
         keys: base offset -> keys found when the originals were scanned.
+        readings: base offset -> how it is read when it is written anew.
     """
 
     staging: Staging
@@ -90,6 +100,12 @@ class _Partition:
     prepared: Prepared | None = None
     proof: PartitionToProve | None = None
     keys: dict[int, KeysResult] = field(default_factory=dict)
+    readings: dict[int, Reading] = field(default_factory=dict)
+
+    @cached_property
+    def by_plan(self) -> bool:
+        """Whether it is written anew by what the plan says of its keys, and no key is looked for before."""
+        return goes_by_plan(self.staging.plan, self.originals)
 
     @property
     def place(self) -> Place:
@@ -119,6 +135,8 @@ def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
     _prepare(work, partitions)
     verification = _begin_to_prove(work, partitions)
     _write(work, partitions, verification)
+    _prepare_afterwards(work, partitions)
+    _read_committed(work, partitions)
     _name_damage(work, partitions)
     for one in _able(partitions):
         with one.staging.taking_problems():
@@ -147,10 +165,18 @@ def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
 
 
 def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Scan every original; of those below the plan's bound, the keys are found in the same reading."""
-    jobs = [(one, base) for one in _able(partitions) for base in one.logs]
-    below = [job for job in jobs if _is_below_the_bound(*job)]
-    above = [job for job in jobs if not _is_below_the_bound(*job)]
+    """Scan the originals; of those below the plan's bound, the keys are found in the same reading.
+
+    Where the plan says what stays, no key is looked for, and what is written anew is scanned when it is written.
+    """
+    able = _able(partitions)
+    below, others = [], []
+    for one in able:
+        for base in one.logs:
+            if not one.by_plan and _is_below_the_bound(one, base):
+                below.append((one, base))
+            elif not one.by_plan or base not in one.staged:
+                others.append((one, base))
     with_keys = [
         KeysItem(
             place=one.place,
@@ -168,8 +194,8 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
         one, base = below[index]
         one.keys[base] = result
         _take_scan(one, base, result.scan or ScanResult(failure=result.failure, why=result.why))
-    for index, scanned in work.engine.run(SCAN, [_scan_item(work, *job) for job in above]):
-        _take_scan(*above[index], scanned)
+    for index, scanned in work.engine.run(SCAN, [_scan_item(work, *job) for job in others]):
+        _take_scan(*others[index], scanned)
 
 
 def _is_below_the_bound(one: _Partition, base_offset: int) -> bool:
@@ -237,6 +263,9 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     inputs: list[tuple[_Partition, CompactionInput]] = []
     for one in _able(partitions):
         with one.staging.taking_problems():
+            if one.by_plan:
+                one.readings = readings_by_plan(work, one.staging, one.originals, one.facts)
+                continue
             facts = [one.facts[base] for base in one.logs]
             policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
             inputs.append((one, _input(work, one, facts, policy)))
@@ -247,6 +276,19 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         one.prepared = known
         with one.staging.taking_problems():
             _check_prepared(work, one, known)
+            one.readings = readings_of(known, keys_by_base(groups_of(one.staging)))
+
+
+def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
+    """Where the plan said what stays, all else that decides is worked out anew, and held against what was used."""
+    for one in _able(partitions):
+        if one.by_plan:
+            with one.staging.taking_problems():
+                facts = [one.facts[base] for base in one.logs]
+                policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
+                one.prepared = prepared_by_plan(work, one.staging, one.originals, facts, policy)
+                _check_prepared(work, one, one.prepared)
+                check_readings(work, one.staging, one.prepared, one.readings)
 
 
 def _input(
@@ -347,6 +389,8 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
     parts: dict[str, list[tuple[int, int]]] = {}
     for index, result in work.engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
         one, group, item = jobs[index]
+        if one.by_plan and result.source is not None:
+            _take_scan(one, item.compact.base_offset, result.source)
         _take(one, item.compact.base_offset, result)
         if one.staging.problem is None:
             _tell_others(one, item.compact.base_offset)
@@ -360,26 +404,23 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
     for one in _able(partitions):
         for group in groups_of(one.staging):
             one.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
-    _read_committed(work, partitions)
 
 
 def _stage_items(
     work: Work, one: _Partition, group: RewriteSegments, verification: Verification
 ) -> list[CompactStageItem]:
-    assert one.prepared is not None
     assert one.proof is not None
     target = f"{one.staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
-    compacted = {source.base_offset: source.by_key for source in group.sources if source.by_key is not None}
     checks = {
         source.base_offset: verification.item(one.proof, (source,), target)
         for each in one.proof.groups
         if each.result == target
         for source in each.sources
     }
-    return stage_items(one.prepared, group.sources, compacted, target, checks)
+    return stage_items(one.readings, group.sources, keys_by_base((group,)), target, checks)
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -406,6 +447,8 @@ def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
         error = error_of(result.failure or "changed", text)
         one.staging.problem = one.staging.problem or error
         return
+    if base_offset not in one.facts:
+        return  # what is wrong with its scan is told already
     view = txn_index.view(result.entries)
     columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     entries = np.column_stack([view[name].astype(np.int64) for name in columns])

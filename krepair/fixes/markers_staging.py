@@ -272,9 +272,6 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
     policy, topic = work.plan.policy, staging.plan.topic
     log_end = max(one.summary.last_offset + 1 for one in facts)
     snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
-    high_watermark = work.high_watermark(staging)
-    if policy.assume_high_watermark == "log-end":
-        high_watermark = max(high_watermark, log_end)
 
     def number(key: str, scope: str = topic) -> int:
         return int(setting(policy, scope, key))
@@ -290,7 +287,7 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
         producer_expiry_ms=max(
             number("producer.id.expiration.ms", ""), number("transactional.id.expiration.ms", "")
         ),
-        high_watermark=high_watermark,
+        high_watermark=high_watermark_now(work, staging, facts),
         first_dirty_offset=-1,
         stamps=False,
         merge=policy.merge,
@@ -299,6 +296,20 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
         keeps_all=staging.plan.keeps_all,
         held_markers=_held_now(work, staging, facts, place),
     )
+
+
+def high_watermark_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> int:
+    """The high watermark by which is decided: the log end, where that was said.
+
+    Args:
+        work: what is staged with.
+        staging: the partition.
+        facts: of its logs, the last one among them.
+    """
+    known = work.high_watermark(staging)
+    if work.plan.policy.assume_high_watermark == "log-end":
+        return max(known, *(one.summary.last_offset + 1 for one in facts))
+    return known
 
 
 # -- finish

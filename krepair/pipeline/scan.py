@@ -7,8 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 
 from krepair.durable.tree import Tree
-from krepair.formats import txn_index
-from krepair.formats.filenames import log_name, segment_name
+from krepair.formats.filenames import log_name
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import (
     WINDOW_BYTES,
@@ -26,7 +25,7 @@ from krepair.pipeline.items import (
     ScanResult,
 )
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
+from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
 from krepair.pipeline.wire import encode_summary
 
 
@@ -70,10 +69,9 @@ def scan_below(
     """
     name = log_name(item.base_offset)
     try:
-        entries = read_entries(item.place, item.base_offset, tree) if item.has_txn_index else b""
-        damage = txn_index.damage(entries, item.base_offset) if entries else []
-        if damage:
-            entries = b""
+        entries, damage = (
+            sound_entries(item.place, item.base_offset, tree) if item.has_txn_index else (b"", "")
+        )
         path = f"{item.place.stem(item.base_offset)}.log"
         with nullcontext(log) if log is not None else opened_for_reading(path, tree) as descriptor:
             kept = kept_ranges(item.size, item.without)
@@ -95,13 +93,7 @@ def scan_below(
             summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
     except OSError as error:
         return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
-    where = segment_name(item.base_offset, ".txnindex")
-    text = (
-        f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
-        if damage
-        else ""
-    )
-    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text), summary
+    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=damage), summary
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import segment_name
 from krepair.logdir.reading import opened_for_reading, read_open
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import Place
@@ -22,6 +23,16 @@ def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
             return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
     except FileNotFoundError:
         return b""
+
+
+def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
+    """As ``read_entries``; none if the index is damaged, and then what is wrong with it, else nothing."""
+    entries = read_entries(place, base_offset, tree)
+    damage = txn_index.damage(entries, base_offset) if entries else []
+    if not damage:
+        return entries, ""
+    first, name = damage[0], segment_name(base_offset, ".txnindex")
+    return b"", f"{name}, position {first.position}: {first.expected} was expected, found {first.found}"
 
 
 def entry_pairs(entries: bytes) -> Int64s:

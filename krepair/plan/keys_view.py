@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.formats.words import count_text
-from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
+from krepair.plan.model import KeyCompaction, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
 from krepair.plan.view import Section, bytes_text, horizon_text, table_of
 
@@ -57,7 +57,7 @@ def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
         rows.append((f"{len(others):,} others", *_figures(others)))
     if len(found) > 1:
         rows.append((f"all {len(found):,} together", *_figures([keys for _, keys in found])))
-    lines = [*_notes([keys for _, keys in found])]
+    lines = [*_notes([keys for _, keys in found]), *_planned([part for part, _ in found])]
     if len(found) > len(shown):
         lines.append(f"The {len(shown)} that free most are shown. {IN_FULL}")
     table = table_of(
@@ -90,6 +90,18 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
         f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "
         f"{bytes_text(scratch)} at most, commonly much less."
     )
+
+
+def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
+    changes = (change for part in parts for change in part.changes if isinstance(change, RewriteSegments))
+    keys = [source.by_key for change in changes for source in change.sources]
+    named = [one for one in keys if one is not None and isinstance(one.stays, str)]
+    if named:
+        yield (
+            f"The plan names the last record of each key in {count_text(len(named), 'segment')}, of which "
+            f"{sum(one.kept for one in named):,} records stay. apply goes by that, and proves it against the log "
+            "before anything is changed."
+        )
 
 
 def _kinds(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:

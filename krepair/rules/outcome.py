@@ -33,6 +33,9 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
         aborted: number of records that go, because their transaction was aborted.
         keyless: number of records without a key, which stay.
         emptied: number of batches that lose all of their records. In the stream only their headers are left.
+        stays: offsets of the last record of each key in it, in base64, see ``krepair.formats.offset_set``; by them
+            ``apply`` writes the segment anew, and the proof holds that against the source. Absent where ``apply`` finds
+            the keys itself: where there are transactions, other replicas, or more offsets than have room in a plan.
     """
 
     file_bytes: int
@@ -45,6 +48,7 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
     aborted: int
     keyless: int
     emptied: int
+    stays: str | UnsetType = UNSET
 
     @property
     def gone(self) -> int:

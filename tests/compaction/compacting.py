@@ -22,6 +22,7 @@ from krepair.pipeline.compaction.partitions import (
     Prepared,
     decide_compaction,
     prepare,
+    readings_of,
     stage_items,
 )
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
@@ -160,7 +161,8 @@ def staged(
     tree = Tree(str(folder.parent), folder.parent.stat().st_ino)
     path = target / f"{change.base_offset:020d}.log"
     RealDisk(tree).reserve(str(path), change.log_bytes)
-    items = stage_items(prepared, change.sources, compaction.sources, str(path))
+    readings = readings_of(prepared, compaction.sources)
+    items = stage_items(readings, change.sources, compaction.sources, str(path))
     parts: list[tuple[int, int]] = [(0, 0)] * len(items)
     for index, result in engine.run(STAGE_COMPACTED, items):
         assert (result.failure, result.why, result.problem) == ("", "", "")

@@ -9,6 +9,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -17,7 +20,8 @@ from krepair.ops.reports import ApplyReport, VerifyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
-from krepair.plan.model import KeyCompaction, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.model import Change, KeyCompaction, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS, LogDir, Record, data
@@ -156,6 +160,28 @@ def _through_verbs(
         assert verbs.undo(plan).exit_code is ExitCode.DONE
         assert visible(look(log_dir)) == visible(before)
     return made
+
+
+def without_stays(plan: Plan) -> Plan:
+    """The plan as one that does not say which records stay, so that apply looks for the keys itself."""
+    return seal(
+        replace(
+            plan,
+            partitions=tuple(
+                replace(part, changes=tuple(map(_without_stays, part.changes))) for part in plan.partitions
+            ),
+        )
+    )
+
+
+def _without_stays(change: Change) -> Change:
+    if not isinstance(change, RewriteSegments):
+        return change
+    sources = (
+        source if source.by_key is None else replace(source, compacted=replace(source.by_key, stays=UNSET))
+        for source in change.sources
+    )
+    return replace(change, sources=tuple(sources))
 
 
 def keys_of(part: PartitionPlan) -> KeyCompaction:

@@ -13,7 +13,7 @@ from krepair.errors import ExitCode
 from krepair.pipeline.compaction import headers, log
 from krepair.pipeline.engines.engine import InlineEngine
 from tests.builders import LogDir, data
-from tests.compaction.directories import Verbs, keys_of, options
+from tests.compaction.directories import Verbs, keys_of, options, without_stays
 from tests.compaction.test_cases import OLD, rec
 from tools.torture.scenes import look, visible
 
@@ -106,7 +106,7 @@ def test_damage_in_any_batch_leaves_the_partition_alone_when_it_is_planned(
     assert f"position {place_of(verbs.log_dir / 't-0' / LOG, number)}" in str(part.why)
 
 
-@pytest.mark.parametrize("task", ["find keys", ""])
+@pytest.mark.parametrize("task", ["by plan", "find keys", ""])
 @pytest.mark.parametrize("number", [GONE, REWRITTEN, WHOLE])
 def test_damage_in_any_batch_that_comes_while_apply_reads_stops_it_before_the_commit(
     number: int, task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
@@ -114,7 +114,10 @@ def test_damage_in_any_batch_that_comes_while_apply_reads_stops_it_before_the_co
     verbs = made(tmp_path)
     plan = verbs.plan()
     size = (verbs.log_dir / "t-0" / LOG).stat().st_size
-    if task:
+    if task == "by plan":
+        after_task["scan"] = lambda: flip_value(verbs.log_dir, number)
+    elif task:
+        plan = without_stays(plan)
         after_task[task] = lambda: flip_value(verbs.log_dir, number)
     else:
         flip_value(verbs.log_dir, number)
@@ -173,12 +176,14 @@ def test_damage_in_a_source_that_comes_after_it_was_written_and_proven_changes_n
     assert (verbs.log_dir / "t-0" / LOG).read_bytes() == (other.log_dir / "t-0" / LOG).read_bytes()
 
 
-@pytest.mark.parametrize("task", ["", "find keys"])
+@pytest.mark.parametrize("task", ["", "scan", "find keys"])
 def test_another_key_in_a_batch_of_which_nothing_stays_stops_apply_before_the_commit(
     task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:
     verbs = made(tmp_path)
     plan = verbs.plan()
+    if task == "find keys":
+        plan = without_stays(plan)
     if task:
         after_task[task] = lambda: flip_key(verbs.log_dir, GONE)
     else:

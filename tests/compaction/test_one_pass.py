@@ -1,4 +1,7 @@
-"""Apply reads each source twice: for its keys, and once to check, write and prove it. What is wrong is still found."""
+"""Apply reads each source once to check, write and prove it. What is wrong is still found.
+
+Where the plan does not say which records stay, apply reads each source once more before, for its keys.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.check_items import CheckResult
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.engines.engine import InlineEngine
+from krepair.plan.model import Plan
 from tests.builders import Batch, LogDir, data
 from tests.compaction import histories
-from tests.compaction.directories import Verbs, options
+from tests.compaction.directories import Verbs, options, without_stays
 from tests.compaction.test_cases import OLD, batch, rec
 from tests.compaction.trying import twin_rules, with_twin
 from tools.torture.scenes import look, visible
@@ -86,12 +90,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_apply_reads_each_source_twice_and_proves_it_in_the_second_reading(
-    tmp_path: Path, tasks: Counter[str], read: Counter[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("times", [1, 2])
+def test_apply_reads_each_source_once_and_once_more_where_the_plan_does_not_say_what_stays(
+    times: int, tmp_path: Path, tasks: Counter[str], read: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction_log, "WINDOW_BYTES", 1 << 20)
     verbs = made(tmp_path)
-    plan = verbs.plan()
+    plan = verbs.plan() if times == 1 else without_stays(verbs.plan())
     sizes = {path.name: path.stat().st_size for path in verbs.log_dir.glob("t-0/*.log")}
     tasks.clear()
     read.clear()
@@ -100,7 +105,8 @@ def test_apply_reads_each_source_twice_and_proves_it_in_the_second_reading(
     assert tasks["check keys"] == 0
     for name, size in sizes.items():
         if name != ACTIVE:
-            assert read[name] == 2 * size
+            assert read[name] == times * size
+    assert tasks["find keys"] == (0 if times == 1 else 2)
 
 
 def test_a_batch_that_passes_the_window_is_proven_by_a_reading_of_its_own(
@@ -147,12 +153,12 @@ def _flip(path: Path, place: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_any_flipped_bit_between_plan_and_apply_or_between_the_two_readings_stops_apply(
+def test_any_flipped_bit_between_plan_and_apply_or_before_it_is_written_stops_apply(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
     verbs = made(tmp_path, LARGE)
-    plan = verbs.plan()
+    plan = verbs.plan() if seed % 3 else without_stays(verbs.plan())
     path = verbs.log_dir / "t-0" / f"{chance.choice((0, 45)):020d}.log"
     place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
     if seed % 2:
@@ -161,9 +167,9 @@ def test_any_flipped_bit_between_plan_and_apply_or_between_the_two_readings_stop
         run = InlineEngine.run
 
         def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
-            yield from run(self, task, items)
-            if task.name == "find keys":
+            if task.name == "stage compacted":
                 _flip(path, place, bit)
+            yield from run(self, task, items)
 
         monkeypatch.setattr(InlineEngine, "run", running)
     names = set(visible(look(verbs.log_dir)))
@@ -174,9 +180,9 @@ def test_any_flipped_bit_between_plan_and_apply_or_between_the_two_readings_stop
 
 
 # -- stages that are wrong ----------------------------------------------------------------------------
-def _refused(verbs: Verbs, word: str) -> None:
+def _refused(verbs: Verbs, word: str, plan: Plan | None = None) -> None:
     """Apply ends with 14 and has committed nothing."""
-    plan = verbs.plan()
+    plan = plan or verbs.plan()
     names = set(visible(look(verbs.log_dir)))
     report = verbs.apply(plan)
     assert report.exit_code is ExitCode.VERIFY_FAILED, report.results[0].why
@@ -184,8 +190,9 @@ def _refused(verbs: Verbs, word: str) -> None:
     assert set(visible(look(verbs.log_dir))) == names
 
 
+@pytest.mark.parametrize("by_plan", [True, False])
 def test_a_wrong_decision_that_plan_and_apply_make_alike_is_found_by_the_proof(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_plan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = compaction_stays.offsets_between
 
@@ -195,8 +202,15 @@ def test_a_wrong_decision_that_plan_and_apply_make_alike_is_found_by_the_proof(
             found[0] -= 1  # the record before it stays instead
         return found
 
-    monkeypatch.setattr(compaction_stays, "offsets_between", wrong)
-    _refused(made(tmp_path), "last record")  # which key is told first is chance
+    verbs = made(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction_stays, "offsets_between", wrong)
+        plan = verbs.plan()
+        if by_plan:
+            patch.undo()
+        _refused(
+            verbs, "last record", plan if by_plan else without_stays(plan)
+        )  # which key is told first is chance
 
 
 def test_bytes_that_are_written_otherwise_than_they_were_proven_are_found(

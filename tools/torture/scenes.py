@@ -750,12 +750,19 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def keyed(
-    directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
+    directory: LogDir,
+    topic: str,
+    rng: random.Random,
+    *,
+    number: int = 0,
+    segments: int = 6,
+    transactions: bool = True,
 ) -> Partition:
     """A partition whose few keys are written again and again: several groups of two or three segments.
 
     Each segment has records of its own keys, tombstones, a batch that loses some and one that loses all, an aborted
-    transaction that reaches into the next segment, and one that is committed.
+    transaction that reaches into the next segment, and one that is committed. Without transactions the plan says which
+    records stay.
     """
     partition = directory.partition(topic, number, index_interval_bytes=INTERVAL_BYTES)
     offset = 0
@@ -768,16 +775,17 @@ def keyed(
             batches.append(_with_epoch(batch, epoch))
             offset += records
 
-        if place:
+        if place and transactions:
             add(builders.abort(offset, pid=7, timestamp=time), 1)
         for _ in range(rng.randint(2, 3)):
             keys = rng.sample([b"a", b"b", b"c", b"d", b"e"], 3)
             add(data(offset, [builders.Record(key, b"%d" % offset) for key in keys], timestamp=time), 3)
         gone = builders.Record(rng.choice([b"a", b"b"]), None)
         own = builders.Record(b"own-%d" % place, b"stays")
-        add(data(offset, [gone, own], pid=9, sequence=4 * place, txn=True, timestamp=time), 2)
-        add(builders.commit(offset, pid=9, timestamp=time), 1)
-        if place < segments - 1:
+        add(data(offset, [gone, own], pid=9, sequence=4 * place, txn=transactions, timestamp=time), 2)
+        if transactions:
+            add(builders.commit(offset, pid=9, timestamp=time), 1)
+        if place < segments - 1 and transactions:
             lost = builders.Record(b"c", b"of an aborted transaction")
             add(data(offset, [lost], pid=7, sequence=place, txn=True, timestamp=time), 1)
         partition.segment(*batches, mtime_ms=OLD_MS + place * 1000)
@@ -821,6 +829,7 @@ def _keys_without_fence(path: Path, rng: random.Random) -> Options:
     """Records go by key beside damage that recovery would meet: the order of 3.x, without the fence."""
     directory = LogDir(path)
     keyed(directory, OFFSETS_TOPIC, rng, segments=5)
+    keyed(directory, OFFSETS_TOPIC, rng, number=1, segments=4, transactions=False)
     plain(directory, "o", rng, segments=2)
     directory.write()
     _flip(_of_segment(path / "o-0", 10), 100)

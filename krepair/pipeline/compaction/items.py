@@ -171,12 +171,14 @@ class OffsetFile(Struct, frozen=True, kw_only=True):
     """Offsets, int64[N] ascending.
 
     Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
+        path: in the scratch folder; empty: ``data`` or ``packed`` holds them.
         data: their bytes.
+        packed: those of one segment, see ``krepair.formats.offset_set``.
     """
 
     path: str = ""
     data: bytes = b""
+    packed: bytes = b""
 
 
 class JoinResult(Result, frozen=True, kw_only=True):
@@ -216,6 +218,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
         most_groups: above 0, the records of ``__consumer_offsets`` are counted in the same reading; if the segment has
             more groups than that, nothing is told of them. There are no ``headers`` then.
+        most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
     """
 
     place: Place
@@ -236,6 +239,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
     most_groups: int = 0
+    most_packed: int = 0
 
     @property
     def drops_stamped(self) -> bool:
@@ -270,12 +274,14 @@ class CompactResult(Result, frozen=True, kw_only=True):
         entries: bytes of the ``.txnindex`` as they were read.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
         census: its records by kind and by group, if that was asked for and they have room.
+        stays: offsets of the last record of each key, packed; None if that was not asked for, or has no room.
     """
 
     summary: bytes = b""
     entries: bytes = b""
     tallies: bytes = b""
     census: SegmentCensus | None = None
+    stays: bytes | None = None
 
 
 def ranges_of(data: bytes) -> Int64s:

@@ -13,10 +13,12 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
+from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels import compact_keys as k
 from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
@@ -64,6 +66,8 @@ _JOIN_ROWS: Final = 1 << 21
 _MOST_GROUPS: Final = 1 << 18
 """Groups of all segments that travel, of some 100 bytes each. A segment with more than its share is read for them."""
 _GROUPS_AT_LEAST: Final = 1 << 10
+_MOST_PACKED: Final = 6 << 20
+"""Bytes of the offsets that stay, of all partitions of a plan, in which they take a third more."""
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
 
 
@@ -108,6 +112,7 @@ class Prepared:
         found: base offset -> keys of the segment.
         keys: how many distinct keys there are.
         keyless: base offset -> records without a key.
+        planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
         headers: base offset -> headers of its batches, where they were noted.
         problem: why it is left alone, None if it is not.
         scratch: path of the scratch folder, empty if there is none.
@@ -121,6 +126,7 @@ class Prepared:
     found: dict[int, KeysResult] = field(default_factory=dict)
     keys: int = 0
     keyless: dict[int, int] = field(default_factory=dict)
+    planned: dict[int, OffsetFile] = field(default_factory=dict)
     headers: dict[int, bytes] = field(default_factory=dict)
     problem: LeftAlone | None = None
     scratch: str = ""
@@ -129,6 +135,18 @@ class Prepared:
     def span(self) -> tuple[SegmentFacts, ...]:
         """The segments below the bound."""
         return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
+
+    @property
+    def follows_from_keys(self) -> bool:
+        """Whether the last record of each key, and nothing else that is not in every log, decides on its records."""
+        return (
+            self.bound is not None
+            and not self.bound.transactions
+            and not self.partition.elsewhere
+            and not self.partition.policy.keeps_tombstones
+            and not len(self.partition.policy.held_markers)
+            and not any(file.path or file.data for file in self.held)
+        )
 
 
 @dataclass(frozen=True)
@@ -339,7 +357,9 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 # -- the third wave ---------------------------------------------------------------------------------
-def compact_item(each: Prepared, number: int, forced: int = -1, most_groups: int = 0) -> CompactItem:
+def compact_item(
+    each: Prepared, number: int, forced: int = -1, most_groups: int = 0, most_packed: int = 0
+) -> CompactItem:
     """How segment ``number`` of the span is read; its records are counted if ``most_groups`` is above 0."""
     assert each.bound is not None
     facts, policy = each.partition.segments[number], each.partition.policy
@@ -354,7 +374,7 @@ def compact_item(each: Prepared, number: int, forced: int = -1, most_groups: int
         protected=each.bound.protected,
         drop_unstamped=each.bound.drop_unstamped[number] and not policy.keeps_tombstones,
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
-        stays=tuple(_between(file, facts.base_offset, next_base) for file in each.stays),
+        stays=_stays(each, facts.base_offset, next_base),
         forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
         headers=b"" if most_groups else each.headers.get(facts.base_offset, b""),
@@ -363,7 +383,14 @@ def compact_item(each: Prepared, number: int, forced: int = -1, most_groups: int
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
         most_groups=most_groups,
+        most_packed=most_packed,
     )
+
+
+def _stays(each: Prepared, first: int, after: int) -> tuple[OffsetFile, ...]:
+    if first in each.planned:
+        return (each.planned[first],)
+    return tuple(_between(file, first, after) for file in each.stays)
 
 
 def _held_markers(policy: MarkerPolicy, first: int, after: int) -> bytes:
@@ -386,6 +413,7 @@ class _Deciding:
     prepared: Prepared
     results: dict[int, CompactResult] = field(default_factory=dict)
     forced: dict[int, int] = field(default_factory=dict)
+    packed: int = 0
     to_read: list[int] = field(default_factory=list)
     outcome: Compaction | LeftAlone | None = None
 
@@ -430,12 +458,14 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
         todo += [(one, number) for number in one.to_read]
         one.to_read = []
     groups_each = max(_MOST_GROUPS // max(len(todo), 1), _GROUPS_AT_LEAST)
+    most_packed = _most_packed(len(work))
     items = [
         compact_item(
             one.prepared,
             number,
             one.forced.get(one.prepared.partition.segments[number].base_offset, -1),
             groups_each if one.prepared.partition.counts_groups else 0,
+            most_packed if one.prepared.follows_from_keys else 0,
         )
         for one, number in todo
     ]
@@ -443,7 +473,14 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
         one, _ = todo[index]
         base_offset = items[index].base_offset
         one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)
-        one.results[base_offset] = result
+        before = one.results.get(base_offset)
+        one.packed += len(result.stays or b"") - len(before.stays or b"" if before else b"")
+        one.results[base_offset] = replace(result, stays=None) if one.packed > most_packed else result
+
+
+def _most_packed(partitions: int) -> int:
+    """How many bytes the offsets that stay may take in a plan, of each of so many partitions."""
+    return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 
 def _decide(one: _Deciding) -> None:
@@ -510,7 +547,7 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
     )
     return Compaction(
         decision=decision,
-        sources=sources,
+        sources=_with_stays(one, sources),
         tallies=tallies,
         keys=each.keys,
         horizons=tombstone_horizons(
@@ -521,6 +558,14 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
     )
 
 
+def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
+    """With the offsets that stay, if those of all segments have room, and nothing else decides on records."""
+    packed = {base: one.results[base].stays for base in sources}
+    if None in packed.values() or not one.prepared.follows_from_keys:
+        return sources
+    return {base: replace(source, stays=as_text(packed[base] or b"")) for base, source in sources.items()}
+
+
 def _counted(one: _Deciding) -> tuple[SegmentCensus, ...]:
     """The records of all segments, ascending; nothing if one of them was not counted."""
     found = [one.results[facts.base_offset].census for facts in one.prepared.span]
@@ -529,8 +574,37 @@ def _counted(one: _Deciding) -> tuple[SegmentCensus, ...]:
 
 
 # -- applying ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Reading:
+    """How one source is read when it is written anew.
+
+    Attributes:
+        item: what decides on its records.
+        headers: digest of its headers.
+    """
+
+    item: CompactItem
+    headers: str
+
+
+def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, Reading]:
+    """Base offset -> how it is read, of the sources of which a plan says more.
+
+    Args:
+        each: prepared anew, from the files as they are now.
+        compacted: base offset -> what the plan says of its keys.
+    """
+    return {
+        facts.base_offset: Reading(
+            compact_item(each, number, compacted[facts.base_offset].forced), facts.summary.headers
+        )
+        for number, facts in enumerate(each.span)
+        if facts.base_offset in compacted
+    }
+
+
 def stage_items(
-    each: Prepared,
+    readings: Mapping[int, Reading],
     sources: Sequence[SourceSegment],
     compacted: Mapping[int, CompactedSource],
     target: str,
@@ -539,20 +613,19 @@ def stage_items(
     """The items that write one group.
 
     Args:
-        each: prepared anew, from the files as they are now.
+        readings: base offset -> how it is read.
         sources: of the group, from the plan.
         compacted: base offset -> what the plan says on top.
         target: absolute path of the new ``.log``, which is there.
         checks: base offset -> what proves the source while it is written; without it the source is read again for that.
     """
-    numbers = {facts.base_offset: number for number, facts in enumerate(each.span)}
     items = []
     position = 0
     for source in sources:
-        more = compacted[source.base_offset]
+        more, reading = compacted[source.base_offset], readings[source.base_offset]
         items.append(
             CompactStageItem(
-                compact=compact_item(each, numbers[source.base_offset], more.forced),
+                compact=reading.item,
                 target=target,
                 out_position=position,
                 carried_open=source.carried_open,
@@ -563,7 +636,7 @@ def stage_items(
                 headers=more.headers,
                 decisions=source.decisions,
                 aborted_kept=source.aborted_kept,
-                source_headers=each.span[numbers[source.base_offset]].summary.headers,
+                source_headers=reading.headers,
                 check=checks.get(source.base_offset),
             )
         )

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from krepair.pipeline.compaction.check_items import CheckItem, CheckResult
 from krepair.pipeline.compaction.items import CompactItem, CompactResult
+from krepair.pipeline.items import ScanResult
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
@@ -54,8 +55,10 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
         written_crc: CRC-32C of what it gave to the new log.
         written: bytes of that.
         checked: what the proof came to; None if it was not made, so that the files have to be read for it.
+        source: the scan of the source, with all its CRCs.
     """
 
     written_crc: int = 0
     written: int = 0
     checked: CheckResult | None = None
+    source: ScanResult | None = None

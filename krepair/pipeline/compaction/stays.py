@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.formats.offset_set import unpacked
 from krepair.pipeline.compaction.items import CompactItem, OffsetFile, ranges_of
 from krepair.pipeline.compaction.log import Stay
 
@@ -18,6 +19,7 @@ def stay_of(item: CompactItem) -> Stay:
 
     Raises:
         OSError: a file of the scratch folder cannot be read.
+        OffsetSetError: offsets that a plan has are none.
     """
     return Stay(
         offsets=offsets_between(item.stays, item.base_offset, item.next_base),
@@ -36,12 +38,16 @@ def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int6
 
     Raises:
         OSError: a file cannot be read.
+        OffsetSetError: packed offsets are none.
     """
     parts: list[Int64s] = []
     for file in files:
         if file.path and os.path.getsize(file.path) == 0:
             continue
-        every: Any = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
+        if file.packed:
+            every: Any = unpacked(file.packed, first)
+        else:
+            every = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
         start, end = np.searchsorted(every, [first, after])
         parts.append(np.array(every[start:end]))
     found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)

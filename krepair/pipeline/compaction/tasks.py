@@ -16,9 +16,9 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
-from krepair.formats import txn_index
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.filenames import log_name
+from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
@@ -58,7 +58,7 @@ from krepair.pipeline.items import FailureKind, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
-from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
+from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
 from krepair.pipeline.wire import encode_summary
 
 if TYPE_CHECKING:
@@ -237,12 +237,20 @@ def compact(item: CompactItem) -> CompactResult:
             log = CompactedLog(read_into, item.size, stay, item.headers)
             counting = _counting(item, stay)
             log.on_source = counting.take if counting else None
-            entries, inputs = _inputs(item, tree)
+            entries, _ = sound_entries(item.place, item.base_offset, tree)
+            inputs = _inputs(item, entries)
             summary = scan_segment(inputs, log.read_into)
             census = counting.end(read_into) if counting else None
-    except (ContentError, OSError) as problem:
+    except (ContentError, OffsetSetError, OSError) as problem:
         return CompactResult(**_failure(item, problem))
-    return replace(_as_left(item, entries, log, summary)[0], census=census)
+    stays = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
+    if stays is not None and len(stays) > item.most_packed:
+        stays = None
+    return replace(_as_left(item, entries, log, summary)[0], census=census, stays=stays)
+
+
+def _has_room(item: CompactItem, stay: Stay) -> bool:
+    return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
 
 
 def _counting(item: CompactItem, stay: Stay) -> Counting | None:
@@ -264,8 +272,8 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
         return CompactStageResult(failure="elsewhere", why=wrong)
     proof = SourceProof(item.check, tree) if item.check else None
     try:
-        found, source, copy = _staged(item, tree, proof)
-    except (ContentError, OSError) as problem:
+        found, scanned, source, copy = _staged(item, tree, proof)
+    except (ContentError, OffsetSetError, OSError) as problem:
         return CompactStageResult(**_failure(item.compact, problem))
     if source.headers != item.source_headers or not source.is_whole:
         why = f"{_name(item.compact)}{not_as_planned(source)}"
@@ -275,27 +283,37 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
         written_crc=copy.crc,
         written=copy.written,
         checked=proof.end() if proof else None,
+        source=scanned,
     )
 
 
 def _staged(
     item: CompactStageItem, tree: Tree, proof: SourceProof | None
-) -> tuple[CompactResult, SegmentSummary, Written]:
-    """What is left of a source, once it was written; the scan of the source; what wrote it.
+) -> tuple[CompactResult, ScanResult, SegmentSummary, Written]:
+    """What is left of a source, once it was written; the scan of the source, as it travels and as it is; what wrote it.
 
     Raises:
         ContentError: a batch cannot be read.
+        OffsetSetError: the offsets that a plan has are none.
         OSError: a file cannot be read or written.
     """
     compact = item.compact
+    entries, damage = sound_entries(compact.place, compact.base_offset, tree)
+    inputs = _inputs(compact, entries)
     with _opened(compact, tree) as read_into:
         source = WholeWindows(
-            ScanInputs(compact.base_offset, compact.size, compact.now_ms, compact.high_watermark), read_into
+            ScanInputs(
+                compact.base_offset,
+                compact.size,
+                compact.now_ms,
+                compact.high_watermark,
+                entries=inputs.entries,
+            ),
+            read_into,
         )
         log = CompactedLog(read_into, compact.size, stay_of(compact))
         copy = Written(item, log.read_into, RealDisk(tree), proof, source)
         log.on_source = copy.take_source
-        entries, inputs = _inputs(compact, tree)
         inputs = replace(
             inputs,
             carried=np.array(item.carried_open, np.int64),
@@ -311,14 +329,22 @@ def _staged(
     if not found.failure:
         kind, text = _stage_problem(item, summary, copy)
         found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
-    return found, source.summary(), copy
+    scanned = source.summary()
+    return (
+        found,
+        ScanResult(summary=encode_summary(scanned), entries=entries, txn_damage=damage),
+        scanned,
+        copy,
+    )
 
 
 def _name(item: CompactItem) -> str:
     return f"{item.place.folder}/{log_name(item.base_offset)}"
 
 
-def _failure(item: CompactItem, problem: ContentError | OSError) -> dict[str, Any]:
+def _failure(item: CompactItem, problem: ContentError | OffsetSetError | OSError) -> dict[str, Any]:
+    if isinstance(problem, OffsetSetError):
+        return {"failure": "changed", "why": f"{_name(item)}: which of its records stay: {problem}"}
     if isinstance(problem, ContentError):
         return {"position": problem.position, "problem": problem.text}
     if isinstance(problem, WritingError):
@@ -332,12 +358,9 @@ def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
         yield read_into_from(descriptor)
 
 
-def _inputs(item: CompactItem, tree: Tree) -> tuple[bytes, ScanInputs]:
-    """The entries of the transaction index, and the inputs of the scan of a compacted log."""
-    entries = read_entries(item.place, item.base_offset, tree)
-    if txn_index.damage(entries, item.base_offset):
-        entries = b""
-    return entries, ScanInputs(
+def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
+    """The inputs of the scan of a compacted log, with the entries of its transaction index."""
+    return ScanInputs(
         base_offset=item.base_offset,
         file_size=_ANY_SIZE,
         now_ms=item.now_ms,

@@ -62,8 +62,8 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
         )
     if not keys.headers:
         yield Objection("RV24", where, "the digest of what stays is missing")
-    if keys.forced != -1:
-        yield from _forced(facts, source, keys, where)
+    yield from _forced(facts, source, keys, where)
+    yield from _stays(facts, source, keys, where)
     log = facts.files.get(segment_name(source.base_offset, ".log"))
     if log is not None and source.drop_unstamped != (
         not source.keeps and log.mtime_ns // 1_000_000 <= facts.partition.horizon_ms
@@ -74,6 +74,8 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
 def _forced(
     facts: PartitionFacts, source: SourceSegment, keys: CompactedSource, where: str
 ) -> Iterator[Objection]:
+    if keys.forced == -1:
+        return
     place = bisect_right(facts.bases, source.base_offset)
     following = facts.bases[place] if place < len(facts.bases) else None
     if keys.forced < source.base_offset or (following is not None and keys.forced >= following):
@@ -82,6 +84,40 @@ def _forced(
         )
     if source.kept_records < 1:
         yield Objection("RV32", where, f"the record at offset {keys.forced} stays, but no record does")
+
+
+def _stays(
+    facts: PartitionFacts, source: SourceSegment, keys: CompactedSource, where: str
+) -> Iterator[Objection]:
+    """Objections to the offsets of the last records of keys."""
+    if not isinstance(keys.stays, str):
+        return
+    from krepair.formats.offset_set import (
+        OffsetSetError,
+        of_text,
+        unpacked,
+    )  # a plan without them needs no numpy
+
+    try:
+        above_base = unpacked(of_text(keys.stays), 0)
+    except OffsetSetError as error:
+        yield Objection("RV32", where, f"which of its records stay cannot be read: {error}")
+        return
+    place = bisect_right(facts.bases, source.base_offset)
+    last = source.base_offset + int(above_base[-1]) if len(above_base) else -1
+    if place < len(facts.bases) and last >= facts.bases[place]:
+        yield Objection("RV32", where, f"the record at offset {last} stays, but it is of another segment")
+    # A record that is forced to stay is a second record of its key, or a tombstone that would go.
+    least = keys.kept - keys.keyless + keys.tombstones - (keys.forced >= 0)
+    if not least <= len(above_base) <= least + (keys.forced >= 0):
+        yield Objection(
+            "RV32",
+            where,
+            f"{count_text(len(above_base), 'offset')} of last records of keys, but {keys.kept} records stay, "
+            f"{keys.keyless} of them without a key, and tombstones that go: {keys.tombstones}",
+        )
+    if keys.aborted:
+        yield Objection("RV32", where, "a record goes that was aborted, and offsets alone say what stays")
 
 
 def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
