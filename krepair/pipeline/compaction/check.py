@@ -296,7 +296,7 @@ class _Group:
             _Wrong: there is no room for the rows.
             OSError: the scratch folder cannot be written.
         """
-        self._drain()
+        self._drain(last=True)
         return CheckResult(
             rows=tuple(self.rows),
             records=int(self.state[v.C_RECORDS]),
@@ -550,19 +550,19 @@ class _Group:
         self.state[v.C_ROWS] = 0
         v.join_rows(old[old[:, 5] & np.uint64(2) != 0], self.table, self.state)
 
-    def _drain(self) -> None:
-        rows = self.table[self.table[:, 5] & np.uint64(2) != 0]
-        self.table[:] = 0
+    def _drain(self, *, last: bool = False) -> None:
+        used = np.flatnonzero(self.table[:, 5] & np.uint64(2))
+        # numbers this small are sorted without comparing
+        parts = (self.table[used, 0] >> _PART_SHIFT).astype(np.uint8)
+        rows: Rows = self.table[used[np.argsort(parts, kind="stable")]]
+        if not last:
+            self.table[:] = 0
         self.state[v.C_ROWS] = 0
         if len(rows) == 0:
             return
-        parts = (rows[:, 0] >> _PART_SHIFT).astype(
-            np.uint8
-        )  # numbers this small are sorted without comparing
-        rows = np.ascontiguousarray(rows[np.argsort(parts, kind="stable")])
         starts = np.append(0, np.cumsum(np.bincount(parts, minlength=PARTS))).astype(np.int64)
         if not self.rows and len(rows) <= self.item.rows_inline:
-            self.rows.append(CheckedRows(data=starts.tobytes() + rows.tobytes()))
+            self.rows.append(CheckedRows(data=b"".join((starts.data, rows.data))))
         elif self.item.scratch:
             self.rows.append(CheckedRows(path=write_scratch(self.item.scratch, "checked", (starts, rows))))
         else:
