@@ -91,7 +91,7 @@ def _head(data: bytes) -> tuple[int, int]:
     count, low_bits = _HEAD.unpack_from(data)
     if not 0 < count <= MOST_OFFSETS or low_bits > _MOST_LOW_BITS:
         raise OffsetSetError(
-            f"1 to {MOST_OFFSETS} offsets of at most {_MOST_LOW_BITS} low bits were expected, found {count} of "
+            f"a count of 1 to {MOST_OFFSETS} and low bits up to {_MOST_LOW_BITS} were expected, found {count} and "
             f"{low_bits}"
         )
     return count, low_bits

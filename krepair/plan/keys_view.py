@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.formats.words import count_text
-from krepair.plan.model import KeyCompaction, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.actions.table import action_of
+from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
 from krepair.plan.view import Section, bytes_text, horizon_text, table_of
 
@@ -93,14 +94,14 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
 
 
 def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
-    changes = (change for part in parts for change in part.changes if isinstance(change, RewriteSegments))
-    keys = [source.by_key for change in changes for source in change.sources]
+    changes = (change for part in parts for change in part.changes)
+    keys = [source.by_key for change in changes for source in action_of(change).sources(change)]
     named = [one for one in keys if one is not None and isinstance(one.stays, str)]
     if named:
         yield (
             f"The plan names the last record of each key in {count_text(len(named), 'segment')}, of which "
-            f"{sum(one.kept for one in named):,} records stay. apply goes by that, and proves it against the log "
-            "before anything is changed."
+            f"{count_text(sum(one.kept for one in named), 'record stays', 'records stay')}. apply goes by that, and "
+            "proves it against the log before anything is changed."
         )
 
 

@@ -109,13 +109,11 @@ def _stays(
         yield Objection("RV32", where, f"the record at offset {last} stays, but it is of another segment")
     # A record that is forced to stay is a second record of its key, or a tombstone that would go.
     least = keys.kept - keys.keyless + keys.tombstones - (keys.forced >= 0)
-    if not least <= len(above_base) <= least + (keys.forced >= 0):
-        yield Objection(
-            "RV32",
-            where,
-            f"{count_text(len(above_base), 'offset')} of last records of keys, but {keys.kept} records stay, "
-            f"{keys.keyless} of them without a key, and tombstones that go: {keys.tombstones}",
-        )
+    most = least + (keys.forced >= 0)
+    if not least <= len(above_base) <= most:
+        figures = f"{least}" if least == most else f"{least} or {most}"
+        found = count_text(len(above_base), "offset")
+        yield Objection("RV32", where, f"{found} of last records of keys, but its figures give {figures}")
     if keys.aborted:
         yield Objection("RV32", where, "a record goes that was aborted, and offsets alone say what stays")
 
