@@ -76,7 +76,7 @@ class _Counts:
         if len(headers) == 0:
             return
         control = (headers["attributes"] & batch_v2.CONTROL) != 0
-        count = headers["record_count"]
+        count = headers["record_count"].astype(np.int64)
         # a window rarely meets more than two sources, so each is a slice of it
         cuts = [0, *np.searchsorted(base, self.bases[1:]).tolist(), len(base)]
         for source, (first, after) in enumerate(itertools.pairwise(cuts)):
@@ -85,7 +85,7 @@ class _Counts:
                 counts = count[first:after]
                 self.found[source] += (
                     after - first,
-                    int(counts[~of_markers].sum(dtype=np.int64)),
+                    int(counts[~of_markers].sum()),
                     np.count_nonzero(of_markers & (counts > 0)),
                     np.count_nonzero(of_markers & (counts == 0)),
                 )
