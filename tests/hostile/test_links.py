@@ -295,7 +295,9 @@ def exchanging(one: Path, other: Path) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-@pytest.mark.parametrize("verb", ["apply", "undo", "purge"])
+@pytest.mark.parametrize(
+    "verb", ["apply", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("undo", "purge"))]
+)
 @pytest.mark.parametrize("place", ["m-0", f"m-0/{PRIVATE}", f"m-0/{PRIVATE}/stage", f"m-0/{PRIVATE}/keep"])
 def test_folders_exchanged_for_links_meanwhile_are_no_way_out(scene: Scene, verb: str, place: str) -> None:
     if not hasattr(ctypes.CDLL(None), "renameat2"):

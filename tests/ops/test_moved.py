@@ -84,7 +84,12 @@ def fresh(scene: Scene, folder: Path) -> Placed:
     return scene.place(folder)
 
 
-@pytest.mark.parametrize("how", [WHOLE, TORN], ids=["whole", "torn links"])
+HOW = pytest.mark.parametrize(
+    "how", [pytest.param(WHOLE, id="whole"), pytest.param(TORN, id="torn links", marks=pytest.mark.slow)]
+)
+
+
+@HOW
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_applied_is_verified_taken_back_and_purged_in_a_copy(
     memory_dir: Path, scenes: dict[str, Scene], name: str, how: tuple[str, ...]
@@ -125,7 +130,7 @@ def test_by_id_undo_and_purge_work_in_a_copy(memory_dir: Path, scenes: dict[str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [WHOLE, TORN], ids=["whole", "torn links"])
+@HOW
 @pytest.mark.parametrize("first", ["apply", "undo"])
 @pytest.mark.parametrize("name", NAMES)
 def test_copied_at_any_call_apply_and_undo_end_as_without_the_copy(
@@ -381,7 +386,7 @@ def test_a_host_that_was_renamed_is_proven_like_a_directory_that_moved(
     assert differences(seen(placed), before) == ""
 
 
-@pytest.mark.parametrize("how", [WHOLE, TORN], ids=["whole", "torn links"])
+@HOW
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_journals_are_rebuilt_in_a_copy_and_the_plan_is_taken_back(
     memory_dir: Path, scenes: dict[str, Scene], name: str, how: tuple[str, ...]

@@ -94,7 +94,9 @@ def end_of(verb: str, scene: Scene, placed: Placed) -> tuple[int, ApplyReport | 
     return int(report.exit_code), report
 
 
-@pytest.mark.parametrize("wrong", ["nothing", "a file", "a copy"])
+@pytest.mark.parametrize(
+    "wrong", ["a copy", *(pytest.param(wrong, marks=pytest.mark.slow) for wrong in ("nothing", "a file"))]
+)
 @pytest.mark.parametrize("name", EVERY_KEEP)
 def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
     memory_dir: Path, name: str, wrong: str

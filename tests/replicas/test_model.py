@@ -48,6 +48,7 @@ def test_calm_clusters_are_healthy_and_have_been_cleaned_killed_and_truncated() 
     assert seen["records gone"] > 1000
 
 
+@pytest.mark.slow
 def test_kafka_alone_lets_clusters_diverge_whose_brokers_are_away_for_too_long() -> None:
     why: Counter[str] = Counter()
     for cluster in wild_clusters(6, first=1000, retention_ms=HOUR_MS, steps=150):
