@@ -19,7 +19,8 @@ from krepair.journal.plan_copy import CopySearch, PlanKeeper, find_copies, priva
 from krepair.journal.record import COPY_NAME
 from krepair.plan.model import Plan, RootPlan
 from krepair.plan.planfile import dumps, seal
-from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk
+from tests.ops.stops import each_stop
 from tests.plan.plans import FOLDER, good_plan, partition
 
 OTHER = "__consumer_offsets-4"
@@ -125,25 +126,19 @@ def test_a_link_in_the_place_of_the_copy_is_refused_and_never_written_through(pl
 
 
 def test_after_a_crash_at_any_call_the_copy_is_whole_or_not_there_and_the_next_run_makes_it(plan: Plan):
-    stop = 0
-    crashed = True
-    while crashed:
-        stop += 1
+    for stop in each_stop(inner=RealDisk, kinds=NAME_CHANGING | {"sync_dir"}):
         for path in copies(plan):
             for name in (path, path.with_name("plan.new")):
                 name.unlink(missing_ok=True)
-        disk = StoppingDisk(RealDisk(), stop, NAME_CHANGING | {"sync_dir"})
-        try:
+        with stop as disk:
             keep(plan, disk)
-            crashed = False
-        except SimulatedCrash:
+        if stop.happened:
             assert all(path.read_bytes() == dumps(plan) for path in copies(plan) if path.exists())
         keep(plan)
         assert found(plan) == plan
         assert {name for folder in folders(plan) for name in os.listdir(folder.private)} == {COPY_NAME}
-    assert (
-        stop == 7
-    )  # create or link, rename, sync; for each of two partitions; and the run that came to its end
+    # create or link, rename, sync; for each of two partitions; and the run that came to its end
+    assert stop.number == 7
 
 
 def resealed(plan: Plan, **fields: object) -> bytes:

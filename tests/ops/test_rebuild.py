@@ -23,6 +23,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.stops import each_stop
 from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
 
 BREAK: dict[str, Callable[[bytes], bytes]] = {
@@ -97,24 +98,20 @@ def test_every_stop_while_a_journal_is_written_anew_leaves_one_that_it_can_be_do
     memory_dir: Path,
 ) -> None:
     scene = build("indexes")
-    for stop in range(1, 30):
-        folder = memory_dir / str(stop)
+    for stop in each_stop(inner=RealDisk):
+        folder = memory_dir / str(stop.number)
         folder.mkdir()
         placed = scene.place(folder)
         before = look(placed.path)
         assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
         break_all(placed, "zeros at its end")
-        try:
-            rebuild(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), stop))
-        except SimulatedCrash:
-            pass
-        else:
-            assert stop > 5
-            return
-        assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
-        assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
-        assert differences(look(placed.path), before) == ""
-    raise AssertionError("it never came to its end")
+        with stop as disk:
+            rebuild(placed.plan, scene.options, disk=disk)
+        if stop.happened:
+            assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+            assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+            assert differences(look(placed.path), before) == ""
+    assert stop.number > 5
 
 
 def test_originals_that_apply_has_freed_are_told_and_apply_goes_on(memory_dir: Path) -> None:
