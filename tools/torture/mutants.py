@@ -97,7 +97,14 @@ class Target(NamedTuple):
 TARGETS = {
     "rules": Target(
         ("krepair/rules",),
-        ("tests/rules", "tests/formats/test_offset_lines.py"),
+        (
+            "tests/rules",
+            "tests/formats/test_offset_lines.py",
+            *(
+                f"tests/replicas/test_{name}.py"
+                for name in ("compare", "compacted", "cut", "pairs", "pending_swaps", "running_side")
+            ),
+        ),
         ("tests/plan", "tests/checks", "tests/compaction", "tests/ops"),
     ),
     "review": Target(
@@ -168,11 +175,11 @@ KILLED = frozenset({"killed", "timeout"})
 
 
 def source_files(target: Target) -> list[str]:
-    """The modules of a target, relative to the root."""
+    """The modules of a target, those of the packages in it too, relative to the root."""
     found: list[str] = []
     for source in target.sources:
         place = ROOT / source
-        files = sorted(place.glob("*.py")) if place.is_dir() else [place]
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
         found += [str(file.relative_to(ROOT)) for file in files]
     return found
 
