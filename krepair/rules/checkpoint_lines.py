@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class ChangedLine(Struct, frozen=True):
 
 
 def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -> tuple[ChangedLine, ...]:
-    """The lines that differ, in the order of ``before``. If a partition has several lines, the first one stays.
+    """The lines that differ, in the order of ``before``.
 
     Args:
         before: entries of an intact file.
@@ -52,61 +52,38 @@ def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
     Returns:
         The new bytes; None if the file is damaged, or if a line is not as it was when the plan was made.
     """
-    found = decode_offsets(data)
-    if found.damage:
+    offsets = _offsets_in(data)
+    if offsets is None:
         return None
-    entries: list[OffsetEntry | None] = list(found.entries)
-    places: dict[tuple[str, int, int], list[int]] = {}
-    for place, entry in enumerate(found.entries):
-        places.setdefault((entry.topic, entry.partition, entry.offset), []).append(place)
-    known = {(entry.topic, entry.partition) for entry in found.entries}
     for line in lines:
-        new = None if line.new is None else OffsetEntry(line.topic, line.partition, line.new)
-        if line.old is None:
-            if (line.topic, line.partition) in known:
-                return None
-            entries.append(new)
-            continue
-        here = places.get((line.topic, line.partition, line.old))
-        if not here:
+        place = (line.topic, line.partition)
+        if offsets.get(place) != line.old:
             return None
-        entries[here.pop(0)] = new
-    return encode_offsets(tuple(entry for entry in entries if entry is not None))
+        if line.new is None:
+            offsets.pop(place, None)
+        else:
+            offsets[place] = line.new
+    return encode_offsets(tuple(OffsetEntry(*place, offset) for place, offset in offsets.items()))
 
 
 def has_new_lines(data: bytes, lines: Iterable[ChangedLine]) -> bool:
-    """Whether the file has all these changes: each partition has only the new offset, or no line.
-
-    A damaged file has none of them.
-    """
+    """Whether the file has all these changes. A damaged file has none of them."""
     offsets = _offsets_in(data)
-    if offsets is None:
-        return False
-    wanted: dict[tuple[str, int], list[int]] = {}
-    for line in lines:
-        kept = wanted.setdefault((line.topic, line.partition), [])
-        if line.new is not None:
-            kept.append(line.new)
-    return all(_holds(offsets.get(key, []), news) for key, news in wanted.items())
+    return offsets is not None and all(_is_new(offsets, line) for line in lines)
 
 
-def _offsets_in(data: bytes) -> dict[tuple[str, int], list[int]] | None:
-    """Offsets by partition, in the order of the file; None for a damaged file."""
+def _offsets_in(data: bytes) -> dict[tuple[str, int], int] | None:
+    """Offsets by partition, in the order of the file; None for a damaged file, as one with two lines of a partition."""
     found = decode_offsets(data)
     if found.damage:
         return None
-    offsets: dict[tuple[str, int], list[int]] = {}
-    for entry in found.entries:
-        offsets.setdefault((entry.topic, entry.partition), []).append(entry.offset)
-    return offsets
+    return {(topic, partition): offset for topic, partition, offset in found.entries}
 
 
-def _holds(here: list[int], news: list[int]) -> bool:
-    """Whether the offsets of a partition are the new ones.
-
-    If a line was removed because it was repeated, another line of the partition stays, with any offset.
-    """
-    return here == news if news else len(here) <= 1
+def _is_new(offsets: Mapping[tuple[str, int], int], line: ChangedLine) -> bool:
+    """Whether a line is as it becomes. Where one was removed, a broker may have written another one since."""
+    found = offsets.get((line.topic, line.partition))
+    return found != line.old if line.new is None else found == line.new
 
 
 def raised(lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
@@ -119,11 +96,7 @@ def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ..
     offsets = _offsets_in(data)
     if offsets is None:
         return ()
-    return tuple(
-        line
-        for line in lines
-        if _holds(offsets.get((line.topic, line.partition), []), [] if line.new is None else [line.new])
-    )
+    return tuple(line for line in lines if _is_new(offsets, line))
 
 
 def lines_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
@@ -131,8 +104,4 @@ def lines_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, 
     offsets = _offsets_in(data)
     if offsets is None:
         return ()
-    return tuple(line for line in lines if _is_old(offsets.get((line.topic, line.partition), []), line))
-
-
-def _is_old(here: list[int], line: ChangedLine) -> bool:
-    return not here if line.old is None else line.old in here
+    return tuple(line for line in lines if offsets.get((line.topic, line.partition)) == line.old)

@@ -28,6 +28,7 @@ from krepair.ops.own_dirs import other_dirs
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.sides import Side
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -820,3 +821,20 @@ class TestApplyNeedsItAgain:
         _, _, plan = scene
         fresh = write(tmp_path / "fresh", TEXT.replace("Leader: 1", "Leader: 2", 1))
         assert apply(plan, options(tmp_path, cluster=fresh)).exit_code is ExitCode.DONE
+
+
+def test_a_journal_that_is_made_again_tells_lines_that_are_still_there_from_lines_that_are_gone(
+    tmp_path: Path, judged: None
+) -> None:
+    for stop in each_stop(first=3, step=7):
+        root = log_dir(tmp_path / f"b3-{stop.number}", segments=1)
+        chosen = options(tmp_path)
+        plan = make_plan(str(root), chosen)
+        before = tree(root, private=False)
+        with stop as disk:
+            apply(plan, chosen, disk=disk)
+        for journal in root.rglob("journal"):
+            journal.write_bytes(b"")
+        assert rebuild(plan, chosen).exit_code is ExitCode.DONE, stop.number
+        assert undo(plan, chosen).exit_code is ExitCode.DONE, stop.number
+        assert without_lock(tree(root, private=False)) == without_lock(before), stop.number
