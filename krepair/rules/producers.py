@@ -72,7 +72,6 @@ class ProducerStates:
         """Add the producers of the next segment. Segments must come in ascending order."""
         rows = segment.summary.rows
         if len(rows) == 0:
-            self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
             return
         at = self.places(rows[:, c.P_ID])
         leads = rows[:, c.P_MARKERS] > 0

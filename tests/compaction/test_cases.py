@@ -12,7 +12,6 @@ import pytest
 
 from krepair.pipeline.compaction.partitions import Compaction
 from krepair.rules.model import LeftAlone, MarkerPolicy
-from krepair.rules.own_policy import not_asked_for
 from tests import builders, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
@@ -414,23 +413,3 @@ def test_case_29_a_commit_in_a_transaction_competes_by_the_offset_of_its_record(
         batch(3, "z"),
     ]
     assert left(made(tmp_path, (segment, YOUNG))) == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("topic", "value", "source", "why"),
-    [
-        ("t", "compact", "topic-config FILE", ""),
-        ("t", "compact,delete", "topic-config FILE", ""),
-        ("__consumer_offsets", "delete", "default", ""),
-        ("t", "delete", "topic-config FILE", "its cleanup.policy is delete"),
-        ("t", "", "topic-config FILE", "its cleanup.policy is empty"),
-        ("t", "compact", "--set", "its own configuration does not say"),
-        ("t", "compact", "server.properties: log.cleanup.policy", "its own configuration does not say"),
-        ("__share_group_state", "delete", "default", "its own configuration does not say"),
-    ],
-)
-def test_only_the_own_configuration_of_a_topic_lets_its_keys_be_compacted(
-    topic: str, value: str, source: str, why: str
-) -> None:
-    found = not_asked_for(topic, value, source)
-    assert found.startswith(why) if why else found == ""

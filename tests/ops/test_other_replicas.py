@@ -6,7 +6,6 @@ import itertools
 import os
 import struct
 from dataclasses import dataclass
-from dataclasses import replace as changed_line
 from pathlib import Path
 
 import crc32c
@@ -15,14 +14,12 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode, StalePlanError, UsageError
-from krepair.logdir.cluster import Assignment
 from krepair.ops.show import show_view
 from krepair.options import Options, parse_partition
 from krepair.plan.markdown import markdown
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
-from krepair.rules.evidence import why_not_in_sync
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data, emptied
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
 from tests.old_messages import plain, raw_message
@@ -361,42 +358,6 @@ def test_a_plan_of_a_version_that_did_not_ask_is_refused_before_it_is_begun_and_
 
 
 # -- the evidence of --describe
-
-
-LINE = Assignment(
-    topic_id="x" * 22, replicas=(1, 2, 3), isr=(2, 3), elr=None, last_known_elr=None, leader=2, leader_epoch=-1,
-    adding=(), removing=(), moving=None,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("broker", "topic_id", "changed", "why"),
-    [
-        (1, "x" * 22, {}, ""),
-        (1, "", {}, ""),
-        (1, "x" * 22, {"topic_id": ""}, ""),
-        (1, "y" * 22, {}, "topic id"),
-        (-1, "", {}, "meta.properties"),
-        (4, "", {}, "not among its replicas"),
-        (1, "", {"isr": (1, 2, 3)}, "still in sync"),
-        (1, "", {"isr": (2,)}, "replica 3 is not in sync"),
-        (1, "", {"leader": -1}, "no other replica"),
-        (1, "", {"leader": 1}, "no other replica"),
-        (1, "", {"leader": 3, "isr": (2,)}, "no other replica"),
-        (1, "", {"replicas": (1,), "isr": (), "leader": -1}, "--only-replica TOPIC"),
-        (1, "", {"replicas": (1, 2, 3, 4)}, "replica 4 is not in sync"),
-    ],
-)
-def test_a_line_of_describe_is_evidence_only_if_all_others_are_in_sync_without_this_broker(
-    broker: int, topic_id: str, changed: dict[str, object], why: str
-) -> None:
-    found = why_not_in_sync(broker, topic_id, changed_line(LINE, **changed))
-    assert why in found
-    assert bool(found) == bool(why)
-
-
-def test_a_partition_that_describe_does_not_list_has_no_evidence() -> None:
-    assert "does not list it" in why_not_in_sync(1, "", None)
 
 
 DESCRIBED = """Topic: t\tTopicId: AAAAAAAAAAAAAAAAAAAAAA\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1

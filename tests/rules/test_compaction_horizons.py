@@ -21,6 +21,7 @@ def test_what_goes_with_a_horizon_is_counted_with_its_bytes() -> None:
     found = {one.name: one for one in tombstone_horizons(segments, [TALLY, TALLY], span, POLICY)}
     assert found.keys() >= {"unlimited", "none"}
     assert (found["unlimited"].dropped, found["unlimited"].dropped_bytes) == (10, 640)
+    assert found["unlimited"].horizon_ms == 2**63 - 1
     assert (found["none"].dropped, found["none"].dropped_bytes) == (0, 0)
     for one in found.values():
         assert one.dropped + one.kept == 20

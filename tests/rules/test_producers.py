@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,9 @@ from krepair.rules.producers import (
     needs_of,
     states_by_broker,
     states_by_scan,
+    undecidable,
 )
-from tests.rules.facts import facts, row, rows
+from tests.rules.facts import POLICY, facts, row, rows
 
 IDS = np.array([3, 5], np.int64)
 
@@ -208,3 +211,25 @@ def test_snapshot_that_knows_less_than_the_log_is_told_with_both_offsets(
         assert f"producer 5 is at offset {int(broker.last_data[1])}," in found.why
         assert found.why.endswith(f"data of it at offset {int(scan.last_data[1])}")
         assert found.next_command == "krepair check LOGDIR"
+
+
+@pytest.mark.parametrize(
+    ("mixed", "data", "consent", "code"),
+    [
+        (INT64_MAX, 8, False, ""),
+        (9, 8, False, "mixed-epochs"),
+        (0, 8, False, "mixed-epochs"),
+        (9, 8, True, ""),
+        (9, 9, False, "snapshot-disagrees"),
+        (9, 9, True, "snapshot-disagrees"),
+        (INT64_MAX, 9, False, "snapshot-disagrees"),
+    ],
+)
+def test_a_wrong_snapshot_is_told_before_a_transaction_of_two_epochs(
+    mixed: int, data: int, consent: bool, code: str
+) -> None:
+    scan = one(data=data)
+    scan.mixed_epochs = mixed
+    policy = replace(POLICY, now_ms=100, mixed_epochs=consent)
+    left = undecidable(scan, one(data=8), policy)
+    assert (left.code if left else "") == code

@@ -128,6 +128,21 @@ def test_epochs_that_cannot_be_told_are_left_to_their_own_fix() -> None:
         assert "--fix epochs,recovery" in told.left.next_command
 
 
+def test_why_epochs_cannot_be_told_is_said() -> None:
+    segment = with_epochs(0, 9, (1, 0), (2, 5))
+    contradicts = encode_epochs([EpochEntry(1, 0), EpochEntry(2, 7)])
+
+    def why(recorded: bytes | None, *of: SegmentFacts, wrong: str = "") -> str:
+        left = epochs(recorded, *(of or (segment,)), wrong=wrong).left
+        return "" if left is None else left.why
+
+    assert why(contradicts, wrong="it is a link") == "it is a link"
+    assert why(b"0\nx\n") == "leader-epoch-checkpoint is damaged"
+    assert "epoch 2" in why(contradicts)
+    assert why(encode_epochs([EpochEntry(1, 0)])) == ""
+    assert "older messages follow newer ones" in why(None, segment, facts(10, old_batches=1, old_position=0))
+
+
 @pytest.mark.parametrize(
     ("topic", "version", "rolled"),
     [

@@ -96,6 +96,23 @@ def test_its_own_earlier_journal_is_not_another_replica() -> None:
     assert why_not(replace(GOOD, aside=(3,)), NOW) == ()
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"as_of_ms": NOW + AHEAD_MS}, ()),
+        ({"as_of_ms": NOW + 1_234_567}, ("1234 s in the future",)),
+        ({"stopped_ms": NOW - 1001}, ()),
+        ({"stopped_ms": NOW - 1000 + 1_234_567}, ("(by 1234 s)",)),
+    ],
+)
+def test_how_late_a_proof_may_be_and_by_how_much_it_is_not(
+    changed: dict[str, object], says: tuple[str, ...]
+) -> None:
+    reasons = why_not(replace(GOOD, **changed), NOW)
+    assert len(reasons) == len(says)
+    assert all(said in reason for said, reason in zip(says, reasons, strict=True))
+
+
 @pytest.mark.parametrize(("age", "old"), [(0, False), (MAX_AGE_MS, False), (MAX_AGE_MS + 1, True)])
 def test_apply_takes_a_proof_of_ten_minutes_at_most(age: int, old: bool) -> None:
     assert bool(why_too_old(replace(GOOD, as_of_ms=NOW - age), NOW)) == old

@@ -27,6 +27,7 @@ from krepair.rules.snapshots import (
 )
 from tests.builders import NOW_MS, Batch, Replay
 from tests.kernels.scanning import joined, scan_bytes
+from tests.rules.facts import row, rows
 from tests.strategies import History, histories
 
 NEVER = 2**60
@@ -228,6 +229,13 @@ def test_open_transaction_at_offset_0_keeps_its_producer() -> None:
     loaded = table_of((3, 0, 5, 9, 0, 0, -1, 0), (4, 0, 5, 9, 0, 0, -1, -1), (5, 0, 5, 9, 0, 0, -1, -7))
     table = ProducerTable(loaded, [], 0, StateRules(None, NOW_MS, 1000)).entries()
     assert table.tolist() == [[3, 0, 5, 9, 0, 0, -1, 0]]
+
+
+def test_a_transaction_that_was_opened_at_offset_0_goes_on_as_one() -> None:
+    loaded = table_of((3, 0, 5, 9, 0, 0, -1, 0))
+    more = row(3, epoch=0, last_data_offset=19, last_sequence=6, timestamp=0, open_first=15)
+    table = ProducerTable(loaded, [rows(more)], 0, StateRules(None, NOW_MS, 1000)).entries()
+    assert table[:, [0, 3, 7]].tolist() == [[3, 19, 0]]
 
 
 def test_nothing_is_known_of_producers_until_their_state_was_worked_out() -> None:

@@ -128,6 +128,68 @@ def test_without_a_consent_nothing_goes_and_what_would_be_typed_is_told() -> Non
     assert found.notes[0].startswith(f"{0:020d}.log at position 400: KR302: wrong")
 
 
+@pytest.mark.parametrize(("count", "more"), [(20, ""), (21, "1 more"), (23, "3 more")])
+def test_of_many_damages_twenty_are_told_and_how_many_more_there_are(count: int, more: str) -> None:
+    ranges = tuple(bad(10 * n, 10 * n + 5, n, next_offset=n + 1) for n in range(count))
+    notes = chosen(logs(DamageMap(damaged=ranges))).notes
+    assert len(notes) == 20 + bool(more)
+    assert notes[19].startswith(f"{0:020d}.log at position 190")
+    assert notes[20:] == ((f"{more} damaged ranges; krepair check names them all",) if more else ())
+
+
+WRONG_OFFSETS = bad(400, 500, 40, damage=c.D_OFFSET_ORDER, next_offset=50)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"recovery": "splits"}, "a broker's recovery splits the segment there and loses nothing"),
+        (
+            {"recovery": "empties"},
+            "a broker's recovery comes to an index entry that goes back and empties the segment: 1000 bytes,",
+        ),
+        (
+            {"recovery": "strays"},
+            "a broker's recovery splits the segment, and the log end jumps there; cutting",
+        ),
+        (
+            {"recovery": "stops"},
+            "a broker whose recovery comes to it does not start; cutting here costs 600 bytes",
+        ),
+        ({"cut": 400}, "a broker's recovery does not notice it; cutting here costs 600 bytes"),
+        (
+            {"cut": 401},
+            "a broker's recovery does not notice it, and cuts at position 401: 599 bytes, offsets 40 to 99",
+        ),
+        (
+            {"cut": 499},
+            "a broker's recovery does not notice it, and cuts at position 499: 501 bytes, offsets 40 to 99",
+        ),
+        ({"cut": 500}, "a broker's recovery does not notice it; cutting here costs 600 bytes"),
+    ],
+)
+def test_what_a_recovery_makes_of_wrong_offsets_is_told(fields: dict[str, Any], says: str) -> None:
+    (one,) = damages_of(logs(DamageMap(valid=MIDDLE.valid, damaged=(WRONG_OFFSETS,), **fields)), 0)
+    assert one.recovery.startswith(says), one.recovery
+
+
+@pytest.mark.parametrize(
+    ("fields", "records", "bound"),
+    [
+        ({"records": 0, "last_lost": 7}, 0, False),
+        ({"last_lost": 0}, 1, True),
+        ({"last_lost": 4}, 5, True),
+        ({"zeros": True}, 0, False),
+        ({}, -1, True),
+    ],
+)
+def test_records_of_a_damage_are_counted_or_bounded_by_its_offsets(
+    fields: dict[str, Any], records: int, bound: bool
+) -> None:
+    (one,) = damages_of(logs(DamageMap(damaged=(bad(0, SIZE, 0, **fields),))), 0)
+    assert (one.excised.records, one.excised.at_most) == (records, bound)
+
+
 def test_by_consent_only_the_damage_goes() -> None:
     found = chosen(logs(MIDDLE, None, None), "KR302:t-0:40")
     (cut,) = found.cuts
@@ -214,4 +276,6 @@ def test_lost_bytes_with_writers_may_have_held_the_end_of_a_transaction() -> Non
 def test_a_last_offset_that_is_only_a_bound_is_told_as_one() -> None:
     found = Loss(100, 40, 49, 10, at_most=False)
     assert found.text() == "100 bytes, offsets 40 to 49, 10 records"
+    assert found._replace(last=-1).text() == "100 bytes, offsets from 40 on, 10 records"
+    assert found._replace(first=1, last=0).text() == "100 bytes, no offsets, 10 records"
     assert found._replace(last_at_most=True).text() == "100 bytes, offsets 40 to at most 49, 10 records"
