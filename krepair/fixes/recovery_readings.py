@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.fixes.index import indexes_against_logs
-from krepair.fixes.recovery_staging import floor_in, is_index, range_items, replayed_in
+from krepair.fixes.recovery_look import replayed_from
+from krepair.fixes.recovery_staging import floor_in, is_index, range_items
 from krepair.fixes.second_readings import (
     Applied,
     SecondReading,
@@ -43,10 +44,11 @@ def second_readings(applied: Applied) -> Iterator[SecondReading]:
         return
     yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
     yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(is_index, staging.changes))))
-    replayed = replayed_in(applied.work, staging)
+    floor = floor_in(applied.work, applied.part)
+    replayed = replayed_from(staging.listed, floor)
     for change in applied.changes:
         if isinstance(change, ReplaceFile):
-            yield from _small_file_again(applied, change, replayed)
+            yield from _small_file_again(applied, change, floor, replayed)
 
 
 def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
@@ -59,8 +61,9 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
     return seen_here(change, *wrong)
 
 
-def _small_file_again(applied: Applied, change: ReplaceFile, replayed: int) -> Iterator[SecondReading]:
-    floor = floor_in(applied.work, applied.part)
+def _small_file_again(
+    applied: Applied, change: ReplaceFile, floor: int, replayed: int
+) -> Iterator[SecondReading]:
     if change.method == "remove":
         yield gone(applied, change, (change.name,))
     elif change.name == LEADER_EPOCH_CHECKPOINT:

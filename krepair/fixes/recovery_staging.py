@@ -60,8 +60,9 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
     for staging in able:
         with staging.taking_problems():
             staging.folder.make_private_folders()
+            floor = floor_in(work, staging.plan)
             for change in staging.changes:
-                _stage_one(work, staging, change)
+                _stage_one(work, staging, change, floor)
     indexes = [
         (
             staging,
@@ -92,8 +93,7 @@ def replayed_in(work: Work, staging: Staging) -> int:
     return replayed_from(staging.listed, floor_in(work, staging.plan))
 
 
-def _stage_one(work: Work, staging: Staging, change: Change) -> None:
-    floor = floor_in(work, staging.plan)
+def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None:
     if isinstance(change, RollSegment):
         like = read_attributes(staging.listed.segments[-1].log.path, work.disk.tree)
         for name in change.names:
@@ -234,6 +234,7 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
     without = (
         set() if listed.specials else {one.base_offset for one in listed.segments if one.txn_index is None}
     )
+    high_watermark = work.scan_watermark(staging)
     return [
         MakeItem(
             reading=reading,
@@ -242,7 +243,7 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
                 base_offset=reading.base_offset,
                 size=reading.log_bytes,
                 now_ms=work.plan.policy.now_ms,
-                high_watermark=work.scan_watermark(staging),
+                high_watermark=high_watermark,
                 check_crc=False,  # the second reading does
                 has_txn_index=reading.base_offset not in without,
             ),
@@ -287,31 +288,39 @@ def range_items(
     work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
 ) -> list[RecoveredItem]:
     """The items that read the range of a partition, one for each segment that is left; see ``RecoveredItem``."""
-    plan, floor = work.plan, floor_in(work, part)
+    floor = floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
-    small = [one.name for one in partition.files() if not one.name.endswith(".log")]
-    stems = {offset_name(one.base_offset) for one in left}
-    items = []
-    for number, one in enumerate(left):
-        last = number == len(left) - 1
-        end = part.log_end_offset if last else left[number + 1].base_offset
-        own = [name for name in small if name.startswith(f"{offset_name(one.base_offset)}.")]
-        others = [name for name in small if name.partition(".")[0] not in stems] if last else []
-        items.append(
-            RecoveredItem(
-                place=planned_place(plan, part.folder),
-                base_offset=one.base_offset,
-                log_bytes=one.size,
-                log_end=end,
-                exact=end == part.log_end_offset,
-                interval_bytes=int(setting(plan.policy, part.topic, "index.interval.bytes")),
-                files=(*own, *others) if settle else (),
-                settle=settle,
-                barrier=barrier,
-                audit=audit,
-            )
+    small = _small_files(partition) if settle else {}
+    own = [small.pop(offset_name(one.base_offset), []) for one in left]
+    if own:
+        own[-1] += [name for names in small.values() for name in names]
+    ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
+    place = planned_place(work.plan, part.folder)
+    interval_bytes = int(setting(work.plan.policy, part.topic, "index.interval.bytes"))
+    return [
+        RecoveredItem(
+            place=place,
+            base_offset=one.base_offset,
+            log_bytes=one.size,
+            log_end=end,
+            exact=end == part.log_end_offset,
+            interval_bytes=interval_bytes,
+            files=tuple(names),
+            settle=settle,
+            barrier=barrier,
+            audit=audit,
         )
-    return items
+        for one, end, names in zip(left, ends, own, strict=True)
+    ]
+
+
+def _small_files(partition: Partition) -> dict[str, list[str]]:
+    """Names of all files but the logs, by what stands before the first dot."""
+    found: dict[str, list[str]] = {}
+    for file in partition.files():
+        if not file.name.endswith(".log"):
+            found.setdefault(file.name.partition(".")[0], []).append(file.name)
+    return found
 
 
 def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from krepair.kernels.scan import SegmentSummary
 
-_NAMES = SegmentSummary.__struct_fields__
-_ARRAYS = {"rows": np.int64, "tallies": np.int64, "entry_flags": np.uint8, "epochs": np.int64}
-
 
 def encode_summary(summary: SegmentSummary) -> bytes:
     """A summary as MessagePack; arrays as shape and bytes."""
-    values: dict[str, Any] = {}
-    for name in _NAMES:
-        value = getattr(summary, name)
-        if name in _ARRAYS:
-            value = (value.shape, value.tobytes())
-        values[name] = value
-    return msgspec.msgpack.encode(values)
+    return _ENCODER.encode(summary)
 
 
 def decode_summary(data: bytes) -> SegmentSummary:
     """The inverse of ``encode_summary``."""
-    values = msgspec.msgpack.decode(data)
-    for name, kind in _ARRAYS.items():
-        shape, raw = values[name]
-        values[name] = np.ndarray(shape, kind, bytearray(raw))  # bytes that may be changed
-    return SegmentSummary(**values)
+    return _DECODER.decode(data)
+
+
+def _encoded(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], bytes]:
+    return array.shape, array.tobytes()
+
+
+def _decoded(kind: type, pair: tuple[list[int], bytes]) -> np.ndarray[Any, Any]:
+    """An array of the kind that the field is declared with, see ``krepair.formats.arrays``."""
+    shape, raw = pair
+    (number,) = get_args(get_args(kind)[1])
+    return np.ndarray(shape, number, bytearray(raw))  # bytes that may be changed
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encoded)
+_DECODER = msgspec.msgpack.Decoder(SegmentSummary, dec_hook=_decoded)
