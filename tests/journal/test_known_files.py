@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from krepair.durable.tree import Tree
-from krepair.journal.known_files import known_originals
+from krepair.formats.castagnoli import crc32c
+from krepair.journal.known_files import known_originals, parts_check
 from krepair.journal.record import FileState
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.plan.model import FileFingerprint
@@ -41,3 +44,26 @@ def test_the_digest_of_the_record_counts_and_without_one_that_of_the_plan(tmp_pa
     assert is_known(tmp_path, {}, {NAME: right}) is True
     assert is_known(tmp_path, {}, {NAME: wrong}) is False
     assert is_known(tmp_path, {}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "right"),
+    [
+        ([(9, crc32c(b"as it was"))], True),
+        ([(2, crc32c(b"as")), (0, 0), (7, crc32c(b" it was"))], True),
+        ([(2, crc32c(b"as")), (7, crc32c(b" it wa"))], False),
+        ([(2, crc32c(b"aS")), (7, crc32c(b" it was"))], False),
+        ([(9, crc32c(b"as it was")), (1, crc32c(b"!"))], False),
+    ],
+)
+def test_a_new_log_is_known_by_what_each_source_gave(
+    tmp_path: Path, parts: list[tuple[int, int]], right: bool
+) -> None:
+    original(tmp_path)
+    check = parts_check(parts)
+    assert check is not None
+    assert check(str(tmp_path / NAME), Tree(str(tmp_path))) is right
+
+
+def test_of_parts_that_nobody_knows_nothing_is_checked() -> None:
+    assert parts_check(()) is None

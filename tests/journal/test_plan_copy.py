@@ -249,3 +249,22 @@ def test_folders_of_a_plan_are_those_of_partitions_that_change_and_that_of_the_r
     root = RootPlan(keeper="t-5", files=(), changes=())
     of_root = f"{plan.log_dir}/t-5/{root_private_folder(plan.plan_id)}"
     assert private_folders(replace(more, root=root)) == [*own, of_root]
+
+
+def test_a_file_as_large_as_the_limit_is_read_and_of_a_larger_one_only_its_place_is_told(plan: Plan):
+    keep(plan)
+    size = copies(plan)[0].stat().st_size
+    assert found(plan, at_most=size) == plan
+    where = place(plan)
+    (told,) = find_copies(Tree(plan.log_dir), where, at_most=size - 1)
+    assert told == (str(copies(plan)[0]), None, "")
+
+
+def test_in_a_folder_that_is_not_durable_yet_the_copy_costs_no_sync_of_its_own(plan: Plan):
+    disk = RecordingDisk(RealDisk())
+    folder = PartitionFolder(disk, plan.log_dir, FOLDER, plan.plan_id)
+    folder.make_private_folders()
+    PlanKeeper(disk, plan).keep_in(folder)
+    assert "sync_dir" not in disk.kinds()
+    folder.sync_new()
+    assert [call.path for call in disk.calls if call.kind == "sync_dir"][-2:] == [folder.private, folder.path]

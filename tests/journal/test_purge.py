@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.journal.purge import purge_partition, remove_private_folder
+from krepair.journal.purge import check_all_finished, purge_partition, remove_private_folder
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
 
@@ -74,3 +74,19 @@ def test_journal_goes_last_and_every_removal_before_it_is_durable(memory_dir: Pa
         ("sync_dir", "."),
     ]
     assert tree(scene.root, private=False).keys() == tree(scene.root).keys()
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_journal_that_cannot_be_read_stops_the_purge_of_the_others_only_where_its_fence_is_up(
+    memory_dir: Path, fenced: bool
+) -> None:
+    scene = Scene(memory_dir / "logs")
+    private = scene.path / PRIVATE
+    private.mkdir()
+    (private / "journal").write_bytes(b"damaged\n" * 2)
+    if fenced:
+        (private / "fence").mkdir()
+        with pytest.raises(RefusedError, match=f"{private}/fence: the fence is still up"):
+            check_all_finished([scene.folder()])
+    else:
+        check_all_finished([scene.folder()])

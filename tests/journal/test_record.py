@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import RefusedError
+from krepair.journal import record
 from krepair.journal.record import (
     MAGIC,
     VERSION,
@@ -28,6 +29,7 @@ from krepair.journal.record import (
     decode_records,
     encode_record,
 )
+from krepair.logdir.space import Space
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import UnsyncedDisk
 
@@ -212,3 +214,39 @@ def test_record_is_appended_to_a_whole_journal_which_is_not_written_again(tmp_pa
     journal.begin_purge(("t-0/1", "t-0/2"))
     journal.begin_purge(("t-0/1",))
     assert disk.kinds() == ["append", "append"]
+
+
+def test_journal_of_the_largest_size_is_read_and_a_larger_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path).append(intent("a"))
+    size = (tmp_path / "journal").stat().st_size
+    monkeypatch.setattr(record, "MOST_BYTES", size)
+    assert opened(tmp_path).states == {"a": "committing"}
+    for most in (size - 1, size - 2):
+        monkeypatch.setattr(record, "MOST_BYTES", most)
+        with pytest.raises(RefusedError, match=f"larger than {most} bytes, which no journal of krepair is"):
+            opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inodes", "spare_blocks", "anew"), [(1, 2, True), (-1, 3, True), (0, 2, False), (1, 1, False)]
+)
+def test_what_was_read_is_made_durable_in_a_new_file_where_there_is_room_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inodes: int, spare_blocks: int, anew: bool
+) -> None:
+    opened(tmp_path).append(intent("a"))
+    whole = (tmp_path / "journal").read_bytes()
+    with open(tmp_path / "journal", "ab") as file:
+        file.write(b"00000000 {to")
+    before = (tmp_path / "journal").stat().st_ino
+    space = Space(len(whole) + spare_blocks * 512, inodes, 512, mounted_read_only=False)
+    monkeypatch.setattr(record, "read_space", lambda path, tree: space)
+    disk = RecordingDisk(UnsyncedDisk())
+    journal = Journal(disk, str(tmp_path), "ab", "t-0")
+    journal.settle()
+    assert (tmp_path / "journal").read_bytes() == whole
+    assert ("create" in disk.kinds()) is anew
+    assert ((tmp_path / "journal").stat().st_ino != before) is anew
+    journal.append(Done(change_id="a", state="committed"))
+    assert opened(tmp_path).states == {"a": "committed"}

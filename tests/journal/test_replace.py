@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import KeptFile, Target
@@ -21,6 +22,20 @@ OLD, NONE, GOES = name(0, ".timeindex"), name(10, ".timeindex"), name(0, ".log.d
 NEW = b"new bytes"
 FILES = ReplaceFiles()
 KEEP, STAGE = f"krepair~{PLAN_ID}/keep", f"krepair~{PLAN_ID}/stage"
+
+
+def change_of(file: str) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"t-0/{file}",
+        name=file,
+        method="remove" if file.endswith(".deleted") else "regenerate",
+        rule="KR201",
+        size_before=3,
+        size_after=-1 if file.endswith(".deleted") else len(NEW),
+        digest_after=digest_bytes(NEW),
+        reason="",
+        undo=KeepOriginal(),
+    )
 
 
 class Site:
@@ -44,18 +59,7 @@ class Site:
         return PartitionFolder(UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)
 
     def begin(self, file: str) -> ReplaceIntent:
-        change = ReplaceFile(
-            change_id=f"t-0/{file}",
-            name=file,
-            method="remove" if file.endswith(".deleted") else "regenerate",
-            rule="KR201",
-            size_before=3,
-            size_after=-1 if file.endswith(".deleted") else len(NEW),
-            digest_after=digest_bytes(NEW),
-            reason="",
-            undo=KeepOriginal(),
-        )
-        return FILES.begin(Target(self.folder(), self.partition, "P1"), change)
+        return FILES.begin(Target(self.folder(), self.partition, "P1"), change_of(file))
 
 
 @pytest.fixture
@@ -180,3 +184,34 @@ def test_file_that_is_a_folder_or_a_link_is_refused(site: Site) -> None:
     (site.path / OLD).mkdir()
     with pytest.raises(StalePlanError, match="expected a regular file"):
         site.begin(OLD)
+
+
+@pytest.mark.parametrize("file", [OLD, NONE, GOES])
+def test_without_a_journal_the_files_tell_the_same_intent_and_only_a_digest_may_be_lost(
+    site: Site, file: str
+) -> None:
+    intent, target = site.begin(file), Target(site.folder(), site.partition, "P1")
+    assert FILES.from_disk(target, change_of(file), None) is None
+    FILES.go_on(site.folder(), intent)
+    assert FILES.from_disk(target, change_of(file), intent) == intent
+    assert FILES.from_disk(target, change_of(file), None) == replace(intent, digest="")
+    FILES.undo(site.folder(), intent, "P1")
+    assert FILES.from_disk(target, change_of(file), None) is None
+
+
+@pytest.mark.parametrize("file", [OLD, GOES])
+def test_what_was_kept_of_a_change_that_never_happened_goes(site: Site, file: str) -> None:
+    intent, kept = site.begin(file), site.path / KEEP / file
+    os.link(site.path / file, kept)
+    FILES.forget_all(site.folder(), [intent])
+    assert not kept.exists()
+    assert tree(site.root, private=False) == site.before
+
+
+def test_file_that_a_broker_deleted_before_it_was_kept_needs_nothing(site: Site) -> None:
+    intents = [site.begin(OLD), site.begin(GOES)]
+    os.link(site.path / OLD, site.path / KEEP / OLD)
+    (site.path / GOES).unlink()
+    FILES.forget_all(site.folder(), intents)
+    assert not (site.path / KEEP / OLD).exists()
+    assert not (site.path / GOES).exists()
