@@ -115,6 +115,6 @@ def _has_parts(path: str, tree: Tree, parts: Sequence[tuple[int, int]]) -> bool:
                     return False
                 found = crc32c(piece, found)
                 position += len(piece)
-            if size and found != expected:
+            if found != expected:
                 return False
     return True

@@ -57,7 +57,7 @@ class PartsCheck:
         position = 0
         for number, (size, expected) in enumerate(self._parts):
             found = self._found[number] if number < len(self._found) else 0
-            if size and found != expected:
+            if found != expected:
                 return (
                     f"the bytes from position {position} to {position + size} are not those that were written"
                 )

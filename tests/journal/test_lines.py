@@ -1,0 +1,116 @@
+"""Lines of a checkpoint of the root, by themselves: what the lines on the disk tell, and what is made again of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from krepair.journal.actions.action import Found, Target
+from krepair.journal.actions.lines import ChangeCheckpointLines
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.lost_record import nobody
+from krepair.journal.record import FileState
+from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan
+from krepair.rules.checkpoint_lines import ChangedLine
+from tests.journal.scene import PLAN_ID, UnsyncedDisk, put
+
+POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
+LINES = ChangeCheckpointLines()
+OLD, HALF, NEW = (
+    b"0\n3\nt 0 10\nt 1 10\nt 2 5\n",
+    b"0\n3\nt 0 90\nt 1 10\nt 2 5\n",
+    b"0\n3\nt 0 90\nt 1 90\nt 2 5\n",
+)
+KEEP = f"krepair~{PLAN_ID}/keep"
+
+
+class Site:
+    """A folder with a checkpoint of which two lines change."""
+
+    def __init__(self, root: Path, name: str = POINTS) -> None:
+        self.name, self.path = name, root / "t-0"
+        for place in ("stage", "keep", "out"):
+            (self.path / f"krepair~{PLAN_ID}" / place).mkdir(parents=True)
+        self.folder = PartitionFolder(UnsyncedDisk(), str(root), "t-0", PLAN_ID)
+        partition = PartitionPlan(topic="t", partition=0, folder="t-0", status="change", files=(), changes=())
+        self.target = Target(self.folder, partition, "P1")
+
+    def change(self, size_before: int = len(OLD), old: int | None = 10) -> ChangeLines:
+        return ChangeLines(
+            change_id=f"./{self.name}",
+            name=self.name,
+            rule="KR601",
+            lines=tuple(ChangedLine("t", number, old, 90) for number in (0, 1)),
+            size_before=size_before,
+            reason="",
+            undo=KeepOriginal(),
+        )
+
+    def put(self, data: bytes | None) -> Found:
+        if data is not None:
+            put(self.path / self.name, data, 1_000)
+        return Found(self.target.planned, {self.name: self.folder.state(self.name)})
+
+    def state(self) -> FileState:
+        found = self.folder.state(self.name)
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "planned", "made"),
+    [
+        (STARTS, OLD, True, False),
+        (STARTS, HALF, False, False),
+        (STARTS, NEW, False, True),
+        (STARTS, b"0\n1\n", False, False),
+        (STARTS, None, False, False),
+        # of recovery points some lines may stay as they are
+        (POINTS, OLD, True, False),
+        (POINTS, HALF, True, True),
+        (POINTS, NEW, False, True),
+        (POINTS, b"0\n2\nt 0 90\nt 1 50\n", False, True),
+        (POINTS, b"0\n2\nt 0 10\nt 1 50\n", False, False),
+        (POINTS, b"0\n1\n", False, False),
+        (POINTS, None, False, False),
+    ],
+)
+def test_lines_on_the_disk_tell_what_is_planned_and_what_is_made(
+    memory_dir: Path, name: str, data: bytes | None, planned: bool, made: bool
+) -> None:
+    site = Site(memory_dir, name)
+    found = site.put(data)
+    assert LINES.is_planned(site.folder, site.change(), found) is planned
+    assert LINES.is_made(site.folder, site.change(), found) is made
+
+
+@pytest.mark.parametrize("before", [-1, len(OLD)])
+@pytest.mark.parametrize("data", [NEW, OLD])
+def test_without_what_was_kept_only_a_file_that_was_not_there_can_be_taken_back(
+    memory_dir: Path, before: int, data: bytes
+) -> None:
+    site = Site(memory_dir)
+    site.put(data)
+    change = site.change(before, None if before < 0 else 10)
+    intent = LINES.from_disk(site.target, change, None)
+    if data == OLD and before >= 0:
+        assert intent is None
+    elif data == NEW:
+        assert intent is not None
+        assert intent.original == (None if before < 0 else nobody(POINTS))
+        assert intent.replacement == site.state()
+
+
+@pytest.mark.parametrize(("data", "ours"), [(NEW, True), (HALF, True), (b"0\n1\nt 0 90\n", False)])
+def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
+    memory_dir: Path, data: bytes, ours: bool
+) -> None:
+    site = Site(memory_dir)
+    put(site.path / KEEP / POINTS, OLD, 900)
+    site.put(data)
+    intent = LINES.from_disk(site.target, site.change(), None)
+    assert intent is not None
+    assert intent.original == site.folder.state(f"{KEEP}/{POINTS}")
+    assert intent.replacement == (site.state() if ours else nobody(POINTS))
+    assert len(intent.digest) == 32

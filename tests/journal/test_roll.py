@@ -1,0 +1,93 @@
+"""An empty segment at the log end, by itself: what is committed, what comes back, what somebody else wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import RefusedError, StalePlanError
+from krepair.journal.actions.action import Target
+from krepair.journal.actions.roll import RollSegments
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import RollIntent
+from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
+from tests.journal.scene import PLAN_ID, UnsyncedDisk, name, put, tree
+
+CHANGE = RollSegment(
+    change_id=f"t-0/{100:020d}", base_offset=100, rule="KR701", reason="", undo=KeepOriginal()
+)
+NAMES = tuple(name(100, end) for end in (".index", ".timeindex", ".log"))
+ROLLS = RollSegments()
+
+
+class Site:
+    """A partition at whose end a segment is to be put."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.path = root, root / "t-0"
+        for place in ("stage", "keep", "out"):
+            (self.path / f"krepair~{PLAN_ID}" / place).mkdir(parents=True)
+        put(self.path / name(0), b"log", 1_000)
+        self.stage = self.path / f"krepair~{PLAN_ID}" / "stage"
+        for file in NAMES:
+            put(self.stage / file, b"", 2_000)
+        self.before = tree(root, private=False)
+        self.folder = PartitionFolder(UnsyncedDisk(), str(root), "t-0", PLAN_ID)
+        partition = PartitionPlan(
+            topic="t", partition=0, folder="t-0", status="change", files=(), changes=(CHANGE,)
+        )
+        self.target = Target(self.folder, partition, "P1")
+
+    def begin(self) -> RollIntent:
+        return ROLLS.begin(self.target, CHANGE)
+
+
+@pytest.fixture
+def site(memory_dir: Path) -> Site:
+    return Site(memory_dir / "logs")
+
+
+def test_segment_comes_and_goes_and_the_files_tell_of_it_without_a_journal(site: Site) -> None:
+    intent = site.begin()
+    assert ROLLS.from_disk(site.target, CHANGE, None) is None
+    for _ in range(2):
+        ROLLS.go_on(site.folder, intent)
+        assert [(site.path / file).read_bytes() for file in NAMES] == [b""] * 3
+        assert not ROLLS.is_back(site.folder, intent)
+        assert ROLLS.from_disk(site.target, CHANGE, None) == intent
+    ROLLS.check_undo(site.folder, intent, "committed")
+    for _ in range(2):
+        ROLLS.undo(site.folder, intent, "P1")
+        assert tree(site.root, private=False) == site.before
+        assert ROLLS.is_back(site.folder, intent)
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_segment_into_which_somebody_wrote_is_not_taken_back(site: Site, file: str) -> None:
+    intent = site.begin()
+    ROLLS.go_on(site.folder, intent)
+    (site.path / file).write_bytes(b"by a broker")
+    with pytest.raises(StalePlanError, match=f"{file}: was written since the plan was applied"):
+        ROLLS.check_undo(site.folder, intent, "committed")
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_segment_of_which_a_file_is_gone_may_be_taken_back(site: Site, file: str) -> None:
+    intent = site.begin()
+    ROLLS.go_on(site.folder, intent)
+    (site.path / file).unlink()
+    ROLLS.check_undo(site.folder, intent, "committed")
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_it_is_not_begun_where_a_name_is_taken_or_a_staged_file_is_not_empty(site: Site, file: str) -> None:
+    put(site.stage / file, b"x", 2_000)
+    with pytest.raises(RefusedError, match=f"{file}: an empty file was expected"):
+        site.begin()
+    (site.stage / file).unlink()
+    with pytest.raises(RefusedError, match=f"{file}: an empty file was expected"):
+        site.begin()
+    put(site.path / file, b"", 2_000)
+    with pytest.raises(StalePlanError, match=f"{file}: was not there when the plan was made"):
+        site.begin()
