@@ -125,19 +125,24 @@ def replaced(name: str, size: int = 8) -> ReplaceFile:
     )
 
 
+def partition_with(*changes: Any, **fields: Any) -> PartitionPlan:
+    """Three segments that end at offset 300, and changes of them."""
+    values: dict[str, Any] = {
+        "topic": "t",
+        "partition": 0,
+        "folder": FOLDER,
+        "status": "change" if changes else "nothing",
+        "log_end_offset": 300,
+        "files": tuple(FILES),
+        "changes": changes,
+        "log_bytes_before": 2400,
+    }
+    return PartitionPlan(**(values | fields))
+
+
 def plan(*changes: Any, **fields: Any) -> Plan:
-    partition = PartitionPlan(
-        topic="t",
-        partition=0,
-        folder=FOLDER,
-        status="change",
-        log_end_offset=300,
-        files=tuple(FILES),
-        changes=changes,
-        log_bytes_before=2400,
-    )
     given = {"fixes": ("tail",), "accepted_losses": (CONSENT,), "settings": {}}
-    return build_plan(FACTS, policy(**(given | fields)), [partition], COMMIT)
+    return build_plan(FACTS, policy(**(given | fields)), [partition_with(*changes)], COMMIT)
 
 
 def codes(made: Plan) -> set[str]:

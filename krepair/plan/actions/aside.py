@@ -76,8 +76,11 @@ class Aside(PlannedAction[SetAside]):
             yield Objection("RV29", where, f"a segment is set aside without consent ({change.consent!r})")
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-        """All segments behind a cut must be set aside with its consent, the highest first, and before the cut."""
-        if changes[0].rule == REFETCHED:
+        """All segments behind a cut must be set aside with its consent, the highest first, and before the cut.
+
+        A segment that goes for ``--fix refetch`` goes with its whole replica.
+        """
+        if any(change.rule == REFETCHED for change in changes):
             yield from _whole_replica(facts, changes)
             return
         folder, consent = facts.partition.folder, changes[0].consent

@@ -18,9 +18,10 @@ from krepair.plan.actions.action import (
     Trimmed,
 )
 from krepair.plan.actions.listing import FILES
-from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts
-from krepair.plan.model import FileFingerprint, ReplaceFile
+from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
+from krepair.plan.model import Change, FileFingerprint, ReplaceFile, SetAside
 from krepair.plan.objection import Objection, is_plain_name
+from krepair.rules.refetch import REFETCHED
 
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
@@ -129,7 +130,7 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
 
 def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) -> Iterator[Objection]:
     where, name = change.change_id, change.name
-    if not _may_go(facts.files, name, fix):
+    if not _may_go(facts, name, fix):
         yield Objection("RV25", where, f"{name!r} is not a file that {fix or 'a fix'} removes")
     if size < 0 or change.size_before != size:
         yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
@@ -137,12 +138,13 @@ def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) ->
         yield Objection("RV25", where, "a removed file has no size and no digest afterwards")
 
 
-def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
+def _may_go(facts: PartitionFacts, name: str, fix: str) -> bool:
+    files = facts.files
     if fix in {"snapshots", _RECOVERY}:
         return SNAPSHOT_NAME.fullmatch(name) is not None
-    if fix == _REFETCH:  # the review of the segments looks at the proof
+    if fix == _REFETCH:
         known = name == LEADER_EPOCH_CHECKPOINT or SNAPSHOT_NAME.fullmatch(name) or _INDEX.fullmatch(name)
-        return bool(known) and any(LOG_NAME.fullmatch(other) for other in files)
+        return bool(known) and _replica_goes(facts.partition.changes)
     if fix != "leftovers":
         return False
     if name.endswith(_LEFT_BEHIND):
@@ -151,6 +153,11 @@ def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
         return _is_void(files, name) or _is_index_alone(files, name)
     index = _INDEX.fullmatch(name)
     return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", SWAP))
+
+
+def _replica_goes(changes: Sequence[Change]) -> bool:
+    """Whether the whole replica is set aside. The review of its segments looks at the proof."""
+    return any(isinstance(change, SetAside) and change.rule == REFETCHED for change in changes)
 
 
 def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:

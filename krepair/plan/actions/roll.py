@@ -49,7 +49,7 @@ class Roll(PlannedAction[RollSegment]):
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterator[Objection]:
         """There may be only one, and it must be last: the log before it must be whole when it is made."""
-        if len(changes) > 1 or facts.partition.changes[-1] is not changes[0]:
+        if facts.partition.changes[-1] is not changes[0]:  # nor is the first of two
             yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
 
     def summary(self, changes: Sequence[RollSegment]) -> Iterator[str]:
