@@ -145,6 +145,19 @@ class TestWrite:
         disk.reserve(f"{root}/a", 10)
         assert content(f"{root}/a") == b"\0\0\0\0xy\0\0\0\0"
 
+    def test_reserved_file_is_its_owners_alone_and_has_its_length_from_one_call(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = os.umask(0)
+        try:
+            disk.reserve(f"{root}/a", 10)
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE(os.stat(f"{root}/a").st_mode) == 0o600
+        monkeypatch.setattr(os, "ftruncate", raising(errno.EIO))
+        disk.reserve(f"{root}/a", 10)
+        assert content(f"{root}/a") == bytes(10)
+
     def test_reserve_never_shortens(self, disk: Disk, root: str) -> None:
         disk.create(f"{root}/a", b"12345")
         with pytest.raises(FileExistsError):

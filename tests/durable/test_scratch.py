@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from krepair.durable.scratch import Scratch
+from krepair.durable.scratch import Scratch, remove_scratch
+from krepair.errors import RefusedError
 
 SCRIPT = """
 import signal, sys, time
@@ -93,3 +98,143 @@ def test_the_handlers_of_signals_are_as_before_afterwards(tmp_path: Path) -> Non
     assert os.path.isdir(one.path)
     one.close()
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+@pytest.fixture
+def plain_signals() -> Iterator[None]:
+    """Both signals end the process, whatever the tests run under."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_handler_of_a_signal_removes_the_folder_and_then_lets_the_signal_end_the_process(
+    tmp_path: Path, number: signal.Signals, plain_signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Scratch(str(tmp_path), ())
+    path = Path(one.path)
+    sent: list[tuple[int, int, bool, object]] = []
+    monkeypatch.setattr(
+        os, "kill", lambda pid, what: sent.append((pid, what, path.exists(), signal.getsignal(number)))
+    )
+    handler = signal.getsignal(number)
+    assert callable(handler)
+    handler(number, None)
+    assert sent == [(os.getpid(), number, False, signal.SIG_DFL)]
+    one.close()
+
+
+def test_a_handler_that_somebody_else_has_set_stays(tmp_path: Path, plain_signals: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    one = Scratch(str(tmp_path), ())
+    assert one.path
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    one.close()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_it_is_made_in_another_thread_too_where_no_handler_can_be_set(
+    tmp_path: Path, plain_signals: None
+) -> None:
+    beside, one, made = Scratch(str(tmp_path), ()), Scratch(str(tmp_path), ()), []
+    assert os.path.isdir(beside.path)
+
+    def work() -> None:
+        made.append(os.path.isdir(one.path))
+        one.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert made == [True]
+    assert left(tmp_path) == [Path(beside.path).name]
+    beside.close()
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    (tmp_path / "krepair-scratch-dead").mkdir()
+    (tmp_path / "krepair-scratch-dead" / "owner.lock").touch()
+    (tmp_path / "krepair-scratch-without-a-lock").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    one = Scratch(str(tmp_path), ())
+    path = Path(one.path)
+    assert left(tmp_path) == sorted([path.name, "krepair-scratch-without-a-lock"])
+    one.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lock_on_descriptor_0_is_given_back_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what an open gives where standard input was closed."""
+    one, closed = Scratch(str(tmp_path), ()), list[int]()
+    one._lock = 0
+    monkeypatch.setattr(os, "close", closed.append)
+    one.close()
+    monkeypatch.undo()
+    assert closed == [0]
+
+
+def test_a_folder_that_is_gone_already_is_no_error(tmp_path: Path) -> None:
+    one = Scratch(str(tmp_path), ())
+    os.unlink(f"{one.path}/owner.lock")
+    os.rmdir(one.path)
+    one.close()
+    remove_scratch(str(tmp_path / "none"))
+
+
+def test_without_a_place_it_is_in_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = Scratch("", ())
+    assert Path(one.path).parent == tmp_path
+    one.close()
+    assert left(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_used_is_refused_if_it_was_named_and_else_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RefusedError, match="no folder can be made there: " + os.strerror(errno.ENOENT)):
+        _ = Scratch(str(tmp_path / "none"), ()).path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert not Scratch("", ()).path
+
+
+@pytest.mark.parametrize("place", ["", "beside", "kraft", "below"])
+@pytest.mark.parametrize("asked", [True, False], ids=["named", "not named"])
+@pytest.mark.parametrize("other_device", [True, False], ids=["other file system", "same file system"])
+def test_it_is_never_in_a_log_directory_and_only_if_named_on_the_file_system_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, asked: bool, other_device: bool
+) -> None:
+    log_dirs = [tmp_path / "other", tmp_path / "kraft"]
+    parent = log_dirs[1] / "t-0" if place == "below" else tmp_path / place
+    for folder in (*log_dirs, parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    real = os.stat
+
+    def stat(path: str, **named: int) -> os.stat_result:
+        found = real(path, **named)
+        device = found.st_dev + (other_device and path == str(parent))
+        return os.stat_result((*found[:2], device, *found[3:]))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(parent))
+    one = Scratch(str(parent) if asked else "", [str(log_dir) for log_dir in log_dirs])
+    with monkeypatch.context() as patch:
+        patch.setattr("krepair.durable.scratch.os.stat", stat)
+        outside = place in {"", "beside"}
+        if outside and (asked or other_device):
+            assert Path(one.path).parent == parent
+        elif asked:
+            with pytest.raises(RefusedError, match="is inside the log directory"):
+                _ = one.path
+        else:
+            assert not one.path
+    one.close()
+    assert not [name for name in left(parent) if name.startswith("krepair-scratch-")]

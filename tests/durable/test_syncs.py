@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from krepair.durable import medium
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
-from krepair.durable.writing_error import file_system_of
+from krepair.durable.writing_error import WritingError, file_system_of
 
 
 class Synced:
@@ -198,3 +199,103 @@ def test_barrier_is_only_believed_of_file_systems_that_are_known_to_write_all(
     assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path), "/proc"])
     assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path / "gone")])
     assert len(asked) == known
+
+
+def failing_call(code: int) -> Callable[..., int]:
+    """A function of the C library that fails with this error number."""
+
+    def fail(*_: int) -> int:
+        ctypes.set_errno(code)
+        return -1
+
+    return fail
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_page_that_was_not_written_is_learned_of_after_the_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    synced = Synced(monkeypatch)
+    monkeypatch.setattr(medium, "_SYNC_FILE_RANGE", failing_call(code))
+    with pytest.raises(WritingError) as caught:
+        RealDisk().check_written(str(tmp_path / "file"))
+    assert (caught.value.errno, caught.value.filename) == (code, str(tmp_path / "file"))
+    assert synced.seen == []
+
+
+def test_all_pages_are_waited_for_behind_the_barrier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    asked: list[tuple[int, ...]] = []
+
+    def sync_file_range(_: int, *what: int) -> int:
+        asked.append(what)
+        return 0
+
+    monkeypatch.setattr(medium, "_SYNC_FILE_RANGE", sync_file_range)
+    RealDisk().check_written(str(tmp_path / "file"))
+    to_the_end, wait_write_wait = 0, 7  # sync_file_range(2)
+    assert asked == [(0, to_the_end, wait_write_wait)]
+
+
+@pytest.mark.parametrize("code", [None, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE])
+def test_file_is_synced_by_itself_where_its_pages_cannot_be_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    synced = Synced(monkeypatch)
+    monkeypatch.setattr(medium, "_SYNC_FILE_RANGE", None if code is None else failing_call(code))
+    RealDisk().check_written(str(tmp_path / "file"))
+    assert synced.seen == [state(tmp_path / "file")]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP])
+def test_barrier_that_the_system_does_not_have_was_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(medium, "kind_of", lambda _: medium.XFS)
+    monkeypatch.setattr(medium, "_SYNCFS", failing_call(code))
+    assert not RealDisk().sync_file_system(str(tmp_path))
+
+
+def test_barrier_that_fails_is_an_error_of_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(medium, "kind_of", lambda _: medium.XFS)
+    monkeypatch.setattr(medium, "_SYNCFS", failing_call(errno.EIO))
+    with pytest.raises(WritingError) as caught:
+        RealDisk().sync_file_system(str(tmp_path))
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path))
+
+
+def test_folder_that_cannot_be_looked_at_is_not_covered_by_a_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(medium, "kind_of", lambda _: medium.XFS)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "link").symlink_to("inner")
+    tree = RealDisk().tree
+    assert medium.can_sync_file_system(tree, str(tmp_path), [str(tmp_path / "inner")])
+    assert not medium.can_sync_file_system(tree, str(tmp_path), [str(tmp_path / "link" / "x")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_barrier", "one_host"),
+    [(medium.XFS, True, True), (medium.TMPFS, True, True), (0x794C7630, False, True), (0x6969, False, False)],
+    ids=["xfs", "tmpfs", "overlay", "nfs"],
+)
+def test_kind_of_file_system_says_what_a_barrier_writes_and_whom_a_lock_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, by_barrier: bool, one_host: bool
+) -> None:
+    monkeypatch.setattr(medium, "kind_of", lambda _: kind)
+    tree = RealDisk().tree
+    assert medium.can_sync_file_system(tree, str(tmp_path)) == by_barrier
+    assert medium.is_of_one_host(tree, str(tmp_path)) == one_host
+
+
+@pytest.mark.parametrize("failing", [True, False], ids=["call fails", "no such call"])
+def test_kind_that_cannot_be_asked_for_is_none_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    monkeypatch.setattr(medium, "_FSTATFS", failing_call(errno.ENOSYS) if failing else None)
+    with (tmp_path / "file").open("wb") as file:
+        assert medium.kind_of(file.fileno()) == -1
+        assert not medium.is_open_on_one_host(file.fileno())

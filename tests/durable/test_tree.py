@@ -51,6 +51,15 @@ def test_files_and_folders_are_seen(tree: Tree) -> None:
     assert tree.read(f"{at}/b.log", 1) is None
 
 
+def test_names_of_files_are_those_of_all_entries_but_for_folders(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    os.symlink("inner", f"{at}/link")
+    os.mkfifo(f"{at}/fifo")
+    assert tree.file_names(at) == ["a.log", "fifo", "link"]
+    assert tree.file_names(f"{at}/inner") == []
+    assert tree.file_names(tree.path) == []
+
+
 def test_a_link_in_the_place_of_any_component_is_an_error_and_not_a_way_out(tree: Tree) -> None:
     victim = Path(tree.path).parent / "victim"
     os.symlink(victim, f"{tree.path}/l-0")
@@ -267,6 +276,27 @@ def test_walk_is_one_call_where_the_kernel_has_it(tree: Tree, monkeypatch: pytes
     assert steps == (["t-0/a.log"] if tree._step_by_step or not module._has_openat2() else [])
 
 
+def test_walk_is_one_call_unless_steps_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_has_openat2", lambda: True)
+    tree = Tree(str(tmp_path))
+    tree.names(tree.path)
+    kernel = Kernel()
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    os.close(tree.open(f"{tree.path}/t-0", os.O_RDONLY))
+    assert kernel.calls == 1
+
+
+def test_number_of_an_error_comes_from_the_kernel_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not module._has_openat2():
+        pytest.skip("this kernel has no openat2")
+    monkeypatch.setattr(module, "_libc", module._libc.__wrapped__)
+    ctypes.set_errno(0)
+    with Tree("/proc") as tree:
+        root = tree.reach(tree.path)[0]
+        with pytest.raises(FileNotFoundError):
+            module._openat2(root, "none", os.O_RDONLY, 0)
+
+
 def test_walk_is_done_in_steps_where_the_kernel_has_no_such_call(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, through_os_open: None
 ) -> None:
@@ -357,6 +387,17 @@ def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree) -> Non
         assert open_descriptors() == before
     assert open_descriptors() == before
     tree.status(f"{at}/a.log")
+    assert open_descriptors() == before
+
+
+def test_folders_that_are_still_kept_at_the_end_are_closed(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    tree.status(at)
+    before = open_descriptors()
+    with tree.keeping_folders():
+        with tree.keeping_folders():
+            tree.status(f"{at}/a.log")
+        assert open_descriptors() == before + 1
     assert open_descriptors() == before
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,48 @@ def test_an_error_that_is_none_of_writing_stays_as_it_is() -> None:
     assert said_of_writing(error, "/x") is error
     with pytest.raises(FileNotFoundError):
         RealDisk().unlink("/proc/nothing")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ((), "/tried"),
+        (("/one",), "/one"),
+        ((b"/one",), "/one"),
+        (("/source", None, "/made"), "/made"),
+        (("one",), "/tried"),
+        ((7,), "/tried"),
+    ],
+)
+def test_the_file_that_the_system_names_is_told_and_else_the_one_that_was_to_be_written(
+    names: tuple[object, ...], told: str
+) -> None:
+    said = said_of_writing(OSError(errno.EIO, os.strerror(errno.EIO), *names), "/tried")
+    assert (type(said), said.filename) == (WritingError, told)
+
+
+@pytest.mark.parametrize(
+    ("inodes", "free", "none_is_left"),
+    [(1, 0, True), (12, 0, True), (12, 1, False), (0, 0, False)],
+)
+def test_inodes_are_missing_only_where_a_file_system_counts_them_and_has_none_free(
+    inodes: int, free: int, none_is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=inodes, f_favail=free))
+    said = said_of_writing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
+    assert ("no inode left" in str(said.strerror)) == none_is_left
+    assert ("no space is left" in str(said.strerror)) == (not none_is_left)
+
+
+def test_a_file_system_that_cannot_be_asked_for_its_inodes_has_no_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "statvfs", fail)
+    said = said_of_writing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
+    assert "no space is left on the file system /proc (proc)" in str(said.strerror)
 
 
 def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
