@@ -12,18 +12,39 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from krepair.errors import ExitCode, InterruptedAtSafePointError, LockLostError, RefusedError, StalePlanError
-from krepair.journal.actions.rewrite import is_group_back
+from krepair.errors import (
+    ExitCode,
+    InterruptedAtSafePointError,
+    LockLostError,
+    RefusedError,
+    StalePlanError,
+    VerifyFailedError,
+)
+from krepair.journal.actions.action import Target
+from krepair.journal.actions.replace import ReplaceFiles
+from krepair.journal.actions.rewrite import RewriteGroups, is_group_back
 from krepair.journal.actions.swap import completion_steps
+from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
-from krepair.journal.record import ApplyIntent, Journal, Order
-from krepair.journal.runner import commit_partition, finish_partition
+from krepair.journal.rebuild import tell
+from krepair.journal.record import ApplyIntent, Freed, Journal, Order
+from krepair.journal.runner import commit_partition, finish_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.stepping import run
-from krepair.journal.steps import PutBack, Rename
+from krepair.journal.steps import Keep, PutBack, Rename
 from krepair.logdir.fingerprint import digest_bytes, digest_content
-from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
+from krepair.plan.model import (
+    Change,
+    Commit,
+    FreeWhenVerified,
+    KeepCopy,
+    KeepOriginal,
+    ReplaceFile,
+    RewriteSegments,
+    Undo,
+)
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
 
@@ -330,3 +351,182 @@ def test_indexes_of_a_completed_swap_come_by_way_of_swap_from_3_0_on(
     staged = folder.names.stage(index)
     assert (Rename(staged, f"{index}.swap") in steps) is by_way_of_swap
     assert (Rename(staged, index) in steps) is not by_way_of_swap
+
+
+def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: Scene) -> None:
+    folder, group = folder_and_group(scene)
+    log = name(100)
+    staged = folder.names.stage(log)
+    (scene.path / log).rename(scene.path / staged)
+    run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
+    assert folder.same(log, group.merged[0])
+    (scene.path / log).unlink()
+    put(scene.path / staged, b"another file", 1_300)
+    with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):
+        run(folder, [Rename(staged, f"{log}.swap")], group)
+    assert not (scene.path / f"{log}.swap").exists()
+
+
+@pytest.mark.parametrize("damaged", [frozenset(), frozenset({200})])
+def test_original_that_is_kept_already_is_not_kept_again(scene: Scene, damaged: frozenset[int]) -> None:
+    scene.damaged = damaged
+    folder, group = folder_and_group(scene)
+    scene.undo()
+    folder.make_private_folders()
+    log = name(200)
+    group = msgspec.structs.replace(group, copied=(log,) if damaged else ())
+    keep = Keep(log, folder.names.keep(log), folder.names.out(f"{log}.keep"))
+    run(folder, [keep], group)
+    first = folder.state(keep.target)
+    assert first is not None
+    assert (first.inode == (scene.path / log).stat().st_ino) is not bool(damaged)
+    run(folder, [keep], group)
+    assert folder.state(keep.target) == first
+    os.utime(scene.path / log, ns=(1, 1))
+    run(folder, [keep], group)
+    second = folder.state(keep.target)
+    assert second is not None
+    assert second.mtime_ns == 1
+
+
+def test_pending_swap_is_looked_for_once_for_all_files_that_are_replaced_together(
+    files: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        ReplaceFiles, "check_before", lambda self, target, changes: asked.append(len(changes))
+    )
+    assert kinds(files.apply()) == [Committed] * 3
+    assert asked == [3]
+
+
+def test_after_a_half_done_change_that_cannot_be_finished_the_next_one_is_left_as_it_is(scene: Scene) -> None:
+    """Only a journal that was made again can tell of two that are half done."""
+    rewrites, folder = RewriteGroups(), scene.folder()
+    for change in scene.partition.changes:
+        scene.stage(change)
+    for place in ("keep", "out"):
+        (scene.path / PRIVATE / place).mkdir()
+    target = Target(folder, scene.partition, "P1")
+    groups = [rewrites.begin(target, change) for change in scene.partition.changes]  # type: ignore[arg-type]
+    folder.journal().append(*groups)
+    put(scene.path / name(200), b"by a broker", 9_000)
+    outcomes = finish_partition(scene.folder(), scene.partition, FENCED, scene.guards())
+    assert kinds(outcomes) == [Failed]
+    assert outcomes[0].change_id == scene.partition.changes[0].change_id
+    assert scene.folder().journal().states[groups[1].change_id] == "committing"
+    assert (scene.path / name(400)).read_bytes() == b"400.log " * 5
+
+
+def test_undo_stops_where_somebody_asks_and_where_the_lock_is_lost(scene: Scene) -> None:
+    scene.apply()
+    applied, safe_points = scene.now(), SafePoints()
+    safe_points.request("SIGTERM")
+    with pytest.raises(InterruptedAtSafePointError):
+        undo_partition(scene.folder(), scene.partition, FENCED, scene.guards(safe_points))
+    assert scene.now() == applied
+
+    class LockOnce:
+        left = 1
+
+        def check(self) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise RefusedError("the lock's file was replaced")
+
+    guards = dataclasses.replace(scene.guards(), lock=LockOnce())
+    with pytest.raises(LockLostError):
+        undo_partition(scene.folder(), scene.partition, FENCED, guards)
+    assert scene.now() == applied
+
+
+def test_group_is_done_once_the_new_segment_is_there_alone(scene: Scene) -> None:
+    rewrites, target = RewriteGroups(), Target(scene.folder(), scene.partition, "P1")
+    change = scene.partition.changes[0]
+    assert isinstance(change, RewriteSegments)
+    folder, group = folder_and_group(scene)
+    told = rewrites.from_disk(target, change, group)
+    assert told is not None
+    assert rewrites.is_done(folder, told)
+    os.link(scene.path / PRIVATE / "keep" / name(300), scene.path / name(300))
+    assert not rewrites.is_done(folder, told)
+    (scene.path / name(300)).unlink()
+    (scene.path / name(100, ".index")).unlink()
+    assert not rewrites.is_done(folder, told)
+
+
+# -- originals that apply frees --------------------------------------------------------------------------------
+def freed_by_apply(scene: Scene, undo: Undo) -> None:
+    changes = tuple(msgspec.structs.replace(change, undo=undo) for change in scene.partition.changes)
+    scene.partition = msgspec.structs.replace(scene.partition, changes=changes)
+
+
+def test_the_space_of_freed_originals_is_given_back_durably(scene: Scene) -> None:
+    freed_by_apply(scene, FreeWhenVerified())
+    disk = RecordingDisk(UnsyncedDisk())
+    assert kinds(scene.apply(disk=disk)) == [Committed, Committed]
+    keep = f"{scene.path}/{PRIVATE}/keep"
+    calls = [(call.kind, call.path) for call in disk.calls]
+    gone = [number for number, (kind, path) in enumerate(calls) if kind == "unlink" and path.startswith(keep)]
+    assert len(gone) > 10
+    assert ("sync_dir", keep) in calls[gone[-1] :]
+    assert os.listdir(keep) == []
+    again = RecordingDisk(UnsyncedDisk())
+    assert kinds(scene.apply(disk=again)) == [Committed, Committed]
+    assert [call for call in again.calls if call.kind == "unlink"] == []
+
+
+def with_copies(scene: Scene, place: Path) -> Guards:
+    place.mkdir(exist_ok=True)
+    return dataclasses.replace(scene.guards(), copies=Copies(UnsyncedDisk(), str(place), PLAN_ID))
+
+
+def test_copies_come_back_only_where_they_can_take_their_place(scene: Scene, memory_dir: Path) -> None:
+    freed_by_apply(scene, KeepCopy())
+    guards = with_copies(scene, memory_dir / "copies")
+    assert kinds(commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)) == [
+        Committed,
+        Committed,
+    ]
+    put(scene.path / name(500), b"by a broker", 9_000)
+    before = tree(scene.root, private=False)
+    outcomes = undo_partition(
+        scene.folder(), scene.partition, FENCED, with_copies(scene, memory_dir / "copies")
+    )
+    assert kinds(outcomes) == [Failed, Skipped]
+    assert "was written since" in outcomes[0].why  # type: ignore[union-attr]
+    assert tree(scene.root, private=False) == before
+    assert os.listdir(scene.path / PRIVATE / "keep") == []
+    assert set(scene.folder().journal().states.values()) == {"freed"}
+    (scene.path / name(500)).unlink()
+    outcomes = undo_partition(
+        scene.folder(), scene.partition, FENCED, with_copies(scene, memory_dir / "copies")
+    )
+    assert kinds(outcomes) == [Undone, Undone]
+    assert tree(scene.root) == scene.before
+    assert os.listdir(memory_dir / "copies") != [], "the identity goes last, with the whole plan"
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_files_tell_of_a_freed_change_where_its_copies_are(
+    scene: Scene, memory_dir: Path, is_named: bool
+) -> None:
+    freed_by_apply(scene, KeepCopy())
+    guards = with_copies(scene, memory_dir / "copies")
+    commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
+    known = scene.folder().journal().freed
+    (scene.path / PRIVATE / "journal").unlink()
+    copies = guards.copies if is_named else None
+    told = tell(scene.folder(), scene.partition, FENCED, copies)
+    assert [change.told for change in told] == ["freed", "freed"]
+    for change in told:
+        freed = change.records[-1]
+        assert isinstance(freed, Freed)
+        if is_named:
+            assert (freed.originals, freed.copies) == (
+                known[change.change_id].originals,
+                known[change.change_id].copies,
+            )
+            assert freed.copies == f"{memory_dir}/copies/{PRIVATE}/{FOLDER}"
+        else:
+            assert freed == Freed(change_id=change.change_id)
