@@ -106,8 +106,6 @@ def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexPr
         file: the file.
         active: whether the segment is the last of its partition; then zero padding is normal.
     """
-    if file.size < 0:
-        return []
     if file.size > LARGEST_INDEX_BYTES:
         text = f"{file.size} bytes; a broker maps at most {LARGEST_INDEX_BYTES}"
         return [IndexProblem(suffix, "KR207", -1, text)]

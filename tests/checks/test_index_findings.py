@@ -17,7 +17,7 @@ from krepair.checks.index_findings import (
     real_bytes,
     time_entries,
 )
-from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit
+from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit, SegmentIndexes
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats import offset_index, time_index
 from krepair.formats.filenames import INDEX, TIME_INDEX
@@ -124,6 +124,34 @@ def test_bytes_tell_padding_torn_ends_and_lengths() -> None:
     assert "KR205" in [each.rule for each in byte_problems(INDEX, torn, active=False)]
     long = IndexFile(2**31, unread=True)
     assert [each.rule for each in byte_problems(INDEX, long, active=False)] == ["KR207"]
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+def test_bytes_of_a_missing_file_show_nothing(suffix: str) -> None:
+    assert byte_problems(suffix, MISSING, active=True) == byte_problems(suffix, MISSING, active=False) == []
+
+
+def test_index_that_contradicts_itself_is_told_once_and_not_held_against_the_log() -> None:
+    end = 2 * CLEANER_CHUNK_BYTES
+    wrong = files([(19, 100), (9, 50)], [(5, 9), (4, 8)])
+    indexes = SegmentIndexes(0, wrong, active=False)
+    own = list(indexes.problems)
+    assert {problem.suffix for problem in own} == indexes.broken == {INDEX, TIME_INDEX}
+    indexes.audit.feed(np.array([(0, 9, 5), (100, 19, 6)], np.int64))
+    indexes.finish(end, 4096, whole=True, clean=True)
+    assert indexes.problems == own
+    half = SegmentIndexes(0, files([(19, 100), (9, 50)], [(7, 19)]), active=False)
+    half.audit.feed(np.array([(0, 9, 5), (100, 19, 6)], np.int64))
+    half.finish(end, 4096, whole=True, clean=True)
+    assert [problem.suffix for problem in half.problems if problem not in own] == [TIME_INDEX]
+
+
+def test_entry_behind_the_log_misleads_only_for_an_offset_that_the_log_has() -> None:
+    for offset, misleads in ((18, True), (19, True), (20, False)):
+        audit = IndexAudit(0, np.array([(offset, 1000)], np.int64), np.empty((0, 2), np.int64))
+        audit.feed(np.array([(0, 9, -1), (100, 19, -1)], np.int64))
+        (found,) = audit.finish(1000, 4096, files([(offset, 1000)], []), active=False)
+        assert (found.rule, found.misleads) == ("KR203", misleads)
 
 
 def clock(base_offset: int, last: int, largest: int, **more: object) -> SegmentClock:

@@ -296,6 +296,28 @@ def test_a_plan_that_cannot_take_its_place_leaves_nothing_beside_it(tmp_path: Pa
         assert list(tmp_path.iterdir()) == []
 
 
+class Noted(RealDisk):
+    """Notes what makes a plan last, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def rename(self, source: str, target: str) -> None:
+        self.calls.append(f"rename to {target}")
+        super().rename(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        self.calls.append(f"sync {path}")
+        super().sync_dir(path)
+
+
+def test_a_plan_in_its_place_outlives_a_power_loss(tmp_path: Path):
+    disk = Noted()
+    write_plan(str(tmp_path / "p"), good_plan(), disk)
+    assert disk.calls == [f"rename to {tmp_path}/p", f"sync {tmp_path}"]
+
+
 def test_what_a_killed_write_left_is_replaced(tmp_path: Path):
     (tmp_path / f".p.{os.getpid()}.tmp").write_bytes(b"half a pl")
     write_plan(str(tmp_path / "p"), good_plan(), RealDisk())

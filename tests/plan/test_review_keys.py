@@ -8,7 +8,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.formats.words import count_text
 from krepair.logdir.config import Setting
+from krepair.plan.actions.rewrite import Rewrite
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import Plan, RewriteSegments, SourceSegment
 from krepair.plan.planfile import dumps, loads
@@ -189,6 +191,18 @@ def test_groups_with_and_without_keys_are_not_mixed_in_one_partition(plan: Plan)
     assert "RV32" in codes(rebuilt(plan, changes=mixed))
     half = replace(first, sources=(replace(first.sources[0], compacted=UNSET), first.sources[1]))
     assert "RV32" in codes(rebuilt(plan, changes=(half, second)))
+    told, *_ = Rewrite().summary((half,))
+    known = first.sources[1].by_key
+    assert known is not None
+    assert count_text(known.gone, "record") in told
+
+
+def test_record_that_stays_as_the_last_one_is_among_those_that_stay(plan: Plan) -> None:
+    base = groups(plan)[1].sources[0].base_offset
+    none = with_source(plan, {"forced": base, "kept": 0}, kept_records=0)
+    words = f"the record at offset {base} stays, but no record does"
+    assert words in [objection.text for objection in review(none)]
+    assert words not in [objection.text for objection in review(with_source(plan, {"forced": base}))]
 
 
 def test_keys_go_only_where_the_plan_says_how_many(plan: Plan) -> None:

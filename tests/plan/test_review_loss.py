@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from krepair.plan.actions.action import ANOTHER_REPLICA
+from krepair.plan.actions.mend import Mend
 from krepair.plan.build import build_plan
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
@@ -431,6 +433,12 @@ def test_plan_that_does_not_tell_of_other_replicas_is_objected_to() -> None:
     silent = seal(replace(made, risks=made.risks[1:]))
     assert codes(silent) == {"RV07"}
     assert [risk.code for risk in plan(torn()).risks] == ["keep-inplace"]
+
+
+def test_one_range_by_consent_beside_a_torn_tail_is_enough_to_tell_of_other_replicas() -> None:
+    tail = removed(start=900, end=1000, rule="KR301", consent="")
+    assert Mend().risks(log(removed=(removed(), tail))) == (ANOTHER_REPLICA,)
+    assert Mend().risks(log(removed=(tail,))) == ()
 
 
 def test_file_that_two_changes_touch_is_objected_to() -> None:

@@ -98,6 +98,15 @@ def test_another_time_and_another_original_are_found(tmp_path: Path) -> None:
     assert any("the kept bytes are not the" in text for text in cut.problems())
 
 
+@pytest.mark.parametrize("edit", [lambda raw: raw + b"x", lambda raw: raw[:-1]], ids=["longer", "shorter"])
+def test_another_size_of_the_original_is_found(tmp_path: Path, edit: Callable[[bytes], bytes]) -> None:
+    done = torn(tmp_path / "logs", **EXCISE)
+    (kept,) = done.folder.glob("krepair~*/keep/*.log")
+    words = f"the kept original does not have {kept.stat().st_size} bytes"
+    changed(kept, edit)
+    assert any(text.endswith(words) for text in done.problems())
+
+
 def planted(monkeypatch: pytest.MonkeyPatch, edit: Callable[[RecoveredSegment], None]) -> None:
     real = damage.recover_segment
 

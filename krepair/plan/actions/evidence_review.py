@@ -12,7 +12,7 @@ from krepair.formats.words import count_text
 from krepair.plan.facts import PartitionFacts, setting
 from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
-from krepair.rules.evidence import BY_TIME, latest_horizon_ms
+from krepair.rules.evidence import BY_TIME, Kind, latest_horizon_ms
 from krepair.rules.reasons import Reason
 
 _GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value, Reason.LAST_EMPTIED_NOW.value})
@@ -89,7 +89,7 @@ def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iter
 
 def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) -> str:
     """Why the options of the plan cannot have given this evidence, or empty."""
-    given = {
+    given: dict[Kind, bool] = {
         "none": True,
         "in-sync": bool(others.cluster_digest) and others.cluster_source == "describe",
         "replicas": bool(others.cluster_digest) and bool(others.replicas),
@@ -99,7 +99,7 @@ def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) 
         "as-broker": others.as_broker,
         "alone": (topic, number) in others.alone,
     }
-    return "" if given.get(evidence.kind, False) else "no option of the plan says so"
+    return "" if given[evidence.kind] else "no option of the plan says so"
 
 
 def _retention_ms(facts: PartitionFacts) -> int:

@@ -1,0 +1,194 @@
+"""The review of what a plan removes against what it says of other replicas, without a log directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SourceSegment
+from krepair.plan.review import review
+from krepair.rules.evidence import Kind, OtherFacts
+from krepair.rules.outcome import CompactedSource
+from tests.plan.plans import DIGEST, FOLDER, good_plan, last_source, partition, source, tally
+
+TOPIC = "__consumer_offsets"
+DAY_MS = 86_400_000
+
+
+def rewrite(*sources: SourceSegment, **fields: Any) -> RewriteSegments:
+    change = partition().changes[0]
+    assert isinstance(change, RewriteSegments)
+    return replace(change, sources=sources, **fields)
+
+
+def sources(*, keeps_all: bool | None) -> tuple[SourceSegment, SourceSegment]:
+    kept = UNSET if keeps_all is None else keeps_all
+    return replace(source(0), keeps_all=kept), replace(last_source(), keeps_all=kept)
+
+
+def plan(
+    evidence: Evidence | None, others: Others | None, *, keeps_all: bool | None = False, **fields: Any
+) -> Plan:
+    part = partition(
+        changes=(rewrite(*sources(keeps_all=keeps_all)),),
+        evidence=UNSET if evidence is None else evidence,
+        **fields,
+    )
+    return good_plan(part, others=UNSET if others is None else others)
+
+
+def told(made: Plan) -> list[str]:
+    return [f"{one.code} {one.where}: {one.text}" for one in review(made)]
+
+
+def known(kind: Kind, *facts: OtherFacts) -> Evidence:
+    return Evidence(kind=kind, why="test", facts=facts)
+
+
+ASKED: dict[Kind, Others] = {
+    "in-sync": Others(cluster_digest=DIGEST, cluster_source="describe"),
+    "replicas": Others(cluster_digest=DIGEST, replicas=("2=/x",)),
+    "only-replica": Others(only_replica=(TOPIC,)),
+    "as-broker": Others(as_broker=True),
+    "alone": Others(alone=((TOPIC, 3),)),
+}
+NOT_ASKED: list[tuple[Kind, Others]] = [
+    ("in-sync", Others()),
+    ("in-sync", Others(cluster_digest=DIGEST, cluster_source="metadata-log")),
+    ("in-sync", Others(cluster_source="describe")),
+    ("replicas", Others(cluster_digest=DIGEST)),
+    ("replicas", Others(replicas=("2=/x",))),
+    ("only-replica", Others(only_replica=("t",))),
+    ("as-broker", Others(alone=((TOPIC, 3),))),
+    ("alone", Others(alone=((TOPIC, 4), ("t", 3)))),
+    ("alone", Others(as_broker=True)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "others"),
+    [
+        *ASKED.items(),
+        ("only-replica", Others(only_replica=("*",))),
+        ("only-replica", Others(own_metadata=DIGEST)),
+    ],
+)
+def test_evidence_that_an_option_gives_passes(kind: Kind, others: Others) -> None:
+    assert told(plan(known(kind), others)) == []
+
+
+@pytest.mark.parametrize(("kind", "others"), NOT_ASKED)
+def test_evidence_that_no_option_gives_is_objected_to(kind: Kind, others: Others) -> None:
+    words = f"RV33 {FOLDER}: its evidence is {kind!r}, but no option of the plan says so"
+    assert told(plan(known(kind), others)) == [words]
+
+
+def test_without_evidence_nothing_goes_and_that_needs_no_option() -> None:
+    bytes_kept = source(
+        0,
+        kept_bytes=300 + 78 + 310,
+        kept_batches=6,
+        kept_markers=1,
+        reasons=(tally("K01", 1, 300), tally("K02", 1, 78), tally("E01", 4, 310), tally("D04", 4, 312)),
+        keeps_all=True,
+        drop_unstamped=False,
+    )
+    found = told(
+        good_plan(
+            partition(changes=(rewrite(bytes_kept),), evidence=known("none"), horizon_ms=0), others=Others()
+        )
+    )
+    assert not [text for text in found if "no option of the plan" in text], found
+    goes = told(plan(known("none"), Others(), keeps_all=True))
+    assert f"RV33 {FOLDER}/{0:020d}: 4 markers and 0 tombstones would go, but nothing is known" in " ".join(
+        goes
+    )
+
+
+def test_plan_that_says_half_of_what_was_asked_is_objected_to() -> None:
+    why = f"RV33 {FOLDER}: the plan does not say what was asked of other replicas"
+    assert told(plan(None, None, keeps_all=None)) == []
+    assert told(plan(known("alone"), None, keeps_all=None)) == [why]
+    assert told(plan(None, None)) == [why]
+    assert told(plan(None, Others())) == [
+        f"RV33 {FOLDER}: segments are rewritten, but nothing is said of other replicas"
+    ]
+
+
+def test_horizon_is_never_later_than_the_evidence_allows() -> None:
+    now = good_plan().policy.now_ms
+    for kind in ("in-sync", "as-broker"):
+        assert told(plan(known(kind), ASKED[kind], horizon_ms=now - DAY_MS)) == []
+        late = told(plan(known(kind), ASKED[kind], horizon_ms=now - DAY_MS + 1))
+        assert [text for text in late if text.startswith("RV33")] == [
+            f"RV33 {FOLDER}: the delete horizon {now - DAY_MS + 1} is later than {kind!r} allows: {now - DAY_MS}"
+        ]
+
+
+# -- what facts speak for
+
+
+def of(*, reach: int, question: str = "") -> OtherFacts:
+    return OtherFacts(
+        broker_id=2, path="/f", digest=DIGEST * 2, host="h", taken_ms=1, reach=reach, question=question
+    )
+
+
+def by_facts(*facts: OtherFacts, of_source: SourceSegment) -> list[str]:
+    change = rewrite(of_source, removes_snapshots=())
+    made = good_plan(
+        partition(changes=(change,), evidence=known("replicas", *facts)), others=ASKED["replicas"]
+    )
+    return [text for text in told(made) if "speak only" in text or "answer no question" in text]
+
+
+def with_tombstones(count: int, base: int = 100, *, markers: bool = False) -> SourceSegment:
+    made = replace(source(base), keeps_all=False)
+    if not markers:
+        made = replace(made, reasons=made.reasons[:1])
+    keys = CompactedSource(
+        file_bytes=1000,
+        records=count + 4,
+        kept=4,
+        headers=DIGEST,
+        forced=-1,
+        superseded=0,
+        tombstones=count,
+        aborted=0,
+        keyless=0,
+        emptied=0,
+    )
+    return replace(made, compacted=keys)
+
+
+MARKERS = replace(source(100), keeps_all=False)
+GOES = "4 markers and 0 tombstones would go, but facts speak only for what is below 100"
+
+
+def test_markers_go_only_where_all_facts_reach_above_their_segment() -> None:
+    assert by_facts(of(reach=101), of_source=MARKERS) == []
+    assert by_facts(of(reach=100), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
+    assert by_facts(of(reach=100), of(reach=900), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
+    assert by_facts(of(reach=900), of(reach=100), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
+    assert by_facts(of_source=MARKERS) == []
+    stays = replace(MARKERS, reasons=MARKERS.reasons[:2])
+    assert by_facts(of(reach=0), of_source=stays) == []
+
+
+def test_tombstones_go_only_in_answer_to_a_question() -> None:
+    asked = of(reach=900, question=DIGEST * 2)
+    silent = "RV33 {}: 1 tombstones would go, but the facts of broker 2 answer no question"
+    assert by_facts(asked, of_source=with_tombstones(1)) == []
+    assert by_facts(of(reach=900), of_source=with_tombstones(1)) == [silent.format(f"{FOLDER}/{100:020d}")]
+    assert by_facts(asked, of(reach=900), of_source=with_tombstones(1)) == [
+        silent.format(f"{FOLDER}/{100:020d}")
+    ]
+    assert by_facts(of(reach=900), of_source=with_tombstones(0)) == []
+    assert by_facts(of_source=with_tombstones(1)) == []
+    low = by_facts(replace(asked, reach=100), of_source=with_tombstones(1))
+    assert low == [
+        f"RV33 {FOLDER}/{100:020d}: no marker and 1 tombstones would go, but facts speak only for what is below 100"
+    ]
