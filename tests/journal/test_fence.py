@@ -10,7 +10,7 @@ import pytest
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.journal import fence as module
-from krepair.journal.fence import Fence, Point, Watch, lowered_points, standing_fences
+from krepair.journal.fence import Fence, Point, Watch, lowered_points, raised_points, standing_fences
 from krepair.journal.folder import PartitionFolder
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import LOWERED, MARKER, PLAN_ID, POINTS, Scene, UnsyncedDisk, name, put, tree
@@ -413,3 +413,41 @@ def test_damaged_points_that_were_set_aside_leave_the_point_low_and_the_fence_co
     assert fence(scene).lift() is False
     assert roots(scene) == (LOWERED, True)
     assert not kept.parent.exists()
+
+
+def test_where_few_are_looked_at_all_of_them_are_each_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    seen: module.Seen = {f"x-{number}/{name(0)}": (1, 2, 3) for number in range(module.FILES_LOOKED_AT - 1)}
+    seen["meta.properties"] = (1, 2, 3)
+    run = Watch(scene.folder().disk, str(scene.root))
+    run.put_up_here("/p")
+    for _ in range(3):
+        assert run.names_to_look_at("/p", seen, "t-0") == list(seen)
+
+
+def test_segment_whose_name_a_broker_does_not_write_so_is_not_the_active_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    before = Watch(UnsyncedDisk(), str(scene.root)).seen()
+    (scene.path / "700.log").write_bytes(b"copied by hand")
+    assert Watch(UnsyncedDisk(), str(scene.root)).seen() == before
+
+
+@pytest.mark.parametrize(
+    ("data", "kept", "expected"),
+    [
+        (LOWERED, POINTS, POINTS),
+        (LOWERED, b"0\n1\no 0 7\n", None),
+        (b"0\n1\no 0 7\n", POINTS, None),
+        (b"0\n2\no 0 7\nt 0 101\n", POINTS, None),
+        # lines that a broker does not write so are read one by one
+        (b"0\n2\no 0 07\nt 0 100\n", POINTS, POINTS),
+        (b"0\n2\no 0 07\nt 0 100\n", b"0\n1\no 0 07\n", None),
+        (b"0\n2\no 0 07\nt 0 101\n", POINTS, None),
+    ],
+)
+@pytest.mark.parametrize("large", [0, 1 << 20], ids=["as a large file", "as a small file"])
+def test_only_a_line_that_is_as_it_was_lowered_is_raised_to_what_it_was(
+    data: bytes, kept: bytes, expected: bytes | None, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krepair.formats.checkpoint.LARGE_BYTES", large)
+    assert raised_points(data, kept, POINT, "points") == expected

@@ -69,3 +69,21 @@ def test_lease_that_another_is_taking_over_is_left_to_it(scene: Scene) -> None:
     ):
         raise AssertionError("it is held by two")
     assert list(private.iterdir()) == []
+
+
+@pytest.mark.parametrize("take_over", ["", "h:1"])
+def test_lease_of_another_plan_keeps_this_one_out_and_this_one_withdraws(
+    scene: Scene, take_over: str
+) -> None:
+    other = scene.path / "krepair~99999999"
+    other.mkdir()
+    (other / LEASE).write_bytes(ALIVE)
+    with (
+        pytest.raises(LockedError, match="krepair is at work on this log directory as process 2 of host h"),
+        leased([scene.folder()], FreeLock(), take_over, make=True),
+    ):
+        raise AssertionError("it is held by two")
+    assert (other / LEASE).read_bytes() == ALIVE
+    assert not (scene.path / f"krepair~{PLAN_ID}").exists()
+    with leased([scene.folder()], FreeLock(), "h:2", make=True):
+        assert list(other.iterdir()) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from krepair.errors import PersonDecidesError
 from krepair.journal.actions.known_by_plan import has_lost_its_time
 from krepair.journal.actions.mend import CUT, MendLogs
 from krepair.journal.folder import PartitionFolder
@@ -17,7 +18,7 @@ from krepair.journal.record import LogIntent
 from krepair.logdir.fingerprint import digest_batches, digest_bytes
 from tests.builders import NOW_MS, data
 from tests.journal.scene import P1, PLAN_ID, UnsyncedDisk, fingerprint, name, put
-from tests.journal.test_mend import BAD, GOOD, LOG, METHODS, Torn
+from tests.journal.test_mend import BAD, GOOD, LOG, METHODS, TIMES, Torn
 
 MENDS = MendLogs()
 
@@ -129,3 +130,35 @@ def test_cut_log_whose_time_was_lost_in_a_copy_is_known_by_the_bytes_of_the_plan
     assert lost_its_time(torn, intent) is False
     log.unlink()
     assert lost_its_time(torn, intent) is None
+
+
+def test_log_of_a_swap_that_a_broker_began_is_not_held_against_a_digest_of_its_bytes(
+    folder: PartitionFolder,
+) -> None:
+    swap = f"{name(100)}.swap"
+    put(Path(folder.at(swap)), data(100, 2).raw, 1_000)
+    planned = replace(fingerprint(Path(folder.at(swap))), digest=digest_batches(folder.at(swap), 100))
+    assert holds_the_plans(folder, swap, planned)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_mended_log_of_which_an_original_is_gone_cannot_be_taken_back(memory_dir: Path, method: str) -> None:
+    torn = Torn(memory_dir / "logs", method)
+    partition = replace(torn.partition, changes=(torn.change(),))
+    MENDS.go_on(torn.folder(), torn.begin())
+    gone = torn.private / "keep" / TIMES
+    gone.unlink()
+    (told,) = tell(torn.folder(), partition, P1, None)
+    assert (told.told, told.why) == ("past", f"{gone}: is gone")
+
+
+def test_log_that_is_cut_without_its_indexes_is_half_done_or_a_persons_to_decide(memory_dir: Path) -> None:
+    torn = Torn(memory_dir / "logs", "cut")
+    partition = replace(torn.partition, changes=(torn.change(),))
+    MENDS.go_on(torn.folder(), torn.begin())
+    os.rename(torn.path / TIMES, torn.private / "stage" / TIMES)
+    (told,) = tell(torn.folder(), partition, P1, None)
+    assert (told.told, told.why, len(told.records)) == ("half", "", 2)
+    (torn.private / "keep" / (LOG + CUT)).unlink()
+    with pytest.raises(PersonDecidesError, match=r"it is half done, and .* is neither kept nor in its place"):
+        tell(torn.folder(), partition, P1, None)

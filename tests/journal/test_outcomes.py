@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -188,6 +188,7 @@ def test_fence_that_cannot_be_taken_down_is_told_by_its_place(scene: Scene) -> N
     assert isinstance(failure, Failed)
     assert (failure.change_id, failure.code) == (f"{FOLDER}/fence", ExitCode.PARTLY)
     assert failure.why.startswith("the fence is still up")
+    assert not failure.rolled_back
     assert kinds(scene.apply()) == [Committed, Committed]
     assert not os.path.exists(f"{scene.path}/{PRIVATE}/fence")
 
@@ -358,8 +359,9 @@ def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: 
     log = name(100)
     staged = folder.names.stage(log)
     (scene.path / log).rename(scene.path / staged)
-    run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
-    assert folder.same(log, group.merged[0])
+    for _ in range(2):
+        run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
+        assert folder.same(log, group.merged[0])
     (scene.path / log).unlink()
     put(scene.path / staged, b"another file", 1_300)
     with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):
@@ -438,6 +440,20 @@ def test_undo_stops_where_somebody_asks_and_where_the_lock_is_lost(scene: Scene)
     with pytest.raises(LockLostError):
         undo_partition(scene.folder(), scene.partition, FENCED, guards)
     assert scene.now() == applied
+
+
+def test_undo_that_cannot_be_written_down_is_a_failure_and_changes_nothing(files: Scene) -> None:
+    class Broken(FailingRename):
+        def append(self, path: str, data: bytes) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    files.apply()
+    before = files.now()
+    outcomes = files.undo(disk=Broken(str(files.root)))
+    assert kinds(outcomes) == [Failed] * 3
+    assert all(outcome.rolled_back for outcome in outcomes if isinstance(outcome, Failed))
+    assert files.now() == before
+    assert kinds(files.undo()) == [Undone] * 3
 
 
 def test_group_is_done_once_the_new_segment_is_there_alone(scene: Scene) -> None:
@@ -530,3 +546,21 @@ def test_files_tell_of_a_freed_change_where_its_copies_are(
             assert freed.copies == f"{memory_dir}/copies/{PRIVATE}/{FOLDER}"
         else:
             assert freed == Freed(change_id=change.change_id)
+
+
+@pytest.mark.parametrize("wrong", ["gone", "changed"])
+def test_copy_that_is_lost_while_the_new_files_are_read_is_made_again_before_its_original_goes(
+    scene: Scene, memory_dir: Path, wrong: str
+) -> None:
+    freed_by_apply(scene, KeepCopy())
+    guards = with_copies(scene, memory_dir / "copies")
+    copy = memory_dir / "copies" / PRIVATE / FOLDER / name(300)
+
+    def verify(changes: Sequence[Change]) -> dict[str, str]:
+        if scene.partition.changes[0] in changes:
+            copy.unlink() if wrong == "gone" else copy.write_bytes(b"another file")
+        return {}
+
+    outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage, verify=verify)
+    assert kinds(outcomes) == [Committed, Committed]
+    assert copy.read_bytes() == b"300.log " * 5

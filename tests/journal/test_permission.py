@@ -13,7 +13,7 @@ import pytest
 
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.journal.permission import check_may_change, check_may_change_root
+from krepair.journal.permission import check_may_change, check_may_change_root, check_may_purge
 from tests.journal.scene import PLAN_ID, Scene, name
 
 BROKER, OTHER = 4711, 4712
@@ -120,3 +120,14 @@ def test_root_folder_that_may_not_be_written_is_named(scene: Scene, monkeypatch:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     with pytest.raises(RefusedError, match="may not change this folder"):
         check_may_change_root(Tree(str(scene.root)), str(scene.root))
+
+
+@pytest.mark.parametrize("folder", ["stage", "keep", "out", "fence"])
+def test_every_folder_of_krepairs_own_is_looked_at_before_a_purge(scene: Scene, folder: str) -> None:
+    path = scene.path / f"krepair~{PLAN_ID}" / folder
+    path.mkdir(exist_ok=True)
+    check_may_purge(scene.folder())
+    (path / "file").touch()
+    os.chown(path / "file", OTHER, OTHER)
+    with pytest.raises(RefusedError, match=f"{folder}/file: belongs to user {OTHER}"):
+        check_may_purge(scene.folder())

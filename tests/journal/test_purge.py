@@ -9,6 +9,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.journal.purge import check_all_finished, purge_partition, remove_private_folder
+from krepair.journal.status import ChangeState, read_status
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
 
@@ -90,3 +91,19 @@ def test_journal_that_cannot_be_read_stops_the_purge_of_the_others_only_where_it
             check_all_finished([scene.folder()])
     else:
         check_all_finished([scene.folder()])
+
+
+def test_bytes_that_went_are_those_of_the_private_folder_that_had_no_other_name(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs")
+    scene.apply()
+    os.link(scene.path / PRIVATE / "keep" / name(200), memory_dir / "another-name")
+    files = [path.stat() for path in (scene.path / PRIVATE).rglob("*") if path.is_file()]
+    held = sum(found.st_size for found in files if found.st_nlink == 1)
+    size = (scene.path / PRIVATE / "journal").stat().st_size
+    journal = scene.folder().journal()
+    journal.begin_purge(tuple(journal.states))
+    more = (scene.path / PRIVATE / "journal").stat().st_size - size
+    states = read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition)
+    assert list(states.values()) == [ChangeState.PURGED] * 3
+    assert purge_partition(scene.folder()) == held + more
+    assert not (scene.path / PRIVATE).exists()
