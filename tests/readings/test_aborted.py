@@ -62,6 +62,18 @@ def test_an_entry_too_few_or_too_many_is_found_and_one_without_data_is_let_be(tm
     assert read_instead(work, txn_index.encode(RIGHT)[:-1]) != ()
 
 
+@pytest.mark.parametrize("field", ["first_offset", "last_stable_offset"])
+def test_what_the_original_said_wrongly_of_a_log_that_has_lost_nothing_is_found(
+    tmp_path: Path, field: str
+) -> None:
+    wrong = (RIGHT[0], RIGHT[1]._replace(**{field: getattr(RIGHT[1], field) - 1}))
+    done = made(tmp_path / "logs", txn_index.encode(wrong))
+    work = done.work(NAME)
+    assert read_instead(work, txn_index.encode(RIGHT)) == ()
+    (text,) = read_instead(work, txn_index.encode(wrong))
+    assert "were expected" in text
+
+
 def test_a_defect_of_the_first_implementation_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,37 @@
+"""Markers that are read all at once: whatever byte of one differs, it is read as one that is read by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from krepair.durable.tree import without_links
+from krepair.formats import batch_v2
+from krepair.pipeline.readings.partition import LogFile, _marker_in, parts_of
+from tests import builders
+
+RECORD_BYTES = 17
+
+
+@pytest.mark.parametrize("place", range(RECORD_BYTES))
+def test_marker_with_another_byte_is_read_as_by_itself(tmp_path: Path, place: int) -> None:
+    whole = builders.marker(0, 1, pid=7, coordinator_epoch=5).raw
+    assert len(whole) == batch_v2.HEADER_SIZE + RECORD_BYTES
+    raws = []
+    for offset, flip in enumerate((0, 1, 2, 0x80, 0)):
+        raw = bytearray(builders.marker(offset, offset % 2, pid=7, coordinator_epoch=5).raw)
+        raw[batch_v2.HEADER_SIZE + place] ^= flip
+        raws.append(bytes(raw))
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(raws))
+    log = LogFile(base_offset=0, path=str(path), bytes=path.stat().st_size)
+    found: list[tuple[int, int]] = []
+    for part in parts_of([log], without_links(), check_crc=False):
+        types, epochs = part.markers(np.arange(len(part.firsts)))
+        found += zip(types.tolist(), epochs.tolist(), strict=True)
+    # its readers take the end of a transaction from it, and nothing from any other type
+    found = [one if one[0] in (0, 1) else (-1, -1) for one in found]
+    assert found == [_marker_in(raw) for raw in raws]
+    assert (found[0], found[-1]) == ((0, 5), (0, 5))
