@@ -422,6 +422,19 @@ class TestCopy:
         assert read_attributes(f"{root}/b").mtime_ns == OLD_NS
         assert os.stat(f"{root}/a").st_ino != os.stat(f"{root}/b").st_ino
 
+    @pytest.mark.parametrize("by_chunks", [True, False], ids=["by chunks", "by ranges"])
+    def test_all_is_copied_where_nobody_can_tell_where_holes_are(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch, by_chunks: bool
+    ) -> None:
+        data = os.urandom(70_000)
+        disk.create(f"{root}/a", data)
+        monkeypatch.setattr(fcntl, "ioctl", raising(errno.EOPNOTSUPP))
+        monkeypatch.setattr(os, "lseek", raising(errno.EINVAL))
+        if by_chunks:
+            monkeypatch.setattr(os, "copy_file_range", raising(errno.EXDEV))
+        disk.copy(f"{root}/a", f"{root}/b")
+        assert content(f"{root}/b") == data
+
     def test_a_failure_leaves_no_copy(self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
         disk.create(f"{root}/a", b"x" * 5000)
         monkeypatch.setattr(fcntl, "ioctl", raising(errno.EOPNOTSUPP))

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from krepair.durable.scratch import Scratch, remove_scratch
+from krepair.durable.scratch import Scratch, remove_scratch, write_scratch
 from krepair.errors import RefusedError
+from tests.durable.descriptors import open_descriptors
 
 SCRIPT = """
 import signal, sys, time
@@ -156,16 +158,91 @@ def test_it_is_made_in_another_thread_too_where_no_handler_can_be_set(
     assert left(tmp_path) == []
 
 
+def test_a_pipe_in_the_place_of_a_folder_or_of_its_lock_stays_and_nobody_waits_for_its_other_end(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "krepair-scratch-pipe")
+    (tmp_path / "krepair-scratch-folder").mkdir()
+    os.mkfifo(tmp_path / "krepair-scratch-folder" / "owner.lock")
+    before = left(tmp_path)
+    one = Scratch(str(tmp_path), ())
+    assert one.path
+    one.close()
+    assert left(tmp_path) == before
+
+
+def test_where_nothing_can_be_locked_it_is_made_and_what_is_left_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("krepair.durable.scratch.fcntl.flock", fail)
+    alive, other = Scratch(str(tmp_path), ()), Scratch(str(tmp_path), ())
+    there = [Path(alive.path), Path(other.path)]
+    assert left(tmp_path) == sorted(path.name for path in there)
+    assert [left(path) for path in there] == [["new-owner.lock"]] * 2
+    alive.close()
+    other.close()
+    assert left(tmp_path) == []
+
+
+def test_one_that_was_never_needed_is_never_made_and_its_end_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr("krepair.durable.scratch.remove_scratch", removed.append)
+    with_no_place = Scratch("", [str(tmp_path)])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert not with_no_place.path
+    for one in (Scratch(str(tmp_path), ()), with_no_place):
+        one.close()
+    assert (removed, left(tmp_path)) == ([], [])
+
+
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     (tmp_path / "krepair-scratch-dead").mkdir()
     (tmp_path / "krepair-scratch-dead" / "owner.lock").touch()
     (tmp_path / "krepair-scratch-without-a-lock").mkdir()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     one = Scratch(str(tmp_path), ())
     path = Path(one.path)
     assert left(tmp_path) == sorted([path.name, "krepair-scratch-without-a-lock"])
     one.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
+
+
+def test_folder_and_files_are_their_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        one = Scratch(str(tmp_path), ())
+        written = write_scratch(one.path, "keys", [np.arange(3)])
+    finally:
+        os.umask(before)
+    modes = [os.stat(path).st_mode & 0o777 for path in (one.path, f"{one.path}/owner.lock", written)]
+    assert modes == [0o700, 0o600, 0o600]
+    one.close()
+
+
+def test_arrays_are_written_one_behind_the_other_into_a_file_of_their_own(tmp_path: Path) -> None:
+    arrays = [np.arange(3), np.zeros((0, 2), np.int64), np.full((2, 2), 7, np.uint8)]
+    paths = [Path(write_scratch(str(tmp_path), "keys", arrays)) for _ in range(2)]
+    assert paths[0] != paths[1]
+    for path in paths:
+        assert (path.parent, path.name.startswith("keys-")) == (tmp_path, True)
+        assert path.read_bytes() == arrays[0].tobytes() + arrays[2].tobytes()
+
+
+def test_arrays_that_cannot_be_written_leave_no_file(tmp_path: Path) -> None:
+    def arrays() -> Iterator[object]:
+        yield np.arange(3)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = open_descriptors()
+    with pytest.raises(OSError, match="No space left"):
+        write_scratch(str(tmp_path), "keys", arrays())
+    assert left(tmp_path) == []
+    assert open_descriptors() == before
 
 
 def test_a_lock_on_descriptor_0_is_given_back_like_any_other(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable import medium
+from krepair.durable import medium, writeback
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
@@ -299,3 +299,33 @@ def test_kind_that_cannot_be_asked_for_is_none_that_is_known(
     with (tmp_path / "file").open("wb") as file:
         assert medium.kind_of(file.fileno()) == -1
         assert not medium.is_open_on_one_host(file.fileno())
+
+
+def dropping(path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., None]) -> None:
+    """Both ways to drop the pages of a file, the one that says so if it cannot be done last."""
+    monkeypatch.setattr(os, "posix_fadvise", answer)
+    writeback.drop_from_cache(str(path), RealDisk().tree)
+    with path.open("rb") as file:
+        medium.forget_pages(file.fileno())
+
+
+def test_all_pages_of_a_file_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    asked: list[tuple[int, ...]] = []
+    dropping(tmp_path / "file", monkeypatch, lambda _, *what: asked.append(what))
+    assert asked == [(0, 0, os.POSIX_FADV_DONTNEED)] * 2  # 0 bytes: to the end
+
+
+def test_pages_that_cannot_be_dropped_are_an_error_only_where_the_disk_is_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    asked: list[int] = []
+
+    def fail(descriptor: int, *_: int) -> None:
+        asked.append(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="Input/output"):
+        dropping(tmp_path / "file", monkeypatch, fail)
+    assert len(asked) == 2

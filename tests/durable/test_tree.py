@@ -14,6 +14,7 @@ import pytest
 from krepair.durable import tree as module
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree, read_descriptor, without_links
+from tests.durable.descriptors import open_descriptors
 
 
 @pytest.fixture(params=[False, True], ids=["openat2", "step by step"])
@@ -137,10 +138,6 @@ def test_a_folder_that_is_exchanged_for_a_link_again_and_again_never_leads_out(t
 
 
 # -- descriptors ------------------------------------------------------------------------------------------------------
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
     at = f"{tree.path}/t-0"
     os.symlink("a.log", f"{at}/link")
@@ -387,6 +384,16 @@ def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree) -> Non
         assert open_descriptors() == before
     assert open_descriptors() == before
     tree.status(f"{at}/a.log")
+    assert open_descriptors() == before
+
+
+def test_error_beside_an_open_folder_names_the_whole_path(tree: Tree) -> None:
+    path = f"{tree.path}/t-0/none"
+    tree.names(tree.path)
+    before = open_descriptors()
+    with pytest.raises(FileNotFoundError) as caught, tree.place(path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+    assert caught.value.filename == path
     assert open_descriptors() == before
 
 

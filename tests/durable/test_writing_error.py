@@ -14,7 +14,7 @@ import pytest
 
 from krepair.durable import writing_error
 from krepair.durable.real_disk import RealDisk
-from krepair.durable.writing_error import FileSystem, WritingError, file_system_of, said_of_writing
+from krepair.durable.writing_error import FileSystem, WritingError, file_system_of, innermost, said_of_writing
 
 
 @pytest.fixture
@@ -124,6 +124,31 @@ def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
     assert file_system_of(str(small / "x"))[:2] == (str(small), "tmpfs")
     assert file_system_of(f"{small}x").mounted_at != str(small)
     assert file_system_of("/proc/self/status")[:2] == ("/proc", "proc")
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("/", 0),
+        ("/a", 0),
+        ("/a/b", 2),
+        ("/a/b/", 2),
+        ("/a/b/c", 2),
+        ("/a/b~", 3),
+        ("/a/b~/c", 3),
+        ("/a/bc", 0),
+        ("/a/c", 0),
+        ("/c", 4),
+    ],
+)
+def test_a_file_system_holds_its_mount_point_and_what_is_below_it(path: str, number: int) -> None:
+    places = ["/", "/a/b", "/a/b", "/a/b~", "/c"]
+    mounts = [FileSystem(place, kind) for place, kind in zip(places, "01234", strict=True)]
+    assert innermost(path, mounts) == mounts[number]
+
+
+def test_a_path_that_no_file_system_is_known_to_hold_is_told_by_its_folder() -> None:
+    assert innermost("/a/b", [FileSystem("/c")]) == FileSystem("/a")
 
 
 def test_options_of_a_file_system_over_a_network_are_those_of_the_file_system(
