@@ -61,3 +61,23 @@ def test_swap_touches_its_own_files_and_those_of_the_segments_that_it_replaces()
     assert touched.segments == (100, 150)
     assert touched.makes == (log, index)
     assert touched.removes == (f"{log}.swap", swapped, other)
+
+
+@pytest.mark.parametrize(("before", "taken_out"), [(-1, 0), (0, 0), (1, 1), (12, 12)])
+def test_file_made_anew_takes_out_what_was_there_and_nothing_where_there_was_none(
+    before: int, taken_out: int
+) -> None:
+    name = f"{9:020d}.timeindex"
+    change = ReplaceFile(
+        change_id=f"{FOLDER}/{name}",
+        name=name,
+        method="regenerate",
+        rule="KR201",
+        size_before=before,
+        size_after=24,
+        digest_after=DIGEST,
+        reason="missing",
+        undo=KeepOriginal(),
+    )
+    space = Replace().space(change, {})
+    assert (space.made, space.taken_out, space.logs_out) == (24, taken_out, 0)
