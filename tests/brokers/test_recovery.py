@@ -132,7 +132,7 @@ def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: P
     with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work") as broker:
         Load(broker, 8)
         crash(broker)
-        broker.timeout_s = 80  # it may stay there without being started
+        broker.timeout_s = 240  # it may stay there without being started
         made_ready(broker.log_dir, "4.3.1")
         before = logs_of(broker.log_dir)
         with (small_ext4 / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: P
         with contextlib.suppress(BrokerError):
             broker.start()
         bases = recovered(broker).values()
-        assert bases
+        assert bases, broker.log[-4000:]
         assert all(len(found) == 1 for found in bases)
         after = logs_of(broker.log_dir)
         assert {log: size for log, size in before.items() if after.get(log, -1) < size} == {}
