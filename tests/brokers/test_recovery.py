@@ -141,7 +141,7 @@ def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: P
         with contextlib.suppress(BrokerError):
             broker.start()
         bases = recovered(broker).values()
-        assert bases, broker.log[-4000:]
+        assert bases, broker.log()[-4000:]
         assert all(len(found) == 1 for found in bases)
         after = logs_of(broker.log_dir)
         assert {log: size for log, size in before.items() if after.get(log, -1) < size} == {}
