@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.medium import make_sure_it_is_written, sync_file_system
-from krepair.durable.tree import Tree
+from krepair.durable.tree import Tree, named
 from krepair.durable.writeback import begin_writeback
 from krepair.durable.writing_error import said_of_writing, writes
 
@@ -239,7 +239,7 @@ class RealDisk:
 
     def _device_of_folder(self, path: str) -> int:
         """Device of the folder of a path: a file on another device is mounted there, and comes from another place."""
-        with self.tree.reached(os.path.dirname(path)) as folder:
+        with self.tree.reached(os.path.dirname(path)) as folder, named(path):
             return os.fstat(folder).st_dev
 
     @contextlib.contextmanager
