@@ -43,12 +43,12 @@ class OwnLock:
             UnreadableError: the path cannot be looked up.
         """
         try:
-            found = without_links().status(self.log_dir)
+            found, locked = without_links().status(self.log_dir), os.fstat(self._descriptor)
         except OSError as error:
             raise UnreadableError(
                 f"{shown_path(self.log_dir)}: could not be looked at: {why(error)}"
             ) from error
-        if found is None or identity(found) != identity(os.fstat(self._descriptor)):
+        if found is None or identity(found) != identity(locked):
             raise RefusedError(f"{shown_path(self.log_dir)}: another directory has this name now")
 
 
