@@ -21,7 +21,6 @@ from krepair.logdir.replica import CURRENT
 from krepair.ops import output_file
 from krepair.ops.answer import Question, opened_question, write_answers
 from krepair.ops.held import write_what_is_held
-from krepair.ops.log_dirs_given import check_named
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.side_reading import (
     FactsMore,
@@ -111,7 +110,7 @@ def facts(
         question: path of a question: then the file answers it, and holds nothing for ``compare``.
 
     Raises:
-        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        NotALogDirError: a path is none.
         RefusedError: ``out`` is in a log directory, or another file is there.
         UnreadableError: a log cannot be read.
     """
@@ -119,7 +118,6 @@ def facts(
     side = open_directories(
         Side(broker_id=0, log_dirs=tuple(os.path.abspath(path) for path in log_dirs)), options
     )
-    check_named(list(side.views.values()), options)
     total = sum(one.log_bytes for one in side.state.partitions if one.kind == CURRENT)
     engine = choose_engine(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()

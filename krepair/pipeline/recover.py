@@ -17,7 +17,6 @@ from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.recover import IndexEntries
-from krepair.kernels.scan import SegmentSummary
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.indexes.regenerate import index_bytes, read_into_from
 from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
@@ -77,10 +76,11 @@ def make_recovered(item: MakeItem) -> MadeResult:
 
 
 def _made(item: MakeItem, tree: Tree) -> MadeResult:
-    # What is there and stays was judged for the plan.
-    made = _MadeIndexes(item) if item.files else None
-    reading = SegmentReading(item.reading, made.judge.feed if made else None)
-    with opened_for_reading(f"{item.reading.place.stem(item.reading.base_offset)}.log", tree) as descriptor:
+    base_offset, interval_bytes = item.reading.base_offset, item.reading.interval_bytes
+    judge = MadeIndexes(base_offset)
+    reading = SegmentReading(item.reading, judge.feed)
+    entries = IndexEntries(interval_bytes)
+    with opened_for_reading(f"{item.reading.place.stem(base_offset)}.log", tree) as descriptor:
         problem = why_not_settled(item.reading, tree, descriptor)
         if problem:
             return MadeResult(reading=Reading(problems=(problem,)))
@@ -88,8 +88,8 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
 
         def take(window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
             del batch_classes
-            if made:
-                made.take(window, end, starts)
+            entries.take(window, end, starts)
+            judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 
         scanned, summary = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES, log=descriptor)
@@ -99,45 +99,16 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
         return MadeResult(
             reading=Reading(problems=tuple(problems) or (scanned.why,), bytes=item.reading.log_bytes)
         )
-    return MadeResult(
-        reading=Reading(bytes=item.reading.log_bytes),
-        scan=scanned,
-        files=made.staged(summary, tree) if made else (),
+    contents: Mapping[str, bytes] = dict(
+        zip((INDEX, TIME_INDEX), index_bytes(base_offset, *entries.entries()), strict=True)
     )
+    problem = "" if summary.is_whole else damaged_log(base_offset, summary.valid_bytes, summary.damage_text)
+    untrue = judge.problems(contents, entries.position, interval_bytes)
 
+    def staged(one: MendItem) -> MendResult:
+        suffix = one.change.name[one.change.name.rindex(".") :]
+        return staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), tree)
 
-class _MadeIndexes:
-    """The indexes of one segment, made and held against its log window by window.
-
-    Args:
-        item: of the segment.
-
-    Attributes:
-        judge: is fed the batches that the second reading finds.
-    """
-
-    def __init__(self, item: MakeItem) -> None:
-        self._item = item
-        self.judge = MadeIndexes(item.reading.base_offset)
-        self._entries = IndexEntries(item.reading.interval_bytes)
-
-    def take(self, window: Uint8s, end: int, starts: Int32s) -> None:
-        """Make the entries of the batches that the scan finds, before the judge is fed them."""
-        self._entries.take(window, end, starts)
-        self.judge.tell(*self._entries.so_far())
-
-    def staged(self, summary: SegmentSummary, tree: Tree) -> tuple[MendResult, ...]:
-        """Stage the files that are the plan's and true to the log, in the order of the item."""
-        reading = self._item.reading
-        contents: Mapping[str, bytes] = dict(
-            zip((INDEX, TIME_INDEX), index_bytes(reading.base_offset, *self._entries.entries()), strict=True)
-        )
-        damage = (reading.base_offset, summary.valid_bytes, summary.damage_text)
-        problem = "" if summary.is_whole else damaged_log(*damage)
-        untrue = self.judge.problems(contents, self._entries.position, reading.interval_bytes)
-
-        def staged(one: MendItem) -> MendResult:
-            suffix = one.change.name[one.change.name.rindex(".") :]
-            return staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), tree)
-
-        return tuple(map(staged, self._item.files))
+    return MadeResult(
+        reading=Reading(bytes=item.reading.log_bytes), scan=scanned, files=tuple(map(staged, item.files))
+    )

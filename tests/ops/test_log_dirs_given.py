@@ -54,10 +54,9 @@ def test_a_topic_or_partition_that_is_not_there_does_not_look_healthy(
         groups(str(broker / "one"), options(**asked))
     with pytest.raises(NotALogDirError, match=f"not there: {words}"):
         transactions(str(broker / "one"), options(**asked))
-    facts_file = broker / "b1.facts"
-    with pytest.raises(NotALogDirError, match=f"not there: {words}"):
-        facts([str(broker / "one")], str(facts_file), options(**asked))
-    assert not facts_file.exists()
+    # One command is run on all brokers of a cluster: one of them may have none of these partitions.
+    facts([str(broker / "one")], str(broker / "b1.facts"), options(**asked))
+    assert (broker / "b1.facts").exists()
 
 
 @pytest.mark.parametrize("verb", ["check", "plan", "verify", "groups", "transactions"])
