@@ -58,7 +58,7 @@ test: warm ## all tests; those against real brokers need a JDK and Maven, and sa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What has none of the three marks of pyproject.toml: no broker, no Spark, no loop over every call.
-quick: warm ## the tests for every save, five to six CPU minutes: all layers, but no broker, no Spark, nothing slow
+quick: warm ## the tests for every save, about six CPU minutes: all layers, but no broker, no Spark, nothing slow
 	$(BIN)/python -m pytest -q -n $(CORES) --dist loadfile --no-loadscope-reorder -m "not broker and not spark and not slow" $(ARGS)
 
 torture: warm $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
