@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines import connect, worker_watch
+from krepair.pipeline.engines import connect, waves, worker_watch
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.master import why_not_reached, why_not_started
@@ -112,7 +112,7 @@ def test_a_spark_connect_server_without_workers_is_given_up_and_the_task_cancell
 ) -> None:
     monkeypatch.setattr(worker_watch, "GIVEN_UP_AFTER_S", 0.1)
     monkeypatch.setattr(worker_watch, "SAID_AFTER_S", 0.05)
-    monkeypatch.setattr(connect, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(waves, "LOOK_EVERY_S", 0.05)
     said: list[str] = []
     good, empty = _Server(worker=True), _Server(worker=False)
     connect.wait_for_a_worker(good, "sc://host", said.append)  # type: ignore[arg-type]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from krepair.pipeline.engines.waves import run_waves
 from krepair.pipeline.engines.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 PREFIX: Final = "sc://"
 DEFAULT_PORT: Final = 15002
 _PACKAGES: Final = ("grpc", "grpc_status", "google.rpc")
-_LOOK_EVERY_S: Final = 1.0
 _MEMORY: Final = "the server's spark.executor.memory"
 
 
@@ -68,16 +69,15 @@ def wait_for_a_worker(session: SparkSession, master: str, say: Callable[[str], N
     Raises:
         RefusedError: none does for a minute.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="krepair-connect") as thread:
-        asked = thread.submit(session.range(1, numPartitions=1).collect)
-        watch = WorkerWatch(master, lambda: int(asked.done()), say, _MEMORY)
-        try:
-            while not wait([asked], _LOOK_EVERY_S, FIRST_COMPLETED).done:
-                watch.look()
-        except BaseException:
-            cancel(session)
-            raise
-    asked.result()
+    answered = threading.Event()
+
+    def ask() -> None:
+        session.range(1, numPartitions=1).collect()
+        answered.set()
+
+    watch = WorkerWatch(master, lambda: int(answered.is_set()), say, _MEMORY)
+    for asked in run_waves(iter([ask]), watch.look, partial(cancel, session)):
+        asked.result()
 
 
 def cancel(session: SparkSession) -> None:

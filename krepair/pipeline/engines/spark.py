@@ -15,8 +15,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import islice
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,6 +32,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Proof, map_items
 from krepair.pipeline.engines.spot_checks import SpotChecks
+from krepair.pipeline.engines.waves import run_waves
 from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
 from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, Greeting
 from krepair.pipeline.items import WorkItem
@@ -40,8 +41,6 @@ from krepair.pipeline.progress import Progress
 from krepair.pipeline.sight import Listed, sights_of
 
 _WAVE: Final = 128
-_WAVES_AT_ONCE: Final = 3
-_LOOK_EVERY_S: Final = 1.0
 _MANY_FAILURES: Final = 1000
 _REACHING_SAID_AFTER_S: Final = 20.0
 _DEFAULT_MEMORY: Final = "1g"
@@ -205,26 +204,13 @@ class SparkEngine(Engine):
     def _round(self, work: _Work, places: Sequence[int]) -> Iterator[_Row]:
         """Several waves are under way at once, so that none waits for another's last task."""
         bundles = self._bundles(work.items, places)
-        waves = iter([bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)])
+        waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
         memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
         watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
 
-        def submitted(wave: Sequence[Sequence[int]]) -> Future[list[_Row]]:
-            return threads.submit(self._wave, self._table(work, wave))
-
-        with ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="krepair-wave") as threads:
-            under_way = {submitted(wave) for wave in islice(waves, _WAVES_AT_ONCE)}
-            try:
-                while under_way:
-                    done, under_way = wait(under_way, _LOOK_EVERY_S, FIRST_COMPLETED)
-                    watch.look()
-                    for wave in islice(waves, len(done)):
-                        under_way.add(submitted(wave))
-                    for finished in done:
-                        yield from _rows(finished)
-            except BaseException:
-                self._cancel()
-                raise
+        sent = (partial(self._wave, self._table(work, wave)) for wave in waves)
+        for ended in run_waves(sent, watch.look, self._cancel):
+            yield from _rows(ended)
 
     def _bundles(self, items: Sequence[WorkItem], places: Sequence[int]) -> list[list[int]]:
         """Which items share a task, the largest bundles first, so that no large one is left alone at the end."""
