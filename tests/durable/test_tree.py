@@ -371,7 +371,8 @@ def test_a_kept_folder_stays_that_folder_whatever_takes_its_name(tree: Tree, tmp
     assert open_descriptors() == before
 
 
-def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree) -> None:
+@pytest.mark.parametrize("let_go", [True, False], ids=["let go before", "kept to the end"])
+def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree, let_go: bool) -> None:
     at = f"{tree.path}/t-0"
     tree.status(at)
     before = open_descriptors()
@@ -380,8 +381,9 @@ def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree) -> Non
             tree.status(f"{at}/a.log")
             tree.status(f"{at}/inner/x")
         assert open_descriptors() == before + 2
-        tree.let_go(at)  # and what is below it
-        assert open_descriptors() == before
+        if let_go:
+            tree.let_go(at)  # and what is below it
+            assert open_descriptors() == before
     assert open_descriptors() == before
     tree.status(f"{at}/a.log")
     assert open_descriptors() == before
@@ -394,17 +396,6 @@ def test_error_beside_an_open_folder_names_the_whole_path(tree: Tree) -> None:
     with pytest.raises(FileNotFoundError) as caught, tree.place(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
     assert caught.value.filename == path
-    assert open_descriptors() == before
-
-
-def test_folders_that_are_still_kept_at_the_end_are_closed(tree: Tree) -> None:
-    at = f"{tree.path}/t-0"
-    tree.status(at)
-    before = open_descriptors()
-    with tree.keeping_folders():
-        with tree.keeping_folders():
-            tree.status(f"{at}/a.log")
-        assert open_descriptors() == before + 1
     assert open_descriptors() == before
 
 

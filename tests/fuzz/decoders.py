@@ -40,7 +40,6 @@ from krepair.journal import record as journal
 from krepair.pipeline.dump.style import json_of
 from krepair.plan.model import (
     FORMAT_VERSION,
-    CompleteSwap,
     KeepOriginal,
     MendLog,
     NewCompanion,
@@ -48,7 +47,6 @@ from krepair.plan.model import (
     NotReversible,
     Plan,
     RemovedRange,
-    ReplaceFile,
     RootPlan,
     SetAside,
 )
@@ -59,7 +57,15 @@ from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
 from tests import builders, old_messages
 from tests.formats import packed_members
-from tests.plan.plans import DIGEST, FOLDER, fingerprint, good_plan, partition
+from tests.plan.plans import (
+    DIGEST,
+    FOLDER,
+    completed_swap,
+    fingerprint,
+    good_plan,
+    partition,
+    replaced_file,
+)
 
 MOST_BYTES = 1 << 20
 """Of what a compressed input may become here."""
@@ -426,17 +432,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(value[key])
 
 
-_REPLACED = ReplaceFile(
-    change_id="./cleaner-offset-checkpoint",
-    name="cleaner-offset-checkpoint",
-    method="regenerate",
-    rule="KR410",
-    size_before=4,
-    size_after=4,
-    digest_after=DIGEST,
-    reason="a reason",
-    undo=KeepOriginal(),
-)
+_REPLACED = replaced_file("cleaner-offset-checkpoint", folder=".", rule="KR410", size_before=4, size_after=4)
 _OTHER_CHANGES = (
     _REPLACED,
     MendLog(
@@ -471,19 +467,12 @@ _OTHER_CHANGES = (
         reason="a reason",
         undo=NotReversible(why="it is gone"),
     ),
-    CompleteSwap(
-        change_id=f"{FOLDER}/{500:020d}.log.swap",
-        base_offset=500,
-        rule="KR601",
+    completed_swap(
+        500,
         log_bytes=10,
-        last_offset=510,
-        batches=1,
-        replaces=(500,),
         goes=(f"{500:020d}.log",),
         copied=(500,),
         makes=(NewFile(name=f"{500:020d}.index", size=8, digest=DIGEST),),
-        reason="a reason",
-        undo=KeepOriginal(),
     ),
 )
 

@@ -108,6 +108,14 @@ class Torn:
         return tree(self.root, private=False)
 
 
+def cut(memory_dir: Path) -> tuple[Torn, LogIntent]:
+    """A log that was cut, and what its journal says of that."""
+    torn = Torn(memory_dir / "logs", "cut")
+    intent = torn.begin()
+    MENDS.go_on(torn.folder(), intent)
+    return torn, intent
+
+
 @pytest.fixture(params=METHODS)
 def torn(request: pytest.FixtureRequest, memory_dir: Path) -> Torn:
     return Torn(memory_dir / "logs", request.param)
@@ -240,9 +248,7 @@ def test_bytes_are_copied_piece_by_piece(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(mend, "_CHUNK_BYTES", chunk)
-    torn = Torn(memory_dir / "logs", "cut")
-    intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    torn, intent = cut(memory_dir)
     assert (torn.private / "keep" / (LOG + CUT)).read_bytes() == BAD
     MENDS.undo(torn.folder(), intent, "P1")
     assert torn.now() == torn.before
@@ -417,9 +423,7 @@ def test_log_stays_mended_where_what_was_kept_is_not_there_any_more(
 def test_bytes_that_a_power_cut_left_as_zeros_are_written_again(
     memory_dir: Path, back: int, kept: bool
 ) -> None:
-    torn = Torn(memory_dir / "logs", "cut")
-    intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    torn, intent = cut(memory_dir)
     with open(torn.path / LOG, "ab") as file:
         file.write(BAD[:back] + bytes(len(BAD) - back))
     if not kept:
@@ -437,9 +441,7 @@ def test_bytes_that_a_power_cut_in_the_cut_left_as_zeros_come_back_with_the_time
     memory_dir: Path, back: int
 ) -> None:
     """Size and time are the old ones, so only the bytes tell; writing them changes the time."""
-    torn = Torn(memory_dir / "logs", "cut")
-    intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    torn, intent = cut(memory_dir)
     with open(torn.path / LOG, "ab") as file:
         file.write(BAD[:back] + bytes(len(BAD) - back))
     os.utime(torn.path / LOG, ns=(intent.original.mtime_ns, intent.original.mtime_ns))
@@ -540,9 +542,7 @@ def test_log_that_was_replaced_is_another_file(memory_dir: Path) -> None:
 def test_log_that_is_longer_or_shorter_than_a_cut_leaves_it_gets_no_bytes_back(
     memory_dir: Path, log: bytes
 ) -> None:
-    torn = Torn(memory_dir / "logs", "cut")
-    intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    torn, intent = cut(memory_dir)
     (torn.path / LOG).write_bytes(log)
     with pytest.raises(StalePlanError, match=f"{LOG}: was written since the plan was applied"):
         MENDS.undo(torn.folder(), intent, "P1")

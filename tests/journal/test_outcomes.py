@@ -52,6 +52,17 @@ PRIVATE = f"krepair~{PLAN_ID}"
 TIMES = tuple(name(base, ".timeindex") for base in (0, 100, 200))
 
 
+class LockOnce:
+    """A lock that is lost after it was checked once."""
+
+    left = 1
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise RefusedError("the lock's file was replaced")
+
+
 class FailingRename(UnsyncedDisk):
     """A disk on which no file can be renamed over, or out of, a path that contains a text."""
 
@@ -233,14 +244,6 @@ def test_interrupted_group_whose_staged_files_are_gone_is_begun_anew(scene: Scen
 
 def test_lock_that_is_lost_while_an_interrupted_group_is_finished_stops_the_run(scene: Scene) -> None:
     interrupted(scene, lambda: announced(scene))
-
-    class LockOnce:
-        left = 1
-
-        def check(self) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise RefusedError("the lock's file was replaced")
 
     guards = dataclasses.replace(scene.guards(), lock=LockOnce())
     before = scene.now()
@@ -427,14 +430,6 @@ def test_undo_stops_where_somebody_asks_and_where_the_lock_is_lost(scene: Scene)
     with pytest.raises(InterruptedAtSafePointError):
         undo_partition(scene.folder(), scene.partition, FENCED, scene.guards(safe_points))
     assert scene.now() == applied
-
-    class LockOnce:
-        left = 1
-
-        def check(self) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise RefusedError("the lock's file was replaced")
 
     guards = dataclasses.replace(scene.guards(), lock=LockOnce())
     with pytest.raises(LockLostError):

@@ -224,14 +224,19 @@ def test_undo_refuses_once_the_broker_has_fetched(scene: tuple[Path, Options, Pl
     assert tree(root, private=False) == there
 
 
+def planned(
+    tmp_path: Path, number: int, *, segments: int
+) -> tuple[Path, Options, Plan, dict[str, tuple[object, ...]]]:
+    """A log directory of its own for one stop, how and what is planned for it, and its files before."""
+    root, chosen = log_dir(tmp_path / f"b3-{number}", segments=segments), options(tmp_path)
+    return root, chosen, make_plan(str(root), chosen), tree(root, private=False)
+
+
 @pytest.mark.parametrize("first", FIRSTS)
 def test_stopped_at_any_call_it_goes_on_or_back(first: int, tmp_path: Path, judged: None) -> None:
     for stop in each_stop(first=first, step=7):
         stops = stop.number
-        root = log_dir(tmp_path / f"b3-{stops}", segments=2)
-        chosen = options(tmp_path)
-        plan = make_plan(str(root), chosen)
-        before = tree(root, private=False)
+        root, chosen, plan, before = planned(tmp_path, stops, segments=2)
         with stop as disk:
             apply(plan, chosen, disk=disk)
         if stop.happened:
@@ -265,10 +270,7 @@ def test_an_undo_that_is_stopped_at_any_call_goes_back_as_a_whole(
 ) -> None:
     for stop in each_stop(first=first, step=7):
         stops = stop.number
-        root = log_dir(tmp_path / f"b3-{stops}", segments=2)
-        chosen = options(tmp_path)
-        plan = make_plan(str(root), chosen)
-        before = tree(root, private=False)
+        root, chosen, plan, before = planned(tmp_path, stops, segments=2)
         assert apply(plan, chosen).exit_code is ExitCode.DONE
         with stop as disk:
             undo(plan, chosen, disk=disk)
@@ -827,10 +829,7 @@ def test_a_journal_that_is_made_again_tells_lines_that_are_still_there_from_line
     tmp_path: Path, judged: None
 ) -> None:
     for stop in each_stop(first=3, step=7):
-        root = log_dir(tmp_path / f"b3-{stop.number}", segments=1)
-        chosen = options(tmp_path)
-        plan = make_plan(str(root), chosen)
-        before = tree(root, private=False)
+        root, chosen, plan, before = planned(tmp_path, stop.number, segments=1)
         with stop as disk:
             apply(plan, chosen, disk=disk)
         for journal in root.rglob("journal"):

@@ -25,11 +25,11 @@ from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
 from krepair.pipeline.recover import MadeResult, MakeItem, make_recovered
 from krepair.pipeline.scan import scan
-from krepair.plan.model import KeepOriginal, ReplaceFile
 from tests import builders
 from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain
 from tests.pipeline.test_scan_and_indexes import LOGS, log_of
+from tests.plan.plans import replaced_file
 
 INTERVALS = (0, 77, 300, 4096)
 WINDOWS = (200, 1 << 20)
@@ -71,16 +71,13 @@ class Segment:
     def file(self, suffix: str, data: bytes) -> MendItem:
         """What makes one of the files anew, planned with these bytes."""
         name = f"{0:020d}{suffix}"
-        change = ReplaceFile(
-            change_id=f"t-0/{name}",
-            name=name,
-            method="regenerate",
+        change = replaced_file(
+            name,
+            folder="t-0",
             rule="recovered",
             size_before=-1,
             size_after=len(data),
             digest_after=digest_bytes(data),
-            reason="",
-            undo=KeepOriginal(),
         )
         return MendItem(
             place=self.place,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,
+    CompleteSwap,
     FileFingerprint,
     HorizonChoice,
     KeepOriginal,
@@ -12,6 +15,7 @@ from krepair.plan.model import (
     Plan,
     Policy,
     ReasonTally,
+    ReplaceFile,
     RewriteSegments,
     Setting,
     SourceSegment,
@@ -67,6 +71,47 @@ def last_source() -> SourceSegment:
         last_position=922,
         aborted_kept=(),
     )
+
+
+def replaced_file(name: str, /, *, folder: str = FOLDER, **fields: Any) -> ReplaceFile:
+    """A file made anew, of the size that it had."""
+    values: dict[str, Any] = {
+        "change_id": f"{folder}/{name}",
+        "name": name,
+        "method": "regenerate",
+        "rule": "KR201",
+        "size_before": 8,
+        "size_after": 8,
+        "digest_after": DIGEST,
+        "reason": "a reason",
+        "undo": KeepOriginal(),
+    }
+    return ReplaceFile(**(values | fields))
+
+
+def removed_file(name: str, /, *, folder: str = FOLDER, **fields: Any) -> ReplaceFile:
+    """A file that was left behind and goes."""
+    removed = {"method": "remove", "rule": "KR601", "size_before": 7, "size_after": -1, "digest_after": ""}
+    return replaced_file(name, folder=folder, **(removed | fields))
+
+
+def completed_swap(base_offset: int, /, *, folder: str = FOLDER, **fields: Any) -> CompleteSwap:
+    """A swap that takes the place of one segment, and has no index."""
+    values: dict[str, Any] = {
+        "change_id": f"{folder}/{base_offset:020d}.log.swap",
+        "base_offset": base_offset,
+        "rule": "KR601",
+        "log_bytes": 500,
+        "last_offset": base_offset + 50,
+        "batches": 5,
+        "replaces": (base_offset,),
+        "goes": (),
+        "copied": (),
+        "makes": (),
+        "reason": "pending",
+        "undo": KeepOriginal(),
+    }
+    return CompleteSwap(**(values | fields))
 
 
 def partition(**fields: object) -> PartitionPlan:
@@ -173,6 +218,13 @@ def policy(**fields: object) -> Policy:
         "settings": {"__consumer_offsets": settings},
     }
     return Policy(**(values | fields))  # type: ignore[arg-type]
+
+
+def check_begins(found: list[str], words: list[str]) -> None:
+    """As many objections as there are beginnings, each with its own one."""
+    assert len(found) == len(words), found
+    for text, part in zip(found, words, strict=True):
+        assert text.startswith(part), found
 
 
 FACTS = LogDirFacts(host="broker-1", path="/data/kafka", inode=2, cluster_id="abc", broker_id="1")

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from krepair.plan.actions.log_contents import Content, Run
 from krepair.plan.model import (
     ChangeLines,
-    CompleteSwap,
     KeepOriginal,
     MendLog,
     PartitionPlan,
@@ -34,7 +33,7 @@ from krepair.plan.pictures import (
     pictures_of,
 )
 from krepair.rules.checkpoint_lines import ChangedLine
-from tests.plan.plans import fingerprint, good_plan, nothing, partition
+from tests.plan.plans import completed_swap, fingerprint, good_plan, nothing, partition, replaced_file
 
 DAY_NS = 86_400_000_000_000
 FIRST_NS = 1_700_000_000_000_000_000
@@ -58,17 +57,7 @@ def of_kind(cells: tuple[Cell, ...], content: Content) -> int:
 
 
 def file_of(name: str, method: str, before: int, after: int) -> ReplaceFile:
-    return ReplaceFile(
-        change_id=f"t-0/{name}",
-        name=name,
-        method=method,  # type: ignore[arg-type]
-        rule="KR201",
-        size_before=before,
-        size_after=after,
-        digest_after="0" * 32,
-        reason="",
-        undo=KeepOriginal(),
-    )
+    return replaced_file(name, folder="t-0", method=method, size_before=before, size_after=after)
 
 
 def logs(*sizes: int) -> tuple[object, ...]:
@@ -157,20 +146,7 @@ def test_what_a_cut_takes_with_it_and_segments_behind_it_are_told_apart():
 
 
 def test_segments_that_a_completed_swap_replaces_go():
-    swap = CompleteSwap(
-        change_id=f"t-0/{0:020d}.log.swap",
-        base_offset=0,
-        rule="KR601",
-        log_bytes=600,
-        last_offset=199,
-        batches=5,
-        replaces=(0, 100),
-        goes=(),
-        copied=(),
-        makes=(),
-        reason="",
-        undo=KeepOriginal(),
-    )
+    swap = completed_swap(0, folder="t-0", log_bytes=600, last_offset=199, replaces=(0, 100))
     strip = only_strip(partition(changes=(swap,), files=logs(500, 1000, 200)))
     assert of_kind(strip.before, Content.REPLACED) == 1500
     assert (total(strip.after), strip.segments_after) == (800, 2)

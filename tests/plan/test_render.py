@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.plan.markdown import markdown
-from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.plan.planfile import dumps
 from krepair.plan.render import plan_view, to_markdown
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible
-from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition
+from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition, removed_file
 
 
 def section(plan_page: View, title: str) -> Section:
@@ -172,17 +171,7 @@ def test_share_bar_shows_any_remainder(part: int, whole: int, bar: str):
 
 def test_a_file_that_goes_says_so_in_every_view():
     name = f"{9:020d}.log.deleted"
-    change = ReplaceFile(
-        change_id=f"{partition().folder}/{name}",
-        name=name,
-        method="remove",
-        rule="KR601",
-        size_before=7,
-        size_after=-1,
-        digest_after="",
-        reason="left by a deletion",
-        undo=KeepOriginal(),
-    )
+    change = removed_file(name, size_before=7, reason="left by a deletion")
     files = sorted([*partition().files, fingerprint(name, 7)], key=lambda file: file.name)
     plan = good_plan(partition(changes=(change,), files=tuple(files)), fixes=("leftovers",))
     page = plan_view(plan)

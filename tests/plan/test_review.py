@@ -22,7 +22,6 @@ from krepair.plan.model import (
     ChangedLine,
     ChangeLines,
     Commit,
-    CompleteSwap,
     FreeWhenVerified,
     KeepCopy,
     KeepOriginal,
@@ -30,7 +29,6 @@ from krepair.plan.model import (
     NotReversible,
     PartitionPlan,
     Plan,
-    ReplaceFile,
     RewriteSegments,
     Risk,
     RootPlan,
@@ -42,11 +40,14 @@ from krepair.plan.review import review
 from tests.plan.plans import (
     DIGEST,
     FOLDER,
+    completed_swap,
     fingerprint,
     good_plan,
     last_source,
     left_alone,
     partition,
+    removed_file,
+    replaced_file,
     source,
     tally,
 )
@@ -113,17 +114,7 @@ def with_last(**fields: Any) -> Breaker:
 def root() -> RootPlan:
     """One checkpoint of the root, mended."""
     name = "recovery-point-offset-checkpoint"
-    change = ReplaceFile(
-        change_id=f"./{name}",
-        name=name,
-        method="regenerate",
-        rule="KR403",
-        size_before=20,
-        size_after=12,
-        digest_after=DIGEST,
-        reason="test",
-        undo=KeepOriginal(),
-    )
+    change = replaced_file(name, folder=".", rule="KR403", size_before=20, size_after=12)
     return RootPlan(keeper=FOLDER, files=(fingerprint(name, 20),), changes=(change,))
 
 
@@ -164,38 +155,16 @@ def with_file(name: str, **fields: Any) -> Breaker:
 
 def replacement(**fields: Any) -> Breaker:
     """A plan that replaces an index instead, allowed by its fixes."""
-    values: dict[str, Any] = {
-        "change_id": f"{FOLDER}/{0:020d}.timeindex",
-        "name": f"{0:020d}.timeindex",
-        "method": "truncate",
-        "rule": "KR201",
-        "size_before": 12,
-        "size_after": 0,
-        "digest_after": DIGEST,
-        "reason": "zeros",
-        "undo": KeepOriginal(),
-    }
-    part = partition(changes=(ReplaceFile(**(values | fields)),))
+    values = {"method": "truncate", "size_before": 12, "size_after": 0}
+    part = partition(changes=(replaced_file(f"{0:020d}.timeindex", **(values | fields)),))
     return lambda plan: good_plan(part, fixes=("index",))
 
 
 def removal(name: str, rule: str = "KR601", fix: str = "leftovers", **fields: Any) -> Breaker:
     """A plan that removes one file."""
-    change = {
-        "change_id": f"{FOLDER}/{name}",
-        "name": name,
-        "method": "remove",
-        "rule": rule,
-        "size_before": 7,
-        "size_after": -1,
-        "digest_after": "",
-        "reason": "left behind",
-        "undo": KeepOriginal(),
-    }
+    change = removed_file(name, **({"rule": rule, "size_before": 7} | fields))
     files = {file.name: file for file in partition().files} | {name: fingerprint(name, 7)}
-    part = partition(
-        changes=(ReplaceFile(**(change | fields)),), files=tuple(files[one] for one in sorted(files))
-    )
+    part = partition(changes=(change,), files=tuple(files[one] for one in sorted(files)))
     return lambda plan: good_plan(part, fixes=(fix,))
 
 
@@ -203,27 +172,20 @@ def swap(**fields: Any) -> Breaker:
     """A plan that completes a swap over the second segment."""
     log, index = f"{100:020d}.log.swap", f"{100:020d}.index.swap"
     change: dict[str, Any] = {
-        "change_id": f"{FOLDER}/{log}",
-        "base_offset": 100,
-        "rule": "KR601",
         "log_bytes": 500,
         "last_offset": 150,
-        "batches": 5,
-        "replaces": (100,),
         "goes": tuple(
             sorted(
                 [index, *(f.name for f in partition().files if re.match(f"{100:020d}.(log|.*index)", f.name))]
             )
         ),
-        "copied": (),
         "makes": (NewFile(name=f"{100:020d}.index", size=8, digest=DIGEST),),
-        "reason": "pending",
-        "undo": KeepOriginal(),
     }
     extra = fields.pop("files", ())
     files = [*partition().files, fingerprint(log, 500), fingerprint(index, 8), *extra]
     part = partition(
-        changes=(CompleteSwap(**(change | fields)),), files=tuple(sorted(files, key=lambda file: file.name))
+        changes=(completed_swap(100, **(change | fields)),),
+        files=tuple(sorted(files, key=lambda file: file.name)),
     )
     return lambda plan: good_plan(part, fixes=("leftovers",))
 

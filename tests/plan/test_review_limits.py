@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.plan.figures import with_figures
-from krepair.plan.model import Commit, NewFile, NotReversible, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.model import Commit, NewFile, NotReversible, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from tests.plan.plans import (
@@ -24,6 +24,7 @@ from tests.plan.plans import (
     left_alone,
     nothing,
     partition,
+    replaced_file,
     source,
     tally,
 )
@@ -454,20 +455,10 @@ def with_files(*names: str, **fields: Any) -> Breaker:
 def epochs(**fields: Any) -> Breaker:
     """A plan that makes the leader epochs anew."""
     name = "leader-epoch-checkpoint"
-    change = {
-        "change_id": f"{FOLDER}/{name}",
-        "name": name,
-        "method": "regenerate",
-        "rule": "KR401",
-        "size_before": 20,
-        "size_after": 44,
-        "digest_after": DIGEST,
-        "reason": "cut",
-        "undo": rewrite().undo,
-    }
+    change = {"rule": "KR401", "size_before": 20, "size_after": 44}
     fixes = fields.pop("fixes", ("epochs",))
     files = (*partition().files, fingerprint(name, 20))
-    part = partition(files=files, changes=(ReplaceFile(**(change | fields)),))
+    part = partition(files=files, changes=(replaced_file(name, **(change | fields)),))
     return lambda plan: good_plan(part, fixes=fixes)
 
 

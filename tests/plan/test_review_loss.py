@@ -25,7 +25,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy, source
+from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy, replaced_file, source
 
 FOLDER = "t-0"
 CONSENT = "KR302:t-0:40"
@@ -114,17 +114,7 @@ def aside(base: int, **fields: Any) -> SetAside:
 
 def replaced(name: str, size: int = 8) -> ReplaceFile:
     """An index made anew."""
-    return ReplaceFile(
-        change_id=f"{FOLDER}/{name}",
-        name=name,
-        method="regenerate",
-        rule="KR203",
-        size_before=size,
-        size_after=8,
-        digest_after=DIGEST,
-        reason="",
-        undo=KeepOriginal(),
-    )
+    return replaced_file(name, folder=FOLDER, rule="KR203", size_before=size)
 
 
 def partition_with(*changes: Any, **fields: Any) -> PartitionPlan:

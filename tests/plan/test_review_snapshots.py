@@ -8,26 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.plan.figures import with_figures
-from krepair.plan.model import KeepOriginal, PartitionPlan, Plan, ReplaceFile
+from krepair.plan.model import PartitionPlan, Plan, ReplaceFile
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
-from tests.plan.plans import FOLDER, fingerprint, good_plan, partition
+from tests.plan.plans import FOLDER, fingerprint, good_plan, partition, removed_file
 
 BASE, END, PAST = (f"{offset:020d}.snapshot" for offset in (100, 250, 900))
 
 
 def removed(name: str) -> ReplaceFile:
-    return ReplaceFile(
-        change_id=f"{FOLDER}/{name}",
-        name=name,
-        method="remove",
-        rule="KR502",
-        size_before=10,
-        size_after=-1,
-        digest_after="",
-        reason="past the log end",
-        undo=KeepOriginal(),
-    )
+    return removed_file(name, rule="KR502", size_before=10, reason="past the log end")
 
 
 def made(name: str, **given: Any) -> ReplaceFile:
