@@ -161,6 +161,7 @@ class Forward(Run):
             freed = self.journal.freed[intent.change_id]
             if there and freed.copies:
                 self._copies_of(freed).make_sure(folder, originals, freed.originals)
+            self.guards.begun = self.guards.begun or bool(there)
             for path in there:
                 folder.disk.unlink(path)
             gone = gone or bool(there)
@@ -190,12 +191,12 @@ class Forward(Run):
         if not {"committed", "freed"}.intersection(later):
             outcomes = self.put_back([self.journal.intents[change.change_id]])
             back = all(isinstance(outcome, Undone) for outcome in outcomes)
-        end = (
-            "its originals are back"
+        end, command = (
+            ("its originals are back", "")
             if back
-            else "its originals are still kept: krepair undo PLAN puts them back"
+            else ("its originals are still kept: krepair undo PLAN puts them back", "krepair undo PLAN")
         )
-        error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command="krepair undo PLAN")
+        error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command=command)
         return failed(change.change_id, error, rolled_back=back)
 
     def _look_at_committed(self, change_id: str) -> Outcome:

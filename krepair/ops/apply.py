@@ -402,6 +402,8 @@ class _Apply:
             ahead = [change for change in staging.changes if not _waits(staging, change)]
             self.staged[staging.plan.folder] = {change.change_id for change in ahead}
             parts.append((staging, staging.only(*ahead)))
+        # From here on files of ours are in the directory, and they stay if the lock is lost.
+        self.guards.begun = self.guards.begun or any(part.changes for _, part in parts)
         stage_all(self.work, [part for _, part in parts if part.changes])
         for staging, part in parts:
             staging.problem = staging.problem or part.problem

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError, UnwritableError
+from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
 from krepair.journal.fence import Fence
+from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
@@ -175,3 +176,24 @@ def test_apply_that_goes_on_and_is_refused_says_what_it_changed(
         assert code not in SAYS_UNCHANGED or differences(seen(placed), before) == "", (stop, code)
     assert codes & SAYS_UNCHANGED
     assert ExitCode.PARTLY in codes
+
+
+def test_a_lock_that_is_lost_when_new_files_lie_beside_the_old_ones_is_no_plain_refusal(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay, since nothing more may be touched, and they take room."""
+    scene = build("markers")
+    placed = placed_in(scene, memory_dir)
+    before = seen(placed)
+
+    def check(self: Lock) -> None:
+        if list(placed.path.glob("*/krepair~*/stage/*")):
+            raise RefusedError("the lock's file is gone, a broker may have started")
+
+    monkeypatch.setattr(Lock, "check", check)
+    report = apply(placed.plan, scene.options)
+    assert list(placed.path.glob("*/krepair~*/stage/*"))
+    assert (report.exit_code, report.next_command) == (ExitCode.PARTLY, "krepair apply PLAN")
+    assert differences(seen(placed), before) == ""
+    monkeypatch.undo()
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE

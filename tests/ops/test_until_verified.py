@@ -237,6 +237,8 @@ def test_what_is_read_again_and_is_wrong_is_taken_back_and_nothing_is_freed(
     bad = next(one for one in report.results if one.change_id == second)
     assert (bad.outcome, bad.exit_code) == ("failed", ExitCode.VERIFY_FAILED)
     assert "a bit is another; its originals are back" in bad.why
+    # undo would take away what is right, and refuse what is freed
+    assert report.next_command == "krepair verify PLAN"
     now = seen(placed)
     ours = [f"b-0/{name}" for group in groups[1:] for name in action_for(group).told_by(group)]
     assert {name: now.get(name) for name in ours} == {name: before[name] for name in ours}
