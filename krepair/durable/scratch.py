@@ -121,7 +121,11 @@ class Scratch:
         parent = os.path.realpath(self._parent or tempfile.gettempdir())
         try:
             path = make_scratch(parent, self._log_dirs, asked=bool(self._parent))
-            self._own(path)
+            try:
+                self._own(path)
+            except OSError:
+                remove_scratch(path)  # nobody would ever remove a folder without a lock
+                raise
         except OSError as error:
             if not self._parent:
                 return ""

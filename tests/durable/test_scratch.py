@@ -315,3 +315,26 @@ def test_it_is_never_in_a_log_directory_and_only_if_named_on_the_file_system_of_
             assert not one.path
     one.close()
     assert not [name for name in left(parent) if name.startswith("krepair-scratch-")]
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["named", "not named"])
+def test_a_folder_whose_lock_cannot_be_made_is_removed_since_no_later_run_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    real, before = os.open, open_descriptors()
+
+    def no_lock(path: str, flags: int, *more: int, **named: int) -> int:
+        if path.endswith("owner.lock"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "open", no_lock)
+    one = Scratch(str(tmp_path) if asked else "", ())
+    if asked:
+        with pytest.raises(RefusedError, match="no folder can be made there: " + os.strerror(errno.EMFILE)):
+            _ = one.path
+    else:
+        assert not one.path
+    one.close()
+    assert (left(tmp_path), open_descriptors()) == ([], before)
