@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -143,7 +144,7 @@ def _entries(data: bytes, path: str) -> tuple[OffsetEntry, ...]:
             f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; "
             "krepair changes a line of this file while it works, and so needs it undamaged"
         )
-        raise RefusedError(message, next_command=f"krepair check {os.path.dirname(path)}")
+        raise RefusedError(message, next_command=f"krepair check {shlex.quote(os.path.dirname(path))}")
     return checkpoint.entries
 
 

@@ -198,8 +198,8 @@ def check_place(path: str, log_dir: str) -> str:
     Raises:
         RefusedError: the path is in the log directory, where a broker would find the file; or there is already a file
             that is not a plan, or a plan whose originals are still kept.
+        UnreadableError: the path cannot be looked up.
         UsageError: the folder does not exist, or the path is a folder.
-        OSError: the path cannot be looked up.
     """
     folder, file_name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
@@ -209,7 +209,11 @@ def check_place(path: str, log_dir: str) -> str:
         raise UsageError(f"{path}: the folder {folder} is not there")
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
-    if is_there(target):
+    try:
+        is_another = is_there(target)
+    except OSError as error:
+        raise UnreadableError(f"{path}: cannot be looked up: {_system_words(error)}") from error
+    if is_another:
         _check_replaceable(path, target, log_dir)
     return target
 

@@ -16,7 +16,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.words import printable
 from krepair.plan import planfile
-from krepair.plan.planfile import digest_of, dumps, loads, read_plan, seal, write_plan
+from krepair.plan.planfile import check_place, digest_of, dumps, loads, read_plan, seal, write_plan
 from tests.plan.plans import good_plan, left_alone
 
 
@@ -371,3 +371,14 @@ def test_a_reviewed_plan_of_another_log_directory_is_not_overwritten(tmp_path: P
     with pytest.raises(RefusedError, match="of another log directory"):
         write_plan(path, seal(replace(good_plan(), log_dir=str(tmp_path / "b"))), disk)
     assert read_plan(path).log_dir == str(tmp_path / "a")
+
+
+def test_a_place_that_cannot_be_looked_up_is_named_as_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(path: str) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), os.path.dirname(path))
+
+    monkeypatch.setattr("krepair.plan.planfile.is_there", fails)
+    with pytest.raises(UnreadableError, match=f"^{tmp_path}/p: cannot be looked up: Input/output error$"):
+        check_place(str(tmp_path / "p"), str(tmp_path / "logs"))
