@@ -8,17 +8,19 @@ bytes that were written; if that is not what the writers were told, nothing is c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.fixes.compact_originals import Originals, compacted_groups, key_compaction, plan_anew
-from krepair.fixes.markers_staging import groups_of, high_watermark_now
+from krepair.fixes.markers_staging import high_watermark_now
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.pipeline.compaction.items import CompactItem, OffsetFile
 from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, Reading, readings_of
+from krepair.pipeline.items import Place
 from krepair.plan.model import PartitionPlan, RewriteSegments
 from krepair.rules.compaction import bound_of
 from krepair.rules.evidence import Evidence
@@ -46,7 +48,7 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
 ) -> dict[int, Reading]:
-    """Base offset -> how it is read, of the sources that are written anew.
+    """Base offset -> how it is read, of the sources that lose records.
 
     Args:
         work: what is staged with.
@@ -57,16 +59,16 @@ def readings_by_plan(
     Raises:
         StalePlanError: what the plan says of a source is no set of offsets.
     """
-    bases = list(originals.logs)
+    following = dict(pairwise(originals.logs))
     high_watermark = high_watermark_now(work, staging, list(facts.values()))
     readings: dict[int, Reading] = {}
-    for source in (source for group in groups_of(staging) for source in group.sources):
+    for source in (source for group in compacted_groups(staging.plan) for source in group.sources):
         keys, base = source.by_key, source.base_offset
         assert keys is not None
         item = CompactItem(
             place=originals.place,
             base_offset=base,
-            next_base=bases[bases.index(base) + 1],
+            next_base=following[base],
             size=originals.logs[base].size,
             now_ms=work.plan.policy.now_ms,
             high_watermark=high_watermark,
@@ -93,26 +95,30 @@ def _planned(work: Work, staging: Staging, base_offset: int, keys: CompactedSour
 
 
 def prepared_by_plan(
-    work: Work, staging: Staging, originals: Originals, facts: Sequence[SegmentFacts], policy: MarkerPolicy
+    plan: PartitionPlan,
+    place: Place,
+    facts: Sequence[SegmentFacts],
+    policy: MarkerPolicy,
+    readings: Mapping[int, Reading],
 ) -> Prepared:
     """What would have been prepared, had the keys been looked for: from the scans of what was written.
 
     Args:
-        work: what is staged with.
-        staging: the partition.
-        originals: of it.
+        plan: the partition's part of the plan.
+        place: of its originals.
         facts: of all its logs, ascending.
         policy: inputs that do not come from the log, as they are now.
+        readings: see ``readings_by_plan``.
     """
-    prepared = Prepared(CompactionInput(originals.place, tuple(facts), policy, b""))
-    prepared.keys = key_compaction(staging.plan).keys  # the proof counts them
+    prepared = Prepared(CompactionInput(place, tuple(facts), policy, b""))
+    prepared.keys = key_compaction(plan).keys  # the proof counts them
     bound = bound_of(facts, policy)
     if isinstance(bound, LeftAlone):
         prepared.problem = bound
     else:
         prepared.bound = bound
-    for base, keys in keys_by_base(compacted_groups(staging.plan)).items():
-        prepared.planned[base] = _planned(work, staging, base, keys)
+    for base, keys in keys_by_base(compacted_groups(plan)).items():
+        (prepared.planned[base],) = readings[base].item.stays
         prepared.keyless[base] = keys.keyless
     return prepared
 
@@ -126,7 +132,7 @@ def check_readings(work: Work, staging: Staging, prepared: Prepared, readings: M
         StalePlanError: it is not.
     """
     assert prepared.bound is not None
-    now = readings_of(prepared, keys_by_base(groups_of(staging)))
+    now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
         found = now.get(base)
         item = None if found is None else replace(found.item, protected=reading.item.protected)

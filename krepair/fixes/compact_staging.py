@@ -57,7 +57,6 @@ from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
     Reading,
-    compact_item,
     prepare,
     readings_of,
     rows_inline_of,
@@ -90,7 +89,7 @@ class _Partition:
         prepared: what the engine knows of its keys.
         proof: of all its groups, begun before they are written.
         keys: base offset -> keys found when the originals were scanned.
-        readings: base offset -> how it is read when it is written anew.
+        readings: base offset -> how it is read, of the originals that lose records.
     """
 
     staging: Staging
@@ -276,7 +275,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         one.prepared = known
         with one.staging.taking_problems():
             _check_prepared(work, one, known)
-            one.readings = readings_of(known, keys_by_base(groups_of(one.staging)))
+            one.readings = readings_of(known, keys_by_base(one.groups))
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -286,7 +285,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
             with one.staging.taking_problems():
                 facts = [one.facts[base] for base in one.logs]
                 policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
-                one.prepared = prepared_by_plan(work, one.staging, one.originals, facts, policy)
+                one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
                 _check_prepared(work, one, one.prepared)
                 check_readings(work, one.staging, one.prepared, one.readings)
 
@@ -426,18 +425,14 @@ def _stage_items(
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
     """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
     jobs = [
-        (one, source.base_offset, source.by_key.forced)
+        (one, base)
         for one in _able(partitions)
-        for group in one.groups
-        for source in group.sources
-        if source.base_offset not in one.compacted and source.by_key is not None
+        for base in keys_by_base(one.groups)
+        if base not in one.compacted
     ]
-    items = []
-    for one, base, forced in jobs:
-        assert one.prepared is not None
-        items.append(compact_item(one.prepared, list(one.logs).index(base), forced))
+    items = [one.readings[base].item for one, base in jobs]
     for index, result in work.engine.run(COMPACT, items):
-        _take(jobs[index][0], jobs[index][1], result)
+        _take(*jobs[index], result)
 
 
 def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
