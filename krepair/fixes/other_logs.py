@@ -20,7 +20,7 @@ from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogElsewhere, Place
+from krepair.pipeline.items import LogElsewhere, LogsItem, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
 
 if TYPE_CHECKING:
@@ -357,12 +357,12 @@ def rows_elsewhere(
     Raises:
         NotKnownError: a log cannot be read.
     """
-    from krepair.pipeline.compaction.items import FindAbortedItem, KeysItem, ranges_of, touching
+    from krepair.pipeline.compaction.items import KeysItem, ranges_of, touching
     from krepair.pipeline.compaction.partitions import rows_inline_of
     from krepair.pipeline.jobs import FIND_ABORTED, FIND_KEYS
 
     aborted: dict[int, Int64s] = {}
-    finding = [FindAbortedItem(place=one.place, segments=one.segments) for one in logs]
+    finding = [LogsItem(place=one.place, segments=one.segments) for one in logs]
     for index, ranges in engine.run(FIND_ABORTED, finding):
         if ranges.failure or ranges.problem:
             raise NotKnownError(f"replica {logs[index].log.broker_id}: {ranges.why or ranges.problem}")

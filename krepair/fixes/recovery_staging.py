@@ -71,7 +71,11 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
         for staging in able
     ]
     wanted = [(staging, part) for staging, part in indexes if part.changes and staging.problem is None]
-    stage_indexes(work, [part for _, part in wanted], lambda part: replayed_in(work, part))
+    stage_indexes(
+        work,
+        [part for _, part in wanted],
+        lambda part: replayed_from(part.listed, floor_in(work, part.plan)),
+    )
     for staging, part in wanted:
         staging.problem, staging.unsynced = part.problem, staging.unsynced or part.unsynced
     for staging in stagings:
@@ -86,11 +90,6 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
 def is_index(change: Change) -> bool:
     """Whether it makes an index file."""
     return isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith("index")
-
-
-def replayed_in(work: Work, staging: Staging) -> int:
-    """Offset of the first batch that tells the next start of a producer, see ``replayed_from``."""
-    return replayed_from(staging.listed, floor_in(work, staging.plan))
 
 
 def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None:

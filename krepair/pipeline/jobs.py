@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         AbortedResult,
         CompactItem,
         CompactResult,
-        FindAbortedItem,
         JoinItem,
         JoinResult,
         KeysItem,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         FinishItem,
         FinishResult,
         LogItem,
+        LogsItem,
         Outcome,
         ScanItem,
         ScanResult,
@@ -159,7 +159,7 @@ READ_RECOVERED: Task[RecoveredItem, Reading] = Task(
     "read recovered", "readings.recovered:read_recovered", "read again"
 )
 MAKE_RECOVERED: Task[MakeItem, MadeResult] = Task("make recovered", "recover:make_recovered", "read again")
-FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task(
+FIND_ABORTED: Task[LogsItem, AbortedResult] = Task(
     "find aborted", "compaction.tasks:find_aborted", "transactions"
 )
 FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys", "keys")

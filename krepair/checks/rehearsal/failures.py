@@ -5,11 +5,11 @@ from __future__ import annotations
 from krepair.formats.filenames import offset_name
 
 
-class StartFailsError(Exception):
-    """An exception that no version catches: the log is not loaded, and the broker does not start.
+class _FileError(Exception):
+    """What a file causes.
 
     Attributes:
-        file: name of the file that causes it.
+        file: its name.
         text: what the broker finds there.
     """
 
@@ -19,26 +19,20 @@ class StartFailsError(Exception):
         self.text = text
 
 
-class CorruptRecordError(Exception):
-    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery truncates the log, another read fails."""
+class StartFailsError(_FileError):
+    """An exception that no version catches: the log is not loaded, and the broker does not start."""
 
-    def __init__(self, file: str, text: str) -> None:
-        super().__init__(f"{file}: {text}")
-        self.file = file
-        self.text = text
+
+class CorruptRecordError(_FileError):
+    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery truncates the log, another read fails."""
 
 
 class CorruptIndexError(Exception):
     """``CorruptIndexException``: the segment is recovered."""
 
 
-class InvalidOffsetError(Exception):
+class InvalidOffsetError(_FileError):
     """``InvalidOffsetException``: an index entry would have a lower offset than the one before."""
-
-    def __init__(self, file: str, text: str) -> None:
-        super().__init__(f"{file}: {text}")
-        self.file = file
-        self.text = text
 
 
 class OffsetOverflowError(Exception):

@@ -12,18 +12,19 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.durable.tree import Tree
 from krepair.formats import group_metadata
 from krepair.kernels import key_census as n
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.compaction.items import CompactItem, SegmentCensus
 from krepair.pipeline.compaction.log import Stay
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.coordinators.walk import KeptDamage, RecordWalk
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import Outcome, Place
+from krepair.pipeline.place import at_its_place
 from krepair.rules.outcome import GroupBytes, KindOfRecord
 
 MOST_GROUPS: Final = 20
@@ -50,18 +51,14 @@ class CensusItem(Struct, frozen=True, kw_only=True):
         return sum(segment.bytes_to_read for segment in self.segments)
 
 
-class CensusResult(Struct, frozen=True, kw_only=True):
+class CensusResult(Outcome, frozen=True, kw_only=True):
     """What goes.
 
     Attributes:
-        failure: kind of failure, empty if it could be read.
-        why: of a failure.
         kinds: kinds of record, those that occur.
         groups: with the most bytes.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     kinds: tuple[KindOfRecord, ...] = ()
     groups: tuple[GroupBytes, ...] = ()
 
@@ -275,19 +272,13 @@ def _walk_rest(read_into: ReadInto, item: CompactItem, start: int, stay: Stay, t
             pass
 
 
-def take_census(item: CensusItem) -> CensusResult:
+@at_its_place(CensusResult)
+def take_census(item: CensusItem, tree: Tree) -> CensusResult:
     """Count the records of one partition, by kind and by group."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return CensusResult(failure="elsewhere", why=wrong)
-    tables, path = _Tables(), ""
-    try:
-        for segment in item.segments:
-            path = f"{segment.place.stem(segment.base_offset)}.log"
-            with opened_for_reading(path, tree) as descriptor:
-                read_into, stay = read_into_from(descriptor), stay_of(segment)
-                start = _front(read_into, segment.size, stay, tables)
-                _walk_rest(read_into, segment, start, stay, tables)
-    except OSError as error:
-        return CensusResult(failure="unreadable", why=f"{error.filename or path}: {why(error)}")
+    tables = _Tables()
+    for segment in item.segments:
+        with opened_for_reading(f"{segment.place.stem(segment.base_offset)}.log", tree) as descriptor:
+            read_into, stay = read_into_from(descriptor), stay_of(segment)
+            start = _front(read_into, segment.size, stay, tables)
+            _walk_rest(read_into, segment, start, stay, tables)
     return CensusResult(kinds=tables.kinds_found(), groups=tables.largest_groups())

@@ -41,7 +41,7 @@ from krepair.pipeline.compaction.check_items import (
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import at_its_place
 
 __all__ = [
     "AbortsItem",
@@ -67,11 +67,9 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 # -- aborted transactions ---------------------------------------------------------------------------
-def find_abort_ranges(item: AbortsItem) -> AbortsResult:
+@at_its_place(AbortsResult)
+def find_abort_ranges(item: AbortsItem, tree: Tree) -> AbortsResult:
     """Follow the markers of a partition, headers only."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return AbortsResult(failure="elsewhere", why=wrong)
     producers: Int64s = np.full((1 << 10, 3), -1, np.int64)
     found: list[Int64s] = []
     window: Uint8s = np.empty(1 << 18, np.uint8)
@@ -604,11 +602,9 @@ def _opened(raw: bytes, where: str) -> tuple[bytes, int, int]:
     return data, inner[0].offset - first, len(inner)
 
 
-def check_group(item: CheckItem) -> CheckResult:
+@at_its_place(CheckResult)
+def check_group(item: CheckItem, tree: Tree) -> CheckResult:
     """Hold one new segment against its sources."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return CheckResult(failure="elsewhere", why=wrong)
     group = _Group(item, tree)
     try:
         group.run()

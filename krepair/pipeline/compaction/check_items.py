@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from krepair.pipeline.compaction.items import OffsetFile
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.items import Outcome, Place
 
 CHECKED_ROW_BYTES = 48
 """Of a row of a table of keys: six words."""
@@ -48,17 +48,13 @@ class AbortsItem(Struct, frozen=True, kw_only=True):
         return sum(size for _, size in self.logs)
 
 
-class AbortsResult(Struct, frozen=True, kw_only=True):
+class AbortsResult(Outcome, frozen=True, kw_only=True):
     """The aborted transactions.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure.
         ranges: int64[N, 3] (producer id, offset of its marker before, offset of the abort marker), ascending.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     ranges: bytes = b""
 
 
@@ -107,12 +103,10 @@ class CheckedRows(Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class CheckResult(Struct, frozen=True, kw_only=True):
+class CheckResult(Outcome, frozen=True, kw_only=True):
     """What holding a group against its sources came to.
 
     Attributes:
-        failure: kind of failure, empty if nothing is wrong so far.
-        why: file, position, what was expected.
         rows: for the join.
         records: of the sources.
         kept: of the result.
@@ -120,8 +114,6 @@ class CheckResult(Struct, frozen=True, kw_only=True):
         asks_ranges: there is a transaction, so it is to be done again with the ranges.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     asks_ranges: bool = False
     rows: tuple[CheckedRows, ...] = ()
     records: int = 0
@@ -156,17 +148,13 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
         return self.count * CHECKED_ROW_BYTES
 
 
-class CheckJoinResult(Struct, frozen=True, kw_only=True):
+class CheckJoinResult(Outcome, frozen=True, kw_only=True):
     """What the keys came to.
 
     Attributes:
-        failure: kind of failure, empty if all is right.
-        why: offset and what is wrong.
         keys: distinct ones.
         gone: where it was asked for, offsets of the last records of keys, tombstones, that are not in the result.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     keys: int = 0
     gone: OffsetFile = OffsetFile()

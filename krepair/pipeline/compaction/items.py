@@ -8,44 +8,23 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.formats.arrays import Int64s
-from krepair.pipeline.items import FailureKind, Place, ScanItem, ScanResult
+from krepair.pipeline.items import Outcome, Place, ScanItem, ScanResult
 
 ROW_BYTES = 24
 """Of a row of a table of keys: three words."""
 SCRATCH_NEEDED = "more keys than fit into memory: a scratch folder is needed"
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(Outcome, frozen=True, kw_only=True):
     """What every result can say.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: file and what the operating system said.
         position: of the batch whose records compaction cannot take, -1 if there is none.
         problem: what was expected there and found.
     """
 
-    failure: FailureKind = ""
-    why: str = ""
     position: int = -1
     problem: str = ""
-
-
-class FindAbortedItem(Struct, frozen=True, kw_only=True):
-    """Find the aborted transactions of one partition, from its markers.
-
-    Attributes:
-        place: where.
-        segments: (base offset, bytes of valid batches) of all segments, ascending.
-    """
-
-    place: Place
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.segments)
 
 
 class AbortedResult(Result, frozen=True, kw_only=True):

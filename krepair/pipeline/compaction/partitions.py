@@ -27,7 +27,6 @@ from krepair.pipeline.compaction.items import (
     ROW_BYTES,
     CompactItem,
     CompactResult,
-    FindAbortedItem,
     JoinItem,
     JoinResult,
     KeysItem,
@@ -42,7 +41,7 @@ from krepair.pipeline.compaction.items import (
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_of, starts_of
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogsItem, Place
 from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import CompactedSource, SourceSegment
@@ -211,7 +210,7 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
 
 def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
     items = [
-        FindAbortedItem(
+        LogsItem(
             place=partition.partition.place,
             segments=tuple(
                 (facts.base_offset, facts.summary.valid_bytes) for facts in partition.partition.segments

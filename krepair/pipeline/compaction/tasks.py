@@ -31,7 +31,6 @@ from krepair.pipeline.compaction.items import (
     AbortedResult,
     CompactItem,
     CompactResult,
-    FindAbortedItem,
     JoinItem,
     JoinResult,
     KeysItem,
@@ -54,8 +53,8 @@ from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactSta
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.indexes.regenerate import read_into_from
-from krepair.pipeline.items import FailureKind, ScanResult
-from krepair.pipeline.place import reached
+from krepair.pipeline.items import FailureKind, LogsItem, ScanResult
+from krepair.pipeline.place import at_its_place, reached
 from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
@@ -67,33 +66,24 @@ if TYPE_CHECKING:
 _ANY_SIZE: Final = 1 << 40
 
 
-def find_aborted(item: FindAbortedItem) -> AbortedResult:
-    """Replay the markers of all segments in offset order."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return AbortedResult(failure="elsewhere", why=wrong)
+@at_its_place(AbortedResult)
+def find_aborted(item: LogsItem, tree: Tree) -> AbortedResult:
+    """Replay the markers of all segments in offset order; their bytes are those of valid batches."""
     first = item.segments[0][0] if item.segments else 0
     replay = TransactionReplay(first)
     found: list[Int64s] = []
-    name = ""
-    try:
-        for base_offset, size in item.segments:
-            name = log_name(base_offset)
-            with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
-                entries = replay.segment(size, read_into_from(descriptor)).entries
-            found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
-    except OSError as error:
-        return AbortedResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+    for base_offset, size in item.segments:
+        with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
+            entries = replay.segment(size, read_into_from(descriptor)).entries
+        found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
     return AbortedResult(ranges=np.ascontiguousarray(ranges).tobytes())
 
 
-def find_keys(item: KeysItem) -> KeysResult:
+@at_its_place(KeysResult)
+def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
     """The keys of one segment."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return KeysResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     files: list[RowFile] = []
     buckets = np.zeros(BUCKETS, np.int64)
@@ -226,11 +216,9 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
     return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
-def compact(item: CompactItem) -> CompactResult:
+@at_its_place(CompactResult)
+def compact(item: CompactItem, tree: Tree) -> CompactResult:
     """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return CompactResult(failure="elsewhere", why=wrong)
     try:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)

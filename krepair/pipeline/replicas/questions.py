@@ -27,7 +27,6 @@ from krepair.formats.question_file import (
 )
 from krepair.kernels.compact_keys import LARGEST
 from krepair.pipeline.compaction.items import (
-    FindAbortedItem,
     KeysItem,
     OffsetFile,
     Result,
@@ -38,7 +37,7 @@ from krepair.pipeline.compaction.items import (
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_of, starts_of
 from krepair.pipeline.compaction.partitions import rows_inline_of
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogsItem, Place
 from krepair.pipeline.jobs import FIND_ABORTED, FIND_KEYS
 
 _ROWS_AT_ONCE: Final = 1 << 20
@@ -85,7 +84,7 @@ def tombstones_of(engine: Engine, log: Log, secret: bytes, scratch: str) -> dict
         NotReadError: a log cannot be read.
     """
     aborted: Int64s = np.empty((0, 3), np.int64)
-    for _, ranges in engine.run(FIND_ABORTED, [FindAbortedItem(place=log.place, segments=log.segments)]):
+    for _, ranges in engine.run(FIND_ABORTED, [LogsItem(place=log.place, segments=log.segments)]):
         _check(log, ranges)
         aborted = ranges_of(ranges.ranges)
     segments = [(base, size) for base, size in log.segments if size and base < log.after]

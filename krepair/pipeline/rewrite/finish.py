@@ -21,7 +21,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.items import FinishItem, FinishResult
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.rewrite.verify import (
     abort_pairs,
     aborts_missing,
@@ -35,11 +35,9 @@ from krepair.pipeline.rewrite.verify import (
 from krepair.pipeline.segment_files import read_entries
 
 
-def finish(item: FinishItem) -> FinishResult:
+@at_its_place(FinishResult)
+def finish(item: FinishItem, tree: Tree) -> FinishResult:
     """Index, attributes, sync and verification of one staged group."""
-    tree, elsewhere = reached(item.place)
-    if elsewhere:
-        return FinishResult(failure="elsewhere", why=elsewhere)
     try:
         return _finished(item, RealDisk(tree)) if item.make else verify_group(item, tree)
     except WritingError as error:

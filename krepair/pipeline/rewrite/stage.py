@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
@@ -20,18 +21,16 @@ from krepair.pipeline.items import (
     ScanResult,
     StageItem,
 )
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.rewrite.kept_bytes import KeptBytes
 from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
 
 
-def stage(item: StageItem) -> ScanResult:
+@at_its_place(ScanResult)
+def stage(item: StageItem, tree: Tree) -> ScanResult:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return ScanResult(failure="elsewhere", why=wrong)
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
     try:
@@ -56,10 +55,6 @@ def stage(item: StageItem) -> ScanResult:
             copy.finish()
     except WritingError as error:
         return ScanResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    except OSError as error:
-        return ScanResult(
-            failure="unreadable", why=what_failed(item.place, error, log_name(source.base_offset))
-        )
     kind, text = _stage_problem(item, source, copy, summary)
     if kind:
         return ScanResult(failure=kind, why=f"{name}{text}")

@@ -21,7 +21,7 @@ from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.place import at_its_place
 from krepair.pipeline.rewrite.parts import PartsCheck
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rules.reasons import Reason
@@ -227,33 +227,28 @@ def wrong(text: str) -> FinishResult:
     return FinishResult(failure="verify", why=text)
 
 
-def verify_segment(item: VerifyItem) -> VerifyResult:
+@at_its_place(VerifyResult)
+def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
 
     Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
     makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
     """
-    tree, elsewhere = reached(item.place)
-    if elsewhere:
-        return VerifyResult(failure="elsewhere", why=elsewhere)
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
     problems: list[tuple[str, int, str]] = []
     name = offset_name(item.base_offset)
-    try:
-        with opened_for_reading(f"{stem}.log", tree) as descriptor:
-            size = os.fstat(descriptor).st_size
-            audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
-            for walked in walk(read_into_from(descriptor), size, compiled=True):
-                batches += len(walked.positions)
-                audit.feed(walked)
-                end = walked.position
-                if walked.problem:
-                    problems.append((f"{name}.log", walked.position, walked.problem))
-                elif not problems and (text := below_base(walked, item.base_offset)):
-                    problems.append((f"{name}.log", int(walked.positions[0]), text))
-    except OSError as error:
-        return VerifyResult(failure="unreadable", why=what_failed(item.place, error, name))
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
+        for walked in walk(read_into_from(descriptor), size, compiled=True):
+            batches += len(walked.positions)
+            audit.feed(walked)
+            end = walked.position
+            if walked.problem:
+                problems.append((f"{name}.log", walked.position, walked.problem))
+            elif not problems and (text := below_base(walked, item.base_offset)):
+                problems.append((f"{name}.log", int(walked.positions[0]), text))
     found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
     problems += [(name + suffix, position, text) for suffix, position, text in found]
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
