@@ -10,9 +10,10 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import ApplyIntent
+from krepair.journal.record import MAGIC, VERSION, ApplyIntent, CopiesKept, Header, decode_records
+from krepair.journal.root import RootFolder
 from krepair.plan.model import RewriteSegments
-from tests.journal.scene import PLAN_ID, Scene, name, put
+from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, put
 
 PRIVATE = f"krepair~{PLAN_ID}"
 
@@ -108,3 +109,42 @@ def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: S
     assert not scene.folder().staged_are_there(intent)
     path.unlink()
     assert not scene.folder().staged_are_there(intent)
+
+
+@pytest.mark.parametrize(
+    ("place", "committed"),
+    [(f"{PRIVATE}/stage/{{}}", False), ("{}.cleaned", False), ("{}.swap", True), ("{}", True)],
+    ids=["staged", "cleaned", "swap", "in its place"],
+)
+def test_group_of_p2_is_committed_once_its_last_new_file_is_no_longer_a_cleaned_one(
+    scene: Scene, place: str, committed: bool
+) -> None:
+    log, last = name(100), name(100, ".timeindex")
+    put(scene.path / f"{log}.swap", b"new log", 1_000)
+    put(scene.path / place.format(last), b"new times", 1_000)
+    merged = []
+    for path, final in ((f"{log}.swap", log), (place.format(last), last)):
+        found = scene.folder().state(path)
+        assert found is not None
+        merged.append(msgspec.structs.replace(found, name=final))
+    intent = ApplyIntent(
+        change_id="c",
+        base_offset=100,
+        sources=(100,),
+        order="P2",
+        originals=(),
+        snapshots=(),
+        copied=(),
+        merged=tuple(merged),
+    )
+    assert scene.folder().is_committed(intent) is committed
+    assert scene.folder().is_committed(msgspec.structs.replace(intent, order="P1"))
+
+
+def test_journal_of_the_root_is_that_of_a_folder_that_every_krepair_names_by_a_dot(scene: Scene) -> None:
+    """Another version goes on only with a journal whose header names the folder as it does."""
+    root = RootFolder(UnsyncedDisk(), str(scene.root), scene.path.name, PLAN_ID)
+    root.make_private_folders()
+    root.journal(to_write=True).append(CopiesKept(path="/mnt/copies", identity="0" * 32))
+    header, *_ = decode_records(Path(root.private, "journal").read_bytes(), "journal")[0]
+    assert header == Header(magic=MAGIC, version=VERSION, plan_id=PLAN_ID, folder=".")

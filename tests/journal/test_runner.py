@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 import signal
+import threading
 from pathlib import Path
 
 import msgspec
@@ -534,6 +535,20 @@ def test_signals_only_ask_for_a_stop_and_the_old_handlers_come_back() -> None:
         with pytest.raises(InterruptedAtSafePointError, match="SIGTERM"):
             safe_points.check()
     assert before == signal.getsignal(signal.SIGTERM)
+
+
+def test_outside_the_main_thread_work_goes_on_with_the_signals_as_they_are() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        given = SafePoints()
+        with signals_wait(given) as safe_points:
+            seen.append((safe_points is given, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(True, before)]
 
 
 @both_orders

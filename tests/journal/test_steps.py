@@ -23,6 +23,7 @@ from krepair.journal.steps import (
     forget_files,
     keep_files,
     keep_steps,
+    moved,
     roll_back_steps,
     staged_extensions,
     swap_files,
@@ -79,6 +80,16 @@ OLD_BACK = [
     "keep/B.index = B.index",
     "keep/B.log = B.log",
 ]
+
+
+def test_rename_makes_each_folder_durable_from_which_or_to_which_the_name_goes() -> None:
+    log, stage = n(100) + ".log", NAMES.stage()
+    assert moved(f"{stage}/{log}", f"{log}.swap") == [
+        Rename(f"{stage}/{log}", f"{log}.swap"),
+        SyncDir(stage),
+        SyncDir(""),
+    ]
+    assert moved(f"{log}.swap", log) == [Rename(f"{log}.swap", log), SyncDir("")]
 
 
 def test_p1_commits_with_the_log_swap_and_takes_its_name_last() -> None:

@@ -128,6 +128,19 @@ BROKEN: list[tuple[str, Plan, list[str]]] = [
         [f"RV29 t-0: {NOT_CHOSEN}", NOT_ALL, STAYS],
     ),
     (
+        "the epochs go with segments behind a cut",
+        plan(
+            aside(200),
+            aside(100),
+            cut(),
+            gone(),
+            given={"fixes": ("refetch", "tail"), "accepted_losses": (CONSENT,)},
+        ),
+        [
+            f"RV25 t-0/{LEADER_EPOCH_CHECKPOINT}: {LEADER_EPOCH_CHECKPOINT!r} is not a file that refetch removes"
+        ],
+    ),
+    (
         "a line of a log that is cut",
         plan(
             aside(200),

@@ -41,6 +41,7 @@ FINE: list[tuple[str, Plan]] = [
     ("after another change", plan(replaced(INDEX), roll(), fixes=("index", "recovery"))),
     ("at the last offset that there is", plan(roll(MAX_OFFSET), log_end_offset=MAX_OFFSET)),
     ("right above the base of the last segment", plan(roll(201), log_end_offset=201)),
+    ("at offset 0 of a log without a segment", plan(roll(0), log_end_offset=0, files=(), log_bytes_before=0)),
     ("at offset 1 of a log without a segment", plan(roll(1), log_end_offset=1, files=(), log_bytes_before=0)),
 ]
 
@@ -71,6 +72,11 @@ BROKEN: list[tuple[str, Plan, list[str]]] = [
         ],
     ),
     ("below the last segment", plan(roll(150), log_end_offset=150), [ELSEWHERE.format(at(150), 150)]),
+    (
+        "below offset 0 of a log without a segment",
+        plan(roll(-1), log_end_offset=-1, files=(), log_bytes_before=0),
+        [ELSEWHERE.format(at(-1), -1)],
+    ),
     (
         "past the last offset that there is",
         plan(roll(MAX_OFFSET + 1), log_end_offset=MAX_OFFSET + 1),
