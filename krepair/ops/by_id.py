@@ -78,7 +78,7 @@ def undo_by_id(
                     results = purge_folders(
                         folders, lock, progress or SilentProgress(), "already", copies, options.take_over
                     )
-                return _report("undo", view.path, plan_id, results)
+                return _report("undo", view.path, plan_id, results, options.at)
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
 
@@ -120,7 +120,7 @@ def purge_by_id(
                 folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
             )
             notes += note_of(copies)
-    return replace(_report("purge", view.path, plan_id, results), notes=notes)
+    return replace(_report("purge", view.path, plan_id, results, options.at), notes=notes)
 
 
 class _LocatedById(NamedTuple):
@@ -220,21 +220,21 @@ def _folders(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
 
 
 def _report(
-    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult]
+    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult], at: str
 ) -> ApplyReport:
     return ApplyReport(
         verb=verb,
         plan_id=plan_id,
         log_dir=log_dir,
         results=tuple(results),
-        next_command=_next_command(verb, log_dir, plan_id, results),
+        next_command=_next_command(verb, log_dir, plan_id, results, at),
     )
 
 
 def _next_command(
-    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult]
+    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult], at: str
 ) -> str:
     if any(result.outcome == "failed" for result in results):
-        again = by_id_command(verb, log_dir, plan_id)
-        return next_of(results, again, by_id_command("undo", log_dir, plan_id))
+        again = by_id_command(verb, log_dir, plan_id, at)
+        return next_of(results, again, by_id_command("undo", log_dir, plan_id, at))
     return f"krepair verify {shlex.quote(log_dir)}"

@@ -101,13 +101,13 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
 
 def _by_id(verb: str, log_dir: str, plan: KeptPlan) -> str:
     """The command, with ``--at`` where the plan was made for another path."""
-    command = by_id_command(verb, log_dir, plan.plan_id)
-    return f"{command} --at {shlex.quote(log_dir)}" if plan.made_for else command
+    return by_id_command(verb, log_dir, plan.plan_id, log_dir if plan.made_for else "")
 
 
-def by_id_command(verb: str, log_dir: str, plan_id: str) -> str:
-    """The command that undoes or purges what a plan keeps, without its file."""
-    return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
+def by_id_command(verb: str, log_dir: str, plan_id: str, at: str = "") -> str:
+    """The command that undoes or purges what a plan keeps, without its file; ``at`` is what ``--at`` has to name."""
+    command = f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
+    return f"{command} --at {shlex.quote(at)}" if at else command
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:

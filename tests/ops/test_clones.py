@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.full_disks import file_system
 from tests.ops.test_keep_copies import Site, elsewhere
 from tests.ops.test_resume import stops
@@ -444,3 +445,16 @@ def test_a_clone_on_another_file_system_that_is_mounted_is_noticed(tmp_path: Pat
         assert look(placed.path) == trees[0]
         assert undo(plan, scene.options).exit_code == ExitCode.DONE
         assert differences(seen(placed.path), before) == ""
+
+
+def test_what_purge_by_id_left_is_ended_by_the_command_that_it_names(memory_dir: Path) -> None:
+    pair = Pair(memory_dir / "a", memory_dir / "a" / "a copy")
+    disk = FailingDisk(RealDisk(), 1, errno.EIO, kinds={"unlink"})
+    options = pair.options(pair.clone)
+    report = purge_by_id(str(pair.clone), pair.plan.plan_id, options, disk=disk)
+    named = f"'{pair.clone}'"
+    assert (report.exit_code, report.next_command) == (
+        ExitCode.PARTLY,
+        f"krepair purge {named} --plan-id {pair.plan.plan_id} --at {named}",
+    )
+    assert purge_by_id(str(pair.clone), pair.plan.plan_id, options).exit_code == ExitCode.DONE
