@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from krepair.durable.disk import Disk
 from krepair.journal.actions.action import Found, StagedGroup
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
@@ -37,21 +36,6 @@ _STATES = {
 }
 
 
-def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan) -> dict[str, ChangeState]:
-    """State of each change of a partition, by its id.
-
-    ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
-    same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
-    is known by its bytes where the plan has a digest of them, else by size and time. ``unknown``: the files are neither
-    those that the plan was made of, nor those that it makes.
-
-    Raises:
-        RefusedError: the journal is damaged or of another plan.
-        OSError: a file could not be looked at.
-    """
-    return status_in(PartitionFolder(disk, log_dir, partition.folder, plan_id), partition)
-
-
 def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
     """Change id -> how the new files of a rewritten group are known, as it was journalled."""
     staged = {name: action_of(intent).staged(intent) for name, intent in journal.intents.items()}
@@ -61,12 +45,21 @@ def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
 def status_in(
     folder: PartitionFolder, partition: PartitionPlan, journal: Journal | None = None
 ) -> dict[str, ChangeState]:
-    """As ``read_status``, of a folder that is at hand (a partition's, or the root).
+    """State of each change of a partition, or of the root, by its id.
+
+    ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
+    same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
+    is known by its bytes where the plan has a digest of them, else by size and time. ``unknown``: the files are neither
+    those that the plan was made of, nor those that it makes.
 
     Args:
         folder: the partition folder.
         partition: its part of the plan.
         journal: of the folder, as it was just read; None: it is read here.
+
+    Raises:
+        RefusedError: the journal is damaged or of another plan.
+        OSError: a file could not be looked at.
     """
     with folder.tree.keeping_folders():
         return _states_in(folder, partition, journal or folder.journal())

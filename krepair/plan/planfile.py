@@ -218,11 +218,6 @@ def check_place(path: str, log_dir: str) -> str:
     return target
 
 
-def write_plan(path: str, plan: Plan, disk: Disk) -> None:
-    """Write a plan file; see ``write_file``."""
-    write_file(path, dumps(plan), plan.log_dir, disk)
-
-
 def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
     """Write the file of a plan, or of a sequence of plans, in such a way that the complete file is there, or none.
 

@@ -9,7 +9,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.journal.purge import check_all_finished, purge_partition, remove_private_folder
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
 
@@ -103,7 +103,7 @@ def test_bytes_that_went_are_those_of_the_private_folder_that_had_no_other_name(
     journal = scene.folder().journal()
     journal.begin_purge(tuple(journal.states))
     more = (scene.path / PRIVATE / "journal").stat().st_size - size
-    states = read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition)
+    states = status_in(scene.folder(), scene.partition)
     assert list(states.values()) == [ChangeState.PURGED] * 3
     assert purge_partition(scene.folder()) == held + more
     assert not (scene.path / PRIVATE).exists()

@@ -13,7 +13,7 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.purge import purge_partition
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import FENCED, FOLDER, PLAN_ID, Scene, UnsyncedDisk, fingerprint, name, put, tree
@@ -63,7 +63,7 @@ def apply(scene: Scene, disk: Disk | None = None) -> tuple[Outcome, ...]:
 
 
 def states(scene: Scene) -> list[ChangeState]:
-    return list(read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition).values())
+    return list(status_in(scene.folder(), scene.partition).values())
 
 
 def after(scene: Scene) -> dict[str, tuple[int, int, bytes]]:

@@ -17,7 +17,7 @@ from krepair.journal.outcome import Committed, Failed, Skipped, Undone
 from krepair.journal.purge import purge_partition
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Commit
 from tests.durable.disks import (
     ALL_KINDS,
@@ -43,7 +43,7 @@ def applied(tmp_path: Path, commit: Commit) -> Tree:
 
 
 def states(scene: Scene) -> list[ChangeState]:
-    return list(read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition).values())
+    return list(status_in(scene.folder(), scene.partition).values())
 
 
 @commits

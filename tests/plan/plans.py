@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from krepair.durable.disk import Disk
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,
@@ -21,6 +22,7 @@ from krepair.plan.model import (
     SourceSegment,
     Span,
 )
+from krepair.plan.planfile import dumps, write_file
 
 FOLDER = "__consumer_offsets-3"
 DIGEST = "0123456789abcdef0123456789abcdef"
@@ -233,3 +235,8 @@ COMMIT = Commit(order="P1", fence=True, why="one order for every version")
 
 def good_plan(*partitions: PartitionPlan, **fields: object) -> Plan:
     return build_plan(FACTS, policy(**fields), partitions or (left_alone(), partition(), nothing()), COMMIT)
+
+
+def write_plan(path: str, plan: Plan, disk: Disk) -> None:
+    """Write a plan file, as ``plan`` does."""
+    write_file(path, dumps(plan), plan.log_dir, disk)

@@ -19,10 +19,10 @@ from krepair.ops.expected_digest import check_digest
 from krepair.plan.diff import diff_plans
 from krepair.plan.diff_words import words
 from krepair.plan.model import Plan, RewriteSegments
-from krepair.plan.planfile import seal, write_plan
+from krepair.plan.planfile import seal
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import TV2, Scene, scene
-from tests.plan.plans import good_plan
+from tests.plan.plans import good_plan, write_plan
 
 __all__ = ["memory_dir"]
 

@@ -16,8 +16,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.words import printable
 from krepair.plan import planfile
-from krepair.plan.planfile import check_place, digest_of, dumps, loads, read_plan, seal, write_plan
-from tests.plan.plans import good_plan, left_alone
+from krepair.plan.planfile import check_place, digest_of, dumps, loads, read_plan, seal
+from tests.plan.plans import good_plan, left_alone, write_plan
 
 
 def edited(change: object) -> bytes:
