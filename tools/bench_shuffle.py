@@ -25,13 +25,12 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from krepair.durable.scratch import make_scratch
 from krepair.formats.arrays import Int64s
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.compaction.items import KeysItem
 from krepair.pipeline.compaction.keys import TABLE_ROWS, KeyWalk, Rows
 from krepair.pipeline.compaction.partitions import CompactionInput, prepare
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.engines.spark import SparkEngine
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached
 from tests.compaction.compacting import place_of, scanned
 from tests.pipeline.cluster import Cluster

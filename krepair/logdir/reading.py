@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from krepair.durable.tree import Tree, read_descriptor, without_links
 from krepair.logdir.values import FileRef
@@ -137,6 +137,11 @@ def read_open(descriptor: int, at_most: int) -> bytes:
         OSError: a read error.
     """
     return read_descriptor(descriptor, at_most)
+
+
+def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
+    """A function that fills a buffer from a position of an open file. It gives the bytes read, 0 at the end."""
+    return lambda buffer, position: os.preadv(descriptor, [buffer], position)
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:

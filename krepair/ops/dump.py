@@ -24,14 +24,13 @@ from krepair.formats.filenames import (
     parse_folder_name,
 )
 from krepair.logdir.not_a_log_dir import shown_path
-from krepair.logdir.reading import opened_folder, opened_for_reading, why
+from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
 from krepair.logdir.view import CHECKPOINTS
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import LOWEST_OFFSET
 from krepair.pipeline.dump.record import AUTO, DEFAULT_CUT, FORMS, RecordLines
 from krepair.pipeline.dump.style import FORMAT_VERSION, Style, Word
-from krepair.pipeline.indexes.regenerate import read_into_from
 
 DECODERS: Final[dict[str, RecordTable]] = {
     "offsets": group_metadata.RECORDS,

@@ -12,10 +12,9 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import LogItem, Outcome
 from krepair.pipeline.place import at_its_place
 

@@ -27,9 +27,9 @@ from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
-from krepair.logdir.reading import opened_for_reading, opened_with_status
+from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
-from krepair.pipeline.indexes.regenerate import packed, read_into_from
+from krepair.pipeline.indexes.regenerate import packed
 from krepair.pipeline.items import FailureKind, LogItem, Outcome
 from krepair.pipeline.place import at_its_place, what_failed
 from krepair.pipeline.segment_files import read_entries

@@ -15,8 +15,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.header_walk import HeaderWalk
-from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, opened_with_status, status_of
+from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
 
 READ_AT_MOST_BYTES: Final = 128 << 20
 TAIL_AT_MOST_BYTES: Final = 8 << 20
@@ -30,11 +29,6 @@ _LAST_CHECKED: Final = 64
 _SMALL_BYTES: Final = 1 << 14
 """An index of so many bytes is read whole: to ask for its holes takes longer."""
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-
-
-def read_into_of(descriptor: int) -> ReadInto:
-    """Reader of an open file, as the kernels' wrappers want it."""
-    return lambda buffer, position: os.preadv(descriptor, [buffer], position)
 
 
 def index_bytes_needed(stem: str, entry_bytes: int, tree: Tree | None = None) -> int:
@@ -191,7 +185,7 @@ class SpotCheck:
         start = int(self.offsets[entry - 1, 1]) if entry else 0
         if not 0 <= position - start <= TAIL_AT_MOST_BYTES:
             return False
-        walk = HeaderWalk(read_into_of(self.descriptor), position, start)
+        walk = HeaderWalk(read_into_from(self.descriptor), position, start)
         last = -1
         for rows in walk:
             last = int(rows[-1, 1])
@@ -201,7 +195,7 @@ class SpotCheck:
         start = int(self.offsets[-1, 1]) if len(self.offsets) else 0
         if self.log_bytes - start > TAIL_AT_MOST_BYTES:
             return False
-        walk = HeaderWalk(read_into_of(self.descriptor), self.log_bytes, start)
+        walk = HeaderWalk(read_into_from(self.descriptor), self.log_bytes, start)
         last_offset = -1
         for rows in walk:
             self.largest = max(self.largest, int(rows[:, 2].max()))
@@ -230,7 +224,7 @@ class SpotCheck:
 
     def _near(self, start: int) -> Iterator[Int64s]:
         walk = HeaderWalk(
-            read_into_of(self.descriptor),
+            read_into_from(self.descriptor),
             self.log_bytes,
             start,
             until=start + TAIL_AT_MOST_BYTES,

@@ -17,8 +17,8 @@ from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.recover import IndexEntries
-from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.indexes.regenerate import index_bytes, read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from
+from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.place import reached

@@ -10,8 +10,7 @@ from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
 from krepair.durable.tree import Tree
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import reached
 

@@ -17,9 +17,8 @@ from krepair.kernels.scan import (
     SegmentSummary,
     scan_segment,
 )
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import (
     ScanItem,
     ScanResult,

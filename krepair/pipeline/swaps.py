@@ -21,8 +21,8 @@ from krepair.formats.filenames import SWAP, log_name, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
-from krepair.pipeline.indexes.regenerate import read_into_from, regenerate_offset_and_time
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.items import LogItem, Outcome, Place
 from krepair.pipeline.place import at_its_place, reached
 from krepair.pipeline.rewrite.verify import below_base, companion_audit

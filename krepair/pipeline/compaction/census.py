@@ -16,13 +16,12 @@ from krepair.durable.tree import Tree
 from krepair.formats import group_metadata
 from krepair.kernels import key_census as n
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading
+from krepair.kernels.scan import ReadInto, fill
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.compaction.items import CompactItem, SegmentCensus
 from krepair.pipeline.compaction.log import Stay
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.coordinators.walk import KeptDamage, RecordWalk
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
 from krepair.rules.outcome import GroupBytes, KindOfRecord
@@ -230,10 +229,7 @@ def _front(read_into: ReadInto, size: int, stay: Stay, tables: _Tables) -> int:
     position = 0
     tables.state[n.S_RECORD] = 0
     while position < size:
-        view, filled = window.data, 0
-        wanted = min(len(window), size - position)
-        while filled < wanted and (got := read_into(view[filled:wanted], position + filled)):
-            filled += got
+        filled = fill(read_into, window.data, position, size)
         done = tables.take_window(window, filled, stay)
         position += done
         if done == 0:

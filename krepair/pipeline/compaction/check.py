@@ -28,7 +28,7 @@ from krepair.kernels import check_compacted as v
 from krepair.kernels.check_aborted import abort_ranges, enter_producers
 from krepair.kernels.check_frames import single_blocks
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
     PARTS,
@@ -40,7 +40,6 @@ from krepair.pipeline.compaction.check_items import (
     CheckResult,
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import at_its_place
 
 __all__ = [

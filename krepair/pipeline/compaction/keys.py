@@ -18,7 +18,7 @@ from krepair.formats.batch_front import batch_front
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
     ContentBuffer,
@@ -110,7 +110,7 @@ class KeyWalk:
         window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         position = 0
         while position < self.file_size:
-            filled = self._fill(window, position)
+            filled = fill(self.read_into, window.data, position, self.file_size)
             self._state[k.K_PLACE] = 0
             while self._step(window, filled, position):
                 pass
@@ -161,13 +161,6 @@ class KeyWalk:
             aborted_records=int(counts[k.K_ABORTED_RECORDS]),
             aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
         )
-
-    def _fill(self, window: Uint8s, position: int) -> int:
-        view, filled = window.data, 0
-        wanted = min(len(window), self.file_size - position)
-        while filled < wanted and (got := self.read_into(view[filled:wanted], position + filled)):
-            filled += got
-        return filled
 
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
         """Go on in a window; whether there is more to do in it."""

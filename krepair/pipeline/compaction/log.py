@@ -25,7 +25,7 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_headers import filter_headers
 from krepair.kernels.compact_packed import filter_packed, note_packed
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.compaction.content import (
     ContentBuffer,
     ContentError,
@@ -213,6 +213,9 @@ class CompactedLog:
             text = "batches of the sizes that they had in the first reading were expected, found others"
             raise ContentError(position, text)
 
+    def _fill(self, position: int, end: int) -> int:
+        return fill(self._read_into, self._window.data, position, end)
+
     def _from_window(self, filled: int, position: int) -> Iterator[Piece]:
         """What stays of the batches at the front of the window; ``F_PLACE`` is the place after them."""
         state = self._state
@@ -240,13 +243,6 @@ class CompactedLog:
         if status == k.NO_BATCH:
             raise ContentError(here, "a batch was expected, found none")
         raise ContentError(here, _WRONG_CRC if status == k.BAD_CRC else record_problem(status))
-
-    def _fill(self, position: int, end: int) -> int:
-        view, filled = self._window.data, 0
-        wanted = min(len(self._window), end - position)
-        while filled < wanted and (got := self._read_into(view[filled:wanted], position + filled)):
-            filled += got
-        return filled
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
         """A batch that is compressed, or passes the window."""

@@ -22,7 +22,7 @@ from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import HeaderNotes
@@ -52,7 +52,6 @@ from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, LogsItem, ScanResult
 from krepair.pipeline.place import at_its_place, reached
 from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned

@@ -15,11 +15,10 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.dump.style import Style
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import LogsItem
 
 MOST_RANGES = 100

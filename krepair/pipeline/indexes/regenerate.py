@@ -6,8 +6,6 @@ a batch, so neither is anything decompressed here. Source: LogSegment.recover, T
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +15,7 @@ from krepair.formats import offset_index, time_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.layout import Layout
 from krepair.kernels.recover import recover_segment
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,6 @@ class Regenerated:
     damage_text: str
     last_offset: int
     batches: int
-
-
-def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
-    """Fill a buffer from a position of an open file; gives the bytes read, 0 at the end."""
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        return os.preadv(descriptor, [buffer], position)
-
-    return read_into
 
 
 def regenerate_offset_and_time(

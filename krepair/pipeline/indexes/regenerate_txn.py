@@ -27,8 +27,7 @@ from krepair.kernels.transactions import (
     E_STABLE,
     TransactionReplay,
 )
-from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, of
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, status_of, why
-from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
+from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
+from krepair.pipeline.index_files import SpotCheck, read_front, read_index
 from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_and_time
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 from krepair.pipeline.items import FailureKind, Outcome, Place
@@ -158,7 +158,7 @@ class _Segment:
         """Hold every entry against every batch."""
         item = self.item
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
-            walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
+            walk = HeaderWalk(read_into_from(descriptor), item.log_bytes)
             for rows in walk:
                 self.judged.audit.feed(rows)
         self.ends(walk.position, whole=walk.whole)
@@ -513,7 +513,7 @@ def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) ->
     end, whole = 0, True
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         # Not by the walk that made the entries.
-        for walked in walk(read_into_of(descriptor), item.log_bytes, compiled=True, check_crc=False):
+        for walked in walk(read_into_from(descriptor), item.log_bytes, compiled=True, check_crc=False):
             audit.feed(walked)
             end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.

@@ -18,8 +18,7 @@ from krepair.checks.walk import walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.holdings import Pairs, kept_pairs

@@ -12,9 +12,8 @@ from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
 from krepair.kernels import replica_rows as h
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.record import Shown, shown_of
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.items import ReplicaItem

@@ -22,10 +22,9 @@ from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries

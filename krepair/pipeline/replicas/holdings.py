@@ -27,8 +27,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome, Place
 from krepair.pipeline.place import at_its_place
 

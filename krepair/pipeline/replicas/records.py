@@ -23,7 +23,7 @@ from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.compact_records import FIELD_COUNT, SLACK
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_stream import ByteStream
 from krepair.pipeline.compaction.content import (
     LARGEST_MESSAGE_BYTES,
@@ -33,7 +33,6 @@ from krepair.pipeline.compaction.content import (
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage

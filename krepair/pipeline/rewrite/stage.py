@@ -14,8 +14,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
-from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import (
     FailureKind,
     ScanResult,

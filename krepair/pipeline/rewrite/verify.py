@@ -17,9 +17,8 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import INDEX, TIME_INDEX, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_whole
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
-from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.rewrite.parts import PartsCheck
