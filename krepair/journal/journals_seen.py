@@ -1,4 +1,4 @@
-"""The journals of a plan as one reading found them, for looks that change nothing."""
+"""The journals of a plan, each read once, for steps that only look."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ read again."""
 
 
 class JournalsSeen:
-    """Each journal is read when it is first asked for, and remembered.
+    """Reads a journal when it is first asked for, and remembers it.
 
-    To be made under the lock of the log directory, which keeps every other krepair of this host away, and to be used
-    only by looks that come before the first change. Whatever changes a partition reads its journal itself, under the
-    lease, which keeps those of other hosts away, too (``krepair.journal.lease``).
+    Make it under the lock of the log directory, which keeps every other krepair of this host away. Use it only before
+    the first change. Whatever changes a partition reads the journal again, under the lease, which also keeps a krepair
+    of another host away (``krepair.journal.lease``).
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class JournalsSeen:
         seen = self._seen.get(folder.private)
         if seen is None:
             seen = folder.journal()
-            if seen.bytes_read <= self._left:
+            if 0 < seen.bytes_read <= self._left:  # one that is not there is found missing again at once
                 self._left -= seen.bytes_read
                 self._seen[folder.private] = seen
         return seen

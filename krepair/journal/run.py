@@ -29,8 +29,7 @@ class Run:
         guards: asked before each change.
         damaged: base offsets of segments known to be damaged.
         staged: change id -> how the staged files of a rewritten group are known.
-        journal: as the caller has just read it, to write to it, while the lock was held as it is now; None: it is read
-            here.
+        journal: what the caller has just read with ``to_write``, under the same lock; None: it is read here.
     """
 
     def __init__(

@@ -303,7 +303,7 @@ class _Apply:
         known = {result.change_id for result in results}
         results += [result for result in self.completed if result.change_id not in known]
         told = {result.partition for result in results if result.outcome == "failed"}
-        # What one partition could not have, while others had it.
+        # What was left out for one partition only, as the line of its recovery point.
         results += [
             failed_whole(wrong.folder, wrong.text, ExitCode.PARTLY)
             for wrong in self.not_made
