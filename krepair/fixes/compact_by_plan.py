@@ -137,7 +137,11 @@ def check_readings(work: Work, staging: Staging, prepared: Prepared, readings: M
         found = now.get(base)
         item = None if found is None else replace(found.item, protected=reading.item.protected)
         if prepared.bound.transactions or item != reading.item:
-            why = "its log has transactions" if prepared.bound.transactions else "not what it was written by"
+            why = (
+                "its log has transactions"
+                if prepared.bound.transactions
+                else "not those by which it was written"
+            )
             raise StalePlanError(
                 f"{staging.plan.folder}/{log_name(base)}: the decisions made anew are not the plan's: {why}",
                 next_command=plan_anew(work),

@@ -103,9 +103,7 @@ def test_without_evidence_nothing_goes_and_that_needs_no_option() -> None:
     )
     assert not [text for text in found if "no option of the plan" in text], found
     goes = told(plan(known("none"), Others(), keeps_all=True))
-    assert f"RV33 {FOLDER}/{0:020d}: 4 markers and 0 tombstones would go, but nothing is known" in " ".join(
-        goes
-    )
+    assert f"RV33 {FOLDER}/{0:020d}: 4 markers would go, but nothing is known" in " ".join(goes)
 
 
 def test_plan_that_says_half_of_what_was_asked_is_objected_to() -> None:
@@ -165,7 +163,7 @@ def with_tombstones(count: int, base: int = 100, *, markers: bool = False) -> So
 
 
 MARKERS = replace(source(100), keeps_all=False)
-GOES = "4 markers and 0 tombstones would go, but facts speak only for what is below 100"
+GOES = "4 markers would go, but facts speak only for what is below 100"
 
 
 def test_markers_go_only_where_all_facts_reach_above_their_segment() -> None:
@@ -180,7 +178,7 @@ def test_markers_go_only_where_all_facts_reach_above_their_segment() -> None:
 
 def test_tombstones_go_only_in_answer_to_a_question() -> None:
     asked = of(reach=900, question=DIGEST * 2)
-    silent = "RV33 {}: 1 tombstones would go, but the facts of broker 2 answer no question"
+    silent = "RV33 {}: 1 tombstone would go, but the facts of broker 2 answer no question"
     assert by_facts(asked, of_source=with_tombstones(1)) == []
     assert by_facts(of(reach=900), of_source=with_tombstones(1)) == [silent.format(f"{FOLDER}/{100:020d}")]
     assert by_facts(asked, of(reach=900), of_source=with_tombstones(1)) == [
@@ -190,5 +188,5 @@ def test_tombstones_go_only_in_answer_to_a_question() -> None:
     assert by_facts(of_source=with_tombstones(1)) == []
     low = by_facts(replace(asked, reach=100), of_source=with_tombstones(1))
     assert low == [
-        f"RV33 {FOLDER}/{100:020d}: no marker and 1 tombstones would go, but facts speak only for what is below 100"
+        f"RV33 {FOLDER}/{100:020d}: 1 tombstone would go, but facts speak only for what is below 100"
     ]

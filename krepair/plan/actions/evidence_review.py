@@ -55,11 +55,8 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
         return
     markers, tombstones = _going(source)
     if markers or tombstones or source.drop_unstamped:
-        text = (
-            f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but nothing is known of "
-            f"other replicas"
-        )
-        yield Objection("RV33", where, text)
+        goes = _goes_text(markers, tombstones)
+        yield Objection("RV33", where, f"{goes} would go, but nothing is known of other replicas")
 
 
 def _going(source: SourceSegment) -> tuple[int, int]:
@@ -68,22 +65,25 @@ def _going(source: SourceSegment) -> tuple[int, int]:
     return markers, 0 if source.by_key is None else source.by_key.tombstones
 
 
+def _goes_text(markers: int, tombstones: int) -> str:
+    counts = ((markers, "marker"), (tombstones, "tombstone"))
+    parts = [count_text(count, word) for count, word in counts if count]
+    return " and ".join(parts) or "what has no delete horizon of its own"
+
+
 def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
     """Facts speak only for what is below their reach, and of tombstones only in answer to a question."""
     reach = min((one.reach for one in evidence.facts), default=source.base_offset + 1)
     markers, tombstones = _going(source)
     if (markers or tombstones) and source.base_offset >= reach:
-        text = (
-            f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but facts speak only for "
-            f"what is below {reach}"
-        )
-        yield Objection("RV33", where, text)
+        goes = _goes_text(markers, tombstones)
+        yield Objection("RV33", where, f"{goes} would go, but facts speak only for what is below {reach}")
     silent = [one.broker_id for one in evidence.facts if not one.question]
     if tombstones and silent:
         yield Objection(
             "RV33",
             where,
-            f"{tombstones} tombstones would go, but the facts of broker {silent[0]} answer no question",
+            f"{_goes_text(0, tombstones)} would go, but the facts of broker {silent[0]} answer no question",
         )
 
 
