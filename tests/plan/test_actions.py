@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from krepair.plan.actions.mend import Mend
 from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.swap import Swap
 from krepair.plan.model import NewFile
 from tests.plan.plans import DIGEST, completed_swap, removed_file, replaced_file
+from tests.plan.test_review_loss import log, removed
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,10 @@ def test_file_made_anew_takes_out_what_was_there_and_nothing_where_there_was_non
     change = replaced_file(f"{9:020d}.timeindex", size_before=before, size_after=24)
     space = Replace().space(change, {})
     assert (space.made, space.taken_out, space.logs_out) == (24, taken_out, 0)
+
+
+@pytest.mark.parametrize(("records", "shown"), [(1234, "1,234"), (1, "1"), (0, "0"), (-1, "?")])
+def test_row_of_a_removed_range_says_how_many_records_go_if_that_is_known(records: int, shown: str) -> None:
+    change = log(removed=(removed(start=3000, end=4000, first_lost=40, last_lost=49, records=records),))
+    (row,) = Mend().rows(change)
+    assert row[1:-1] == ("KR302", "excise", "3,000", "1,000", "40 to 49", shown)

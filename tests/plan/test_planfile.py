@@ -13,7 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.durable.writing_error import WritingError
+from krepair.errors import (
+    ExitCode,
+    KrepairError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+    UnwritableError,
+    UsageError,
+)
 from krepair.formats.words import printable
 from krepair.plan import planfile
 from krepair.plan.planfile import check_place, digest_of, dumps, loads, read_plan, seal
@@ -271,13 +280,13 @@ class FullDisk(RealDisk):
     """Has no room for the plan."""
 
     def create(self, path: str, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise WritingError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
     path = tmp_path / "p"
     write_plan(str(path), good_plan(), RealDisk())
-    with pytest.raises(RefusedError, match="No space left"):
+    with pytest.raises(UnwritableError, match="cannot write the plan: No space left"):
         write_plan(str(path), good_plan(left_alone()), FullDisk())
     assert read_plan(str(path)) == good_plan()
 

@@ -141,6 +141,7 @@ TARGETS = {
                     "barriers",
                     "resume",
                     "came_since",
+                    "moved",
                 )
             ),
         ),
