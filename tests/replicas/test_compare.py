@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -308,10 +309,9 @@ def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:
     unpack_cluster("open-3.9.2-tomb", tmp_path)
     options = Options(engine=Engine.INLINE)
     opened = open_sides(parse_sides(sides_of(tmp_path)), options)
-    comparison = Comparison(
-        opened, load_settings(None, None, {}), options, InlineEngine("test"), Scratch("", ())
-    )
-    [verdict] = comparison.verdicts()
+    with closing(Scratch("", ())) as scratch:
+        settings = load_settings(None, None, {})
+        [verdict] = Comparison(opened, settings, options, InlineEngine("test"), scratch).verdicts()
     assert verdict.right == (1, 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def verdicts(sides: list[str], engine: Engine, policy: str = "compact") -> list[
     opened = open_sides(parse_sides(sides), options)
     settings = load_settings(None, None, SETTINGS | {"cleanup.policy": policy})
     try:
-        return list(Comparison(opened, settings, options, engine, Scratch("", ())).verdicts())
+        with closing(Scratch("", ())) as scratch:
+            return list(Comparison(opened, settings, options, engine, scratch).verdicts())
     finally:
         for side in opened:
             side.close()
