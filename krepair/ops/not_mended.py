@@ -39,6 +39,13 @@ def not_mended(plan: Plan) -> Section:
             for fix in asked(plan.policy.fixes)
             if fix.takes
         ]
+    elif unseen := _named_and_not_there(plan):
+        others = len(unseen) - _MOST
+        more = f", and {others} more" if others > 0 else ""
+        lines.append(
+            f"Nothing was looked at of {', '.join(unseen[:_MOST])}{more}: it is not in this directory, or "
+            f"--fix {names} does not take it."
+        )
     nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)
     if nothing or lines:
         lines.append(
@@ -49,6 +56,21 @@ def not_mended(plan: Plan) -> Section:
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")
     return Section(title="What this plan does not mend", lines=tuple(lines), commands=tuple(kept[:_MOST]))
+
+
+def _named_and_not_there(plan: Plan) -> list[str]:
+    """Topics and partitions that were named, and of which the plan holds nothing: a typing error would look well."""
+    asked_for = options_of(plan)
+    there = {(one.topic, one.partition) for one in plan.partitions}
+    topics = {topic for topic, _ in there}
+    return [
+        *(f"topic {topic}" for topic in asked_for.topics if topic not in topics),
+        *(
+            f"partition {topic}-{number}"
+            for topic, number in asked_for.partitions
+            if (topic, number) not in there
+        ),
+    ]
 
 
 def _swaps(log_dir: str) -> int:

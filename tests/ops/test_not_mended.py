@@ -34,3 +34,18 @@ def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_i
 def test_a_fix_that_takes_every_partition_says_nothing_of_that_kind(ordinary_topics: Path) -> None:
     plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=Engine.INLINE))
     assert [line.partition(" ")[0] for line in not_mended(plan).lines] == ["This"]
+
+
+def test_a_name_that_is_not_there_is_told_beside_one_that_is(ordinary_topics: Path) -> None:
+    """A typing error in one name of two looked like a plan of both."""
+    options = Options(
+        fixes=("epochs",),
+        engine=Engine.INLINE,
+        topics=("orders", "order", "b", "c"),
+        partitions=(("orders", 0), ("orders", 7)),
+    )
+    line, *_ = not_mended(make_plan(str(ordinary_topics), options)).lines
+    assert line == (
+        "Nothing was looked at of topic order, topic b, topic c, and 1 more: it is not in this directory, or "
+        "--fix epochs does not take it."
+    )
