@@ -1,4 +1,4 @@
-"""Whether the inodes of a journal hold where it is: the directory may be a copy, made anew even under its old inode."""
+"""Whether the inodes of a journal hold where it is, and where each of its files is in a copy of the directory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from krepair.journal.moved import has_moved
-from krepair.journal.record import Here, Journal
-from tests.journal.scene import P1, PLAN_ID, Scene, name
+from krepair.journal.moved import Rebound, adopt, has_moved, rebind
+from krepair.journal.record import FileState, Here, Journal, PurgeIntent
+from tests.journal.scene import P1, PLAN_ID, Scene, name, put, tree
+from tests.ops.stops import each_stop
 
 HERE = Here(
     host="broker-1",
@@ -120,3 +121,155 @@ def test_original_that_is_kept_as_a_real_copy_never_had_the_inode_of_its_record(
     assert name(200) in journal_of(scene).intents[GROUP].copied  # type: ignore[union-attr]
     made_anew(kept(scene, 200))
     assert not has_moved(scene.folder(), journal_of(scene), HERE, is_plans=True)
+
+
+# -- where each file is in a copy
+
+
+def all_made_anew(scene: Scene) -> None:
+    """Every file of the partition is another one with the same bytes and the same time."""
+    for path in sorted(scene.path.rglob("*")):
+        if path.is_file():
+            made_anew(path)
+
+
+def rebound(scene: Scene, journal: Journal | None = None, **given: Any) -> Rebound:
+    values: dict[str, Any] = {"partition": scene.partition, "made_too": True} | given
+    return rebind(scene.folder(), journal or scene.folder().journal(), **values)
+
+
+def here(scene: Scene, path: Path) -> FileState:
+    found = scene.folder().state(str(path.relative_to(scene.path)))
+    assert found is not None
+    return replace(found, name=path.name)
+
+
+@pytest.fixture
+def whole(memory_dir: Path) -> Scene:
+    """Everything is applied: an index made anew and two groups."""
+    made = Scene(memory_dir / "logs")
+    made.apply(P1)
+    return made
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["with its plan", "without a plan"])
+def test_in_a_copy_each_file_is_found_where_it_is_with_its_inode(whole: Scene, planned: bool) -> None:
+    before = {path: here(whole, path) for path in whole.path.rglob("*") if path.is_file()}
+    all_made_anew(whole)
+    found = rebound(whole, partition=whole.partition if planned else None)
+    assert (found.wrong, found.times_lost, found.torn_bytes) == ((), False, 0)
+    keep = kept(whole, 100).parent
+    originals = [path for path in before if path.parent == keep]
+    made = [whole.path / name(base, end) for base in (100, 400) for end in (".log", ".index")]
+    assert len(originals) > 20
+    assert {before[path]: here(whole, path) for path in (*originals, *made)}.items() <= found.states.items()
+
+
+def test_copy_that_lost_the_time_of_a_file_whose_bytes_are_known_is_told(whole: Scene) -> None:
+    index = whole.path / name(0, ".timeindex")
+    before = here(whole, index)
+    all_made_anew(whole)
+    os.utime(index, ns=(9, 9))
+    found = rebound(whole)
+    assert (found.wrong, found.times_lost) == ((), True)
+    assert found.states[before].mtime_ns == 9
+    found = rebound(whole, read=False)
+    assert found.wrong == (f"{kept(whole, 0).parent}/{index.name}: is not there",)
+
+
+def test_file_whose_bytes_nobody_knows_is_not_known_without_its_time(whole: Scene) -> None:
+    all_made_anew(whole)
+    os.utime(whole.path / name(100), ns=(9, 9))
+    found = rebound(whole)
+    assert (found.wrong, found.times_lost) == ((f"{kept(whole, 100)}: is not there",), False)
+
+
+@pytest.mark.parametrize("time", [True, False], ids=["its time", "another time"])
+def test_original_of_other_bytes_is_named_whatever_its_time(whole: Scene, time: bool) -> None:
+    all_made_anew(whole)
+    before = kept(whole, 300).stat()
+    kept(whole, 300).write_bytes(b"x" * before.st_size)
+    os.utime(kept(whole, 300), ns=(0, before.st_mtime_ns if time else 9))
+    words = f"{kept(whole, 300)}: its bytes are not those that plan {PLAN_ID} has put there"
+    assert rebound(whole).wrong == (words,)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_new_file_of_other_bytes_under_its_size_and_time_is_named_where_bytes_are_read(
+    whole: Scene, read: bool
+) -> None:
+    all_made_anew(whole)
+    index = whole.path / name(0, ".timeindex")
+    put(index, b"MENDED INDEX", 3_000)
+    words = f"{index}: its bytes are not those that plan {PLAN_ID} has put there"
+    assert rebound(whole, read=read).wrong == ((words,) if read else ())
+    assert rebound(whole, read=read, made_too=False).wrong == ()
+
+
+@pytest.mark.parametrize("made_too", [True, False])
+def test_new_log_that_is_gone_counts_where_what_was_made_does(whole: Scene, made_too: bool) -> None:
+    all_made_anew(whole)
+    (whole.path / name(100)).unlink()
+    expected = (f"{kept(whole, 100)}: is not there",) if made_too else ()
+    assert rebound(whole, made_too=made_too).wrong == expected
+
+
+def test_new_index_of_a_group_that_is_gone_is_no_fault_since_a_broker_makes_it_anew(whole: Scene) -> None:
+    all_made_anew(whole)
+    (whole.path / name(100, ".index")).unlink()
+    assert rebound(whole).wrong == ()
+
+
+@pytest.mark.parametrize("purging", [True, False])
+def test_original_that_is_gone_is_a_fault_unless_the_purge_has_begun(whole: Scene, purging: bool) -> None:
+    all_made_anew(whole)
+    lost = here(whole, kept(whole, 300))
+    recorded = next(state for state in rebound(whole).states if state.name == lost.name)
+    kept(whole, 300).unlink()
+    journal = whole.folder().journal()
+    journal.purging = PurgeIntent(changes=()) if purging else None
+    found = rebound(whole, journal)
+    assert found.wrong == (() if purging else (f"{kept(whole, 300)}: is not there",))
+    assert found.states[recorded].inode == 0
+
+
+def test_change_that_was_never_begun_has_no_files(whole: Scene) -> None:
+    journal = whole.folder().journal()
+    journal.states = {"t-0/never begun": "rolled back", **journal.states}
+    assert rebound(whole, journal) == rebound(whole)
+
+
+def test_originals_that_were_one_file_in_two_places_and_are_two_are_counted(memory_dir: Path) -> None:
+    """While a group is kept, each original has two names; a copy without hard links makes two files of it."""
+    seen = set()
+    for stop in each_stop(step=3):
+        scene = Scene(memory_dir / str(stop.number), index_change=False)
+        with stop as disk:
+            scene.apply(P1, disk)
+        journal = scene.folder().journal()
+        if not journal.unfinished():
+            continue
+        keep = kept(scene, 0).parent
+        twice = [path for path in keep.iterdir() if (scene.path / path.name).exists()]
+        both = [path for path in twice if path.samefile(scene.path / path.name)]
+        sizes = sum(path.stat().st_size for path in both)
+        assert rebound(scene, journal).torn_bytes == 0
+        all_made_anew(scene)
+        assert rebound(scene, journal).torn_bytes == sizes, stop.number
+        assert rebound(scene, journal).wrong == (), stop.number
+        seen.add(bool(both))
+    assert seen == {True, False}
+
+
+def test_journal_that_was_made_to_fit_says_so_and_every_verb_goes_on(whole: Scene) -> None:
+    all_made_anew(whole)
+    journal, elsewhere = whole.folder().journal(), replace(HERE, inode=3)
+    assert has_moved(whole.folder(), journal, elsewhere, is_plans=False)
+    for _ in range(2):
+        adopt(whole.folder(), whole.folder().journal(), rebound(whole), elsewhere)
+    journal = whole.folder().journal()
+    assert journal.here == replace(elsewhere, adopted=True)
+    assert sum(isinstance(one, Here) for one in journal.records()) == 1
+    assert not has_moved(whole.folder(), journal, elsewhere, is_plans=False)
+    whole.undo(P1)
+    assert tree(whole.root) == whole.before
