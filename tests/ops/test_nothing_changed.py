@@ -143,8 +143,9 @@ def refused(scene: Scene, placed: Placed, how: str, patch: pytest.MonkeyPatch) -
         patch.setattr("krepair.ops.apply.stage_all", unwritable)
     else:
         for partition in placed.plan.partitions:
-            for log in (placed.path / partition.folder).glob("*.log*"):
-                os.utime(log, ns=(5, 5))
+            # Not of logs alone: an index is replaced whatever became of them.
+            for file in (placed.path / partition.folder).glob("*.*"):
+                os.utime(file, ns=(5, 5))
 
 
 def unwritable(*_: object) -> None:
