@@ -52,6 +52,16 @@ def test_files_and_folders_are_seen(tree: Tree) -> None:
     assert tree.read(f"{at}/b.log", 1) is None
 
 
+def test_file_and_pipe_in_the_place_of_a_folder_are_not_opened_as_one(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    os.mkfifo(f"{at}/fifo")
+    tree.status(at)
+    before = open_descriptors()
+    for name in ("a.log", "fifo"):
+        assert code_of(lambda name=name: tree.open_folder(f"{at}/{name}")) == errno.ENOTDIR
+    assert open_descriptors() == before
+
+
 def test_names_of_files_are_those_of_all_entries_but_for_folders(tree: Tree) -> None:
     at = f"{tree.path}/t-0"
     os.symlink("inner", f"{at}/link")

@@ -10,12 +10,13 @@ import pytest
 from krepair.formats.checkpoint import EpochEntry, encode_epochs
 from krepair.kernels import classes as c
 from krepair.rules.damage import Damaged, DamagedRange, Loss
-from krepair.rules.epochs import epochs_of_log, read_recorded
+from krepair.rules.epochs import Rise, epochs_of_log, read_recorded
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import (
     EpochsAfter,
     PointLine,
     choose_epochs,
+    epochs_after_recovery,
     floor_of,
     why_damage_stays,
     why_ends_differ,
@@ -156,3 +157,46 @@ def test_before_2_4_the_offsets_topic_gets_no_empty_segment(
     topic: str, version: tuple[int, int, int] | None, rolled: bool
 ) -> None:
     assert (why_not_rolled(topic, version) == "") == rolled
+
+
+@pytest.mark.parametrize(
+    ("recorded", "rises", "log_end", "after"),
+    [
+        ([], [(0, 0), (1, 10)], 20, {False: [(1, 10)], True: [(0, 0), (1, 10)]}),
+        ([(0, 0)], [(0, 5), (1, 10)], 20, [(0, 0), (1, 10)]),
+        ([(0, 0), (3, 10)], [(2, 15), (3, 16)], 20, [(0, 0), (3, 10)]),
+        ([(0, 0), (3, 30)], [(4, 20)], 40, [(0, 0), (4, 20)]),
+        ([(0, 0), (3, 20)], [(4, 20)], 40, [(0, 0), (4, 20)]),
+        ([(0, 0), (3, 30)], [(4, 31)], 40, [(0, 0), (3, 30), (4, 31)]),
+        ([(0, 0), (3, 30)], [(4, 40)], 40, [(0, 0), (3, 30), (4, 40)]),
+        ([(0, 0), (3, 30)], [(4, 41)], 40, [(0, 0), (3, 30)]),
+        ([(0, 0), (3, 300)], [(3, 7)], 40, [(0, 0), (3, 300)]),
+    ],
+    ids=[
+        "epoch 0 of the log alone depends on the version",
+        "epoch 0 that is recorded is not appended again",
+        "an epoch that is not higher",
+        "a higher epoch that begins below the last entry",
+        "a higher epoch that begins where the last entry does",
+        "a higher epoch that begins behind the last entry",
+        "a higher epoch at the log end",
+        "a higher epoch past the log end",
+        "without a higher epoch the entries stay, also past the log end",
+    ],
+)
+@pytest.mark.parametrize("with_zero", [True, False])
+def test_recovery_appends_each_epoch_that_is_higher_than_the_last_entry(
+    recorded: list[tuple[int, int]],
+    rises: list[tuple[int, int]],
+    log_end: int,
+    after: list[tuple[int, int]] | dict[bool, list[tuple[int, int]]],
+    with_zero: bool,
+) -> None:
+    expected = after[with_zero] if isinstance(after, dict) else after
+    found = epochs_after_recovery(
+        [EpochEntry(*one) for one in recorded],
+        [Rise(epoch, first, first - 1) for epoch, first in rises],
+        log_end,
+        with_zero=with_zero,
+    )
+    assert [tuple(one) for one in found] == expected
