@@ -284,3 +284,13 @@ def empty_header(header: BatchHeader) -> BatchHeader:
 def empty_batch(header: BatchHeader) -> bytes:
     """The 61 bytes that stay when all records of a batch are removed, see ``empty_header``."""
     return encode_batch(empty_header(header), b"")
+
+
+def emptied(batch: bytes) -> bytes | None:
+    """A batch without its records: itself if it has none. None if these bytes are not one whole v2 batch."""
+    if header_damage(batch) is not None:
+        return None
+    header = decode_header(batch)
+    if header.size_bytes != len(batch):
+        return None
+    return batch if header.is_empty else empty_batch(header)

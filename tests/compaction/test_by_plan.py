@@ -231,6 +231,29 @@ def test_offsets_that_no_log_allows_are_refused_where_there_are_transactions(tmp
     assert applied(verbs, plan) in (ExitCode.STALE_PLAN, ExitCode.DONE)
 
 
+@pytest.mark.parametrize("longer", [20, -20, -80])
+def test_offsets_that_move_the_batch_that_stays_as_the_last_one_are_refused(
+    longer: int, tmp_path: Path
+) -> None:
+    """What stays has another size than the plan has, so no batch begins where the last one has to."""
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    records = [rec("a", "v" * (100 + longer)), rec("a", "v" * 100), rec("b"), Record(b"gone", None)]
+    partition.segment(*[data(at, [record], timestamp=OLD) for at, record in enumerate(records)], mtime_ms=OLD)
+    partition.segment(data(4, [rec("active")], timestamp=OLD))
+    directory.write()
+    verbs = Verbs(tmp_path / "logs", options(tmp_path))
+    plan = verbs.plan()
+    assert stays_of(plan) == {0: [1, 2, 3]}
+    assert groups_of(plan.partitions[0])[0].sources[0].last_position > 0
+    other = with_stays(plan, 0, as_text(packed(np.array([0, 2, 3]), 0)))
+    assert not review(other)
+    assert applied(verbs, other) is ExitCode.STALE_PLAN
+    report = verbs.apply(other)
+    assert f"t-0/{0:020d}.log" in report.results[0].why
+    assert applied(verbs, plan) is ExitCode.DONE
+
+
 # -- damage between plan and apply
 def flip(path: Path, place: int) -> None:
     raw, state = bytearray(path.read_bytes()), path.stat()

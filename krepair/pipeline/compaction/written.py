@@ -87,14 +87,12 @@ class Written:
     def _run(self, window: Uint8s, edges: Int64s, first: int, after: int) -> None:
         start, end = int(edges[first]), int(edges[after])
         last = self._item.last_position - self._read
-        if start <= last < end:
-            # the batch that stays as the last one is emptied unless it is so already
-            self._hold(window[start:last])
-            batch = window[last:end].tobytes()
-            header = batch_v2.decode_header(batch)
-            self._hold(np.frombuffer(batch if header.is_empty else batch_v2.empty_batch(header), np.uint8))
-        else:
+        emptied = batch_v2.emptied(window[last:end].tobytes()) if start <= last < end else None
+        if emptied is None:  # or it is not the stream that was planned; who compares the two says so
             self._hold(window[start:end])
+        else:
+            self._hold(window[start:last])
+            self._hold(np.frombuffer(emptied, np.uint8))
 
     def _huge(self, window: Uint8s, size: int, kept: bool) -> None:
         """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""

@@ -76,9 +76,8 @@ class KeptBytes:
             self._write(self._holds)
 
     def _gather(self, window: Uint8s, end: int, starts: Int32s, kept: Bools) -> None:
-        last = b""
-        if self._read <= self._last_position < self._read + end:
-            last = self._last_batch(window, end)
+        last = self._last_batch(window, end, starts)
+        if last:
             end = self._last_position - self._read
             starts, kept = starts[:-1], kept[:-1]
         if kept.any():
@@ -88,12 +87,13 @@ class KeptBytes:
             self._holds += count
         self._hold(last)
 
-    def _last_batch(self, window: Uint8s, end: int) -> bytes:
-        """The last batch is emptied unless it is so already."""
+    def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
+        """The batch that stays as the last one, emptied; nothing if it is not here.
+
+        Where another batch is the last one, the log is not that of the plan. Who compares the decisions says so.
+        """
         place = self._last_position - self._read
-        batch = window[place:end].tobytes()
-        header = batch_v2.decode_header(batch, 0)
-        return batch if header.record_count == 0 else batch_v2.empty_batch(header)
+        return (batch_v2.emptied(window[place:end].tobytes()) or b"") if starts[-1] == place else b""
 
     def _copy_huge(self, size: int) -> None:
         for done in range(0, size, WINDOW_BYTES):
