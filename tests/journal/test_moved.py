@@ -10,9 +10,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from krepair.journal.moved import Rebound, adopt, has_moved, rebind
-from krepair.journal.record import FileState, Here, Journal, PurgeIntent
+from krepair.journal.actions.mend import CUT
+from krepair.journal.moved import Rebound, adopt, bound, has_moved, rebind, timed
+from krepair.journal.record import (
+    CopiesKept,
+    FileState,
+    Freed,
+    Here,
+    Journal,
+    LogIntent,
+    PurgeIntent,
+    Together,
+)
+from krepair.logdir.fingerprint import digest_content, digest_file
 from tests.journal.scene import P1, PLAN_ID, Scene, name, put, tree
+from tests.journal.test_mend import LOG, Torn, cut
 from tests.ops.stops import each_stop
 
 HERE = Here(
@@ -115,6 +127,15 @@ def test_kept_file_of_another_time_or_size_was_written_and_shows_no_copy(scene: 
 def test_kept_file_that_is_gone_shows_no_copy(scene: Scene) -> None:
     kept(scene, 300).unlink()
     assert not has_moved(scene.folder(), journal_of(scene), HERE, is_plans=True)
+
+
+def test_new_log_as_long_and_as_old_as_the_original_is_not_taken_for_it(scene: Scene) -> None:
+    journal, original = journal_of(scene), kept(scene, 100).stat()
+    intent: Any = journal.intents[GROUP]
+    log, *rest = intent.merged
+    log = replace(log, size=original.st_size, mtime_ns=original.st_mtime_ns)
+    journal.intents[GROUP] = replace(intent, merged=(log, *rest))
+    assert not has_moved(scene.folder(), journal, HERE, is_plans=True)
 
 
 def test_original_that_is_kept_as_a_real_copy_never_had_the_inode_of_its_record(scene: Scene) -> None:
@@ -220,15 +241,93 @@ def test_new_index_of_a_group_that_is_gone_is_no_fault_since_a_broker_makes_it_a
     assert rebound(whole).wrong == ()
 
 
+def test_new_index_of_other_bytes_is_named_although_it_need_not_be_there(whole: Scene) -> None:
+    journal, index = whole.folder().journal(), whole.path / name(100, ".index")
+    intent: Any = journal.intents[GROUP]
+    journal.intents[GROUP] = replace(intent, made={index.name: digest_file(str(index))})
+    assert rebound(whole, journal).wrong == ()
+    found = index.stat()
+    index.write_bytes(b"x" * found.st_size)
+    os.utime(index, ns=(0, found.st_mtime_ns))
+    words = f"{index}: its bytes are not those that plan {PLAN_ID} has put there"
+    assert rebound(whole, journal).wrong == (words,)
+
+
+@pytest.mark.parametrize("state", ["committing", "rolled back", "undone"])
+def test_nothing_that_was_made_has_to_be_there_unless_its_change_is_done(whole: Scene, state: str) -> None:
+    (whole.path / name(100)).unlink()
+    journal = whole.folder().journal()
+    journal.states[GROUP] = state
+    assert rebound(whole, journal).wrong == ()
+
+
+@pytest.mark.parametrize("state", ["rolled back", "undone"])
+def test_nothing_is_kept_for_a_change_that_is_not_done(whole: Scene, state: str) -> None:
+    kept(whole, 300).unlink()
+    journal = whole.folder().journal()
+    journal.states[GROUP] = state
+    assert rebound(whole, journal).wrong == ()
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["with its plan", "without a plan"])
+def test_original_of_which_the_journal_has_no_digest_is_known_by_that_of_the_plan(
+    whole: Scene, planned: bool
+) -> None:
+    index = kept(whole, 300).with_name(name(300, ".index"))
+    journal, digest, found = whole.folder().journal(), digest_file(str(index)), index.stat()
+    intent: Any = journal.intents[GROUP]
+    journal.intents[GROUP] = replace(intent, digests={})
+    files = [replace(one, digest=digest) if one.name == index.name else one for one in whole.partition.files]
+    partition = replace(whole.partition, files=tuple(files)) if planned else None
+    assert rebound(whole, journal, partition=partition).wrong == ()
+    index.write_bytes(b"x" * found.st_size)
+    os.utime(index, ns=(0, found.st_mtime_ns))
+    words = f"{index}: its bytes are not those that plan {PLAN_ID} has put there"
+    assert rebound(whole, journal, partition=partition).wrong == ((words,) if planned else ())
+
+
+def freed(scene: Scene) -> Journal:
+    """The originals of the first group went when what replaces them had been read again."""
+    journal, log = scene.folder().journal(), scene.path / name(100)
+    journal.states[GROUP] = "freed"
+    journal.freed[GROUP] = Freed(change_id=GROUP, made={log.name: digest_content(str(log))})
+    for path in kept(scene, 0).parent.glob("*00[123]00.*"):
+        path.unlink()
+    return journal
+
+
+def test_change_that_was_freed_has_its_new_files_and_no_originals(whole: Scene) -> None:
+    log = whole.path / name(100)
+    journal, found = freed(whole), log.stat()
+    assert rebound(whole, journal).wrong == ()
+    log.write_bytes(b"x" * found.st_size)
+    os.utime(log, ns=(0, found.st_mtime_ns))
+    words = f"{log}: its bytes are not those that plan {PLAN_ID} has put there"
+    assert rebound(whole, journal).wrong == (words,)
+    log.unlink()
+    assert rebound(whole, journal).wrong == (f"{kept(whole, 100)}: is not there",)
+    journal.purging = PurgeIntent(changes=())
+    assert rebound(whole, journal).wrong == ()
+
+
+def test_file_like_an_original_that_was_freed_is_not_taken_for_it_in_its_place(whole: Scene) -> None:
+    recorded = here(whole, kept(whole, 300))
+    shutil.copy2(kept(whole, 300), whole.path / name(300))
+    assert rebound(whole, freed(whole)).states[recorded].inode == 0
+
+
+@pytest.mark.parametrize("made_too", [True, False])
 @pytest.mark.parametrize("purging", [True, False])
-def test_original_that_is_gone_is_a_fault_unless_the_purge_has_begun(whole: Scene, purging: bool) -> None:
+def test_original_that_is_gone_is_a_fault_unless_the_purge_has_begun(
+    whole: Scene, purging: bool, made_too: bool
+) -> None:
     all_made_anew(whole)
     lost = here(whole, kept(whole, 300))
     recorded = next(state for state in rebound(whole).states if state.name == lost.name)
     kept(whole, 300).unlink()
     journal = whole.folder().journal()
     journal.purging = PurgeIntent(changes=()) if purging else None
-    found = rebound(whole, journal)
+    found = rebound(whole, journal, made_too=made_too)
     assert found.wrong == (() if purging else (f"{kept(whole, 300)}: is not there",))
     assert found.states[recorded].inode == 0
 
@@ -257,19 +356,114 @@ def test_originals_that_were_one_file_in_two_places_and_are_two_are_counted(memo
         all_made_anew(scene)
         assert rebound(scene, journal).torn_bytes == sizes, stop.number
         assert rebound(scene, journal).wrong == (), stop.number
+        staged = {here(scene, path) for path in keep.with_name("stage").iterdir()}
+        inodes = {(state.name, state.inode) for state in rebound(scene, journal).states.values()}
+        begun = {state.name for intent in journal.intents.values() for state in intent.merged}
+        assert {(one.name, one.inode) for one in staged if one.name in begun} <= inodes, stop.number
         seen.add(bool(both))
     assert seen == {True, False}
 
 
 def test_journal_that_was_made_to_fit_says_so_and_every_verb_goes_on(whole: Scene) -> None:
     all_made_anew(whole)
+    copies = CopiesKept(path="/mnt/copies", identity="0" * 32)
+    whole.folder().journal(to_write=True).append(HERE, copies)
     journal, elsewhere = whole.folder().journal(), replace(HERE, inode=3)
+    assert any(isinstance(one, Together) and HERE in one.records for one in journal.records())
     assert has_moved(whole.folder(), journal, elsewhere, is_plans=False)
+    bound(journal, rebound(whole))
     for _ in range(2):
         adopt(whole.folder(), whole.folder().journal(), rebound(whole), elsewhere)
-    journal = whole.folder().journal()
-    assert journal.here == replace(elsewhere, adopted=True)
-    assert sum(isinstance(one, Here) for one in journal.records()) == 1
+    in_memory, journal = journal.intents, whole.folder().journal()
+    assert journal.intents == in_memory
+    assert (journal.here, journal.copies) == (replace(elsewhere, adopted=True), copies)
+    steps = [
+        step for one in journal.records() for step in (one.records if isinstance(one, Together) else (one,))
+    ]
+    assert [step for step in steps if isinstance(step, Here)] == [journal.here]
     assert not has_moved(whole.folder(), journal, elsewhere, is_plans=False)
     whole.undo(P1)
     assert tree(whole.root) == whole.before
+
+
+# -- a log that is cut in its place
+
+
+LOST = Rebound({}, (), times_lost=True)
+"""Of another partition of a directory that has lost times."""
+
+
+def of_cut(
+    torn: Torn, intent: LogIntent, *, planned: bool = True, state: str = "committed", **given: Any
+) -> Rebound:
+    journal, change = torn.folder().journal(), torn.change()
+    journal.intents[change.change_id], journal.states[change.change_id] = intent, state
+    partition = replace(torn.partition, changes=(change,)) if planned else None
+    return rebind(torn.folder(), journal, partition, made_too=True, **given)
+
+
+def test_log_that_is_cut_is_the_same_file_with_another_inode_in_a_copy(memory_dir: Path) -> None:
+    torn, intent = cut(memory_dir)
+    made_anew(torn.path / LOG)
+    inode = (torn.path / LOG).stat().st_ino
+    found = of_cut(torn, intent)
+    assert (found.wrong, found.times_lost) == ((), False)
+    assert intent.original not in found.states
+    assert timed([found])[0].states[intent.original] == replace(intent.original, inode=inode)
+
+
+def test_cut_log_with_the_bytes_of_the_plan_and_another_time_tells_that_times_are_lost(
+    memory_dir: Path,
+) -> None:
+    torn, intent = cut(memory_dir)
+    made_anew(torn.path / LOG)
+    os.utime(torn.path / LOG, ns=(9, 9))
+    assert not of_cut(torn, intent).times_lost, (
+        "the cut bytes have the recorded time, which the log gets back"
+    )
+    os.utime(torn.private / "keep" / (LOG + CUT), ns=(9, 9))
+    found = of_cut(torn, intent)
+    assert (found.wrong, found.times_lost) == ((), True)
+    assert timed([found])[0].states[intent.original].mtime_ns == 9
+    assert not of_cut(torn, intent, read=False).times_lost
+
+
+def test_cut_log_of_which_nobody_knows_the_bytes_goes_by_the_whole_directory(memory_dir: Path) -> None:
+    torn, intent = cut(memory_dir)
+    os.utime(torn.path / LOG, ns=(9, 9))
+    found = of_cut(torn, intent, planned=False)
+    assert not found.times_lost
+    assert timed([found])[0].states[intent.original].mtime_ns == intent.original.mtime_ns
+    assert timed([found, LOST])[0].states[intent.original].mtime_ns == 9
+
+
+def test_cut_log_that_was_written_since_keeps_its_recorded_time_so_that_undo_sees_it(
+    memory_dir: Path,
+) -> None:
+    torn, intent = cut(memory_dir)
+    data = (torn.path / LOG).read_bytes()
+    (torn.path / LOG).write_bytes(b"x" + data[1:])
+    os.utime(torn.path / LOG, ns=(9, 9))
+    found = of_cut(torn, intent)
+    assert not found.times_lost
+    assert timed([found, LOST])[0].states[intent.original].mtime_ns == intent.original.mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({}, True), ({"read": False}, False), ({"state": "undone"}, False)],
+    ids=["done", "bytes are not read", "undone"],
+)
+def test_cut_bytes_that_are_gone_are_named_while_they_are_kept(
+    memory_dir: Path, given: dict[str, Any], told: bool
+) -> None:
+    torn, intent = cut(memory_dir)
+    lost = torn.private / "keep" / (LOG + CUT)
+    lost.unlink()
+    assert of_cut(torn, intent, **given).wrong == ((f"{lost}: is not there",) if told else ())
+
+
+def test_log_that_is_gone_has_no_place_in_the_copy(memory_dir: Path) -> None:
+    torn, intent = cut(memory_dir)
+    (torn.path / LOG).unlink()
+    assert intent.original not in timed([of_cut(torn, intent)])[0].states
