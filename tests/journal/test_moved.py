@@ -24,7 +24,7 @@ from krepair.journal.record import (
 )
 from krepair.logdir.fingerprint import digest_content, digest_file
 from tests.journal.scene import P1, PLAN_ID, Scene, name, put, tree
-from tests.journal.test_mend import LOG, Torn, cut
+from tests.journal.test_mend import LOG, TIMES, Torn, cut
 from tests.ops.stops import each_stop
 
 HERE = Here(
@@ -286,6 +286,77 @@ def test_original_of_which_the_journal_has_no_digest_is_known_by_that_of_the_pla
     assert rebound(whole, journal, partition=partition).wrong == ((words,) if planned else ())
 
 
+def test_index_that_a_broker_made_anew_under_another_time_is_no_fault(whole: Scene) -> None:
+    journal, index = whole.folder().journal(), whole.path / name(100, ".index")
+    intent: Any = journal.intents[GROUP]
+    journal.intents[GROUP] = replace(intent, made={index.name: digest_file(str(index))})
+    put(index, b"x" * index.stat().st_size, 9)
+    assert rebound(whole, journal).wrong == ()
+
+
+def test_new_file_that_is_equal_to_the_original_is_not_taken_for_the_kept_one(whole: Scene) -> None:
+    """Both may be empty indexes."""
+    index = whole.path / name(100, ".index")
+    original = kept(whole, 100).with_name(index.name)
+    recorded = here(whole, original)
+    shutil.copy2(original, index)
+    new = here(whole, index)
+    journal = whole.folder().journal()
+    intent: Any = journal.intents[GROUP]
+    merged = [replace(new, inode=1) if one.name == index.name else one for one in intent.merged]
+    journal.intents[GROUP] = replace(intent, merged=tuple(merged))
+    found = rebound(whole, journal)
+    assert (found.wrong, found.torn_bytes) == ((), 0)
+    assert found.states[recorded] == here(whole, original)
+    assert found.states[replace(new, inode=1)] == new
+
+
+def test_of_two_files_with_the_bytes_of_an_original_the_one_with_its_time_is_it(whole: Scene) -> None:
+    recorded = here(whole, kept(whole, 300))
+    put(whole.path / name(300), kept(whole, 300).read_bytes(), 9)
+    found = rebound(whole)
+    assert (found.states[recorded], found.times_lost) == (recorded, False)
+
+
+def test_new_log_of_another_size_under_its_time_is_another_file(whole: Scene) -> None:
+    log = whole.path / name(100)
+    found = log.stat()
+    log.write_bytes(log.read_bytes() + b"more")
+    os.utime(log, ns=(0, found.st_mtime_ns))
+    assert rebound(whole).wrong == (f"{kept(whole, 100)}: is not there",)
+
+
+def test_empty_file_is_known_without_its_time_and_its_bytes(whole: Scene) -> None:
+    index = whole.path / name(100, ".index")
+    put(index, b"", 9)
+    journal = whole.folder().journal()
+    intent: Any = journal.intents[GROUP]
+    empty = FileState(name=index.name, size=0, mtime_ns=1, inode=1)
+    merged = [empty if one.name == index.name else one for one in intent.merged]
+    journal.intents[GROUP] = replace(intent, merged=tuple(merged), made={})
+    assert rebound(whole, journal).states[empty] == here(whole, index)
+
+
+@pytest.mark.parametrize("place", ["out/{}.back", "out/{}"])
+def test_original_on_its_way_back_is_found_there(whole: Scene, place: str) -> None:
+    original = kept(whole, 300)
+    recorded, way = here(whole, original), original.parent.parent / place.format(original.name)
+    way.parent.mkdir(exist_ok=True)
+    original.rename(way)
+    found = rebound(whole)
+    assert (found.wrong, found.torn_bytes) == ((), 0)
+    assert found.states[recorded].inode == way.stat().st_ino
+    put(original, way.read_bytes(), 9)
+    assert rebound(whole).torn_bytes == 0, "only an original in its place was one file with the kept one"
+
+
+def test_kept_file_of_another_size_was_never_one_with_the_original_in_its_place(whole: Scene) -> None:
+    shutil.copy2(kept(whole, 300), whole.path / name(300))
+    assert rebound(whole).torn_bytes == kept(whole, 300).stat().st_size
+    kept(whole, 300).write_bytes(b"half")
+    assert rebound(whole).torn_bytes == 0
+
+
 def freed(scene: Scene) -> Journal:
     """The originals of the first group went when what replaces them had been read again."""
     journal, log = scene.folder().journal(), scene.path / name(100)
@@ -343,6 +414,7 @@ def test_originals_that_were_one_file_in_two_places_and_are_two_are_counted(memo
     seen = set()
     for stop in each_stop(step=3):
         scene = Scene(memory_dir / str(stop.number), index_change=False)
+        scene.damaged = frozenset({200})  # kept as real copies, which are two files anyway
         with stop as disk:
             scene.apply(P1, disk)
         journal = scene.folder().journal()
@@ -426,6 +498,12 @@ def test_cut_log_with_the_bytes_of_the_plan_and_another_time_tells_that_times_ar
     assert (found.wrong, found.times_lost) == ((), True)
     assert timed([found])[0].states[intent.original].mtime_ns == 9
     assert not of_cut(torn, intent, read=False).times_lost
+
+
+def test_index_of_a_cut_log_tells_that_times_are_lost_too(memory_dir: Path) -> None:
+    torn, intent = cut(memory_dir)
+    os.utime(torn.path / TIMES, ns=(9, 9))
+    assert of_cut(torn, intent).times_lost
 
 
 def test_cut_log_of_which_nobody_knows_the_bytes_goes_by_the_whole_directory(memory_dir: Path) -> None:
