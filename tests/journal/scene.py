@@ -15,6 +15,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Outcome
+from krepair.journal.record import Here
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.fingerprint import digest_bytes
@@ -40,6 +41,16 @@ GROUPS = ((100, (100, 200, 300)), (400, (400, 500)))
 FENCED = Commit(order="P1", fence=True, why="")
 P1 = Commit(order="P1", fence=False, why="")
 P2 = Commit(order="P2", fence=False, why="")
+HERE = Here(
+    host="host-1",
+    log_dir="/data",
+    file_system="ab",
+    inode=7,
+    cluster_id="",
+    broker_id="",
+    directory_id="",
+    plan_digest="",
+)
 
 Tree = dict[str, tuple[int, int, bytes]]
 

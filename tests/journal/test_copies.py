@@ -13,22 +13,12 @@ from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.copies import IDENTITY_NAME, Copies
 from krepair.journal.copies_told import CopiesTold, FreedOriginals, check_copies, told_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import CopiesKept, Done, FileState, Freed, Here, ReplaceIntent
+from krepair.journal.record import CopiesKept, Done, FileState, Freed, ReplaceIntent
 from krepair.logdir.fingerprint import digest_content
 from tests.durable.disks import RecordingDisk
-from tests.journal.scene import PLAN_ID, UnsyncedDisk, name, put, tree
+from tests.journal.scene import HERE, PLAN_ID, UnsyncedDisk, name, put, tree
 
 LOG, INDEX = name(0), name(0, ".index")
-HERE = Here(
-    host="host-1",
-    log_dir="/data",
-    file_system="ab",
-    inode=7,
-    cluster_id="",
-    broker_id="",
-    directory_id="",
-    plan_digest="",
-)
 OTHER = msgspec.structs.replace(HERE, host="host-2")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import MAGIC, VERSION, ApplyIntent, CopiesKept, Header, decode_records
+from krepair.journal.record import MAGIC, VERSION, ApplyIntent, CopiesKept, Header, Order, decode_records
 from krepair.journal.root import RootFolder
 from krepair.plan.model import RewriteSegments
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, put
@@ -88,22 +89,29 @@ def test_folder_in_the_place_of_a_file_is_told(scene: Scene) -> None:
         check_fresh(scene.folder(), scene.partition, group(scene))
 
 
-def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: Scene) -> None:
-    path = scene.path / PRIVATE / "stage" / name(100)
-    put(path, b"staged", 1_000)
-    found = scene.folder().state(f"{PRIVATE}/stage/{name(100)}")
-    assert found is not None
-    merged = msgspec.structs.replace(found, name=name(100))
-    intent = ApplyIntent(
+def intent_of(scene: Scene, order: Order, paths: Mapping[str, str]) -> ApplyIntent:
+    """A group that has made these files: final name -> where it is."""
+    merged = []
+    for final, path in paths.items():
+        found = scene.folder().state(path)
+        assert found is not None
+        merged.append(msgspec.structs.replace(found, name=final))
+    return ApplyIntent(
         change_id="c",
         base_offset=100,
         sources=(100,),
-        order="P1",
+        order=order,
         originals=(),
         snapshots=(),
         copied=(),
-        merged=(merged,),
+        merged=tuple(merged),
     )
+
+
+def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: Scene) -> None:
+    path = scene.path / PRIVATE / "stage" / name(100)
+    put(path, b"staged", 1_000)
+    intent = intent_of(scene, "P1", {name(100): f"{PRIVATE}/stage/{name(100)}"})
     assert scene.folder().staged_are_there(intent)
     put(path, b"another", 1_000)
     assert not scene.folder().staged_are_there(intent)
@@ -122,21 +130,7 @@ def test_group_of_p2_is_committed_once_its_last_new_file_is_no_longer_a_cleaned_
     log, last = name(100), name(100, ".timeindex")
     put(scene.path / f"{log}.swap", b"new log", 1_000)
     put(scene.path / place.format(last), b"new times", 1_000)
-    merged = []
-    for path, final in ((f"{log}.swap", log), (place.format(last), last)):
-        found = scene.folder().state(path)
-        assert found is not None
-        merged.append(msgspec.structs.replace(found, name=final))
-    intent = ApplyIntent(
-        change_id="c",
-        base_offset=100,
-        sources=(100,),
-        order="P2",
-        originals=(),
-        snapshots=(),
-        copied=(),
-        merged=tuple(merged),
-    )
+    intent = intent_of(scene, "P2", {log: f"{log}.swap", last: place.format(last)})
     assert scene.folder().is_committed(intent) is committed
     assert scene.folder().is_committed(msgspec.structs.replace(intent, order="P1"))
 

@@ -23,20 +23,10 @@ from krepair.journal.record import (
     Together,
 )
 from krepair.logdir.fingerprint import digest_content, digest_file
-from tests.journal.scene import P1, PLAN_ID, Scene, name, put, tree
+from tests.journal.scene import HERE, P1, PLAN_ID, Scene, name, put, tree
 from tests.journal.test_mend import LOG, TIMES, Torn, cut
 from tests.ops.stops import each_stop
 
-HERE = Here(
-    host="broker-1",
-    log_dir="/data",
-    file_system="5f",
-    inode=2,
-    cluster_id="",
-    broker_id="",
-    directory_id="",
-    plan_digest="",
-)
 GROUP = f"t-0/{100:020d}"
 
 
