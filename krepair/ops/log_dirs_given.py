@@ -36,10 +36,11 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
     ]
     if not missing:
         return
+    each = ("--each",) if len({view.broker_id for view in views}) > 1 else ()
     more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
     raise NotALogDirError(
         f"{', '.join(view.path for view in views)}: not there: {', '.join(missing[:_NAMED_AT_MOST])}{more}",
-        next_command=f"krepair check {shlex.join(view.path for view in views)}",
+        next_command=f"krepair check {shlex.join((*each, *(view.path for view in views)))}",
     )
 
 

@@ -16,10 +16,12 @@ from typing import Final
 from msgspec import Struct
 
 from krepair.errors import ExitCode, RefusedError, UsageError
+from krepair.fixes.fix import named_or_all
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops import output_file, show
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.output_file import OutputKind
 from krepair.ops.plan import make_plan, work_of_dir
 from krepair.ops.sides import parse_sides
@@ -96,6 +98,8 @@ class EachReport(Struct, frozen=True, kw_only=True):
         freed_at_purge: sum over the plans.
         engine: where the work was done, and why.
         next_command: what to type next.
+        nothing_named: absolute paths of the log directories that have nothing of what was named; no plan is made of
+            them, and the others still count them as replicas.
     """
 
     folder: str
@@ -107,6 +111,7 @@ class EachReport(Struct, frozen=True, kw_only=True):
     freed_at_purge: int
     engine: str
     next_command: str
+    nothing_named: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -131,19 +136,21 @@ def plan_each(
     Raises:
         UsageError: a directory is given twice, does not say whose it is, or an option is of one plan only.
         RefusedError: the directories are of several clusters, or a plan must not be written to the folder.
+        NotALogDirError: partitions were named, and none of them is in any directory.
         KrepairError: see ``krepair.ops.plan.make_plan``. Then no plan is made at all.
     """
     views = _views(log_dirs, options)
     paths = _paths(views, folder)
     output_file.check_place(_PAGE, os.path.join(folder, PAGE_NAME), [view.path for view in views])
-    each = [_options_of(view, views, options) for view in views]
+    holding = _holding(views, options)
+    each = [_options_of(view, views, options) for view in holding]
     work = dict.fromkeys(WorkKind, 0)
-    for view, own in zip(views, each, strict=True):
+    for view, own in zip(holding, each, strict=True):
         for kind, size in work_of_dir(view.path, own).items():
             work[kind] += size
     with closing(choose_engine(options.engine, options.master, work, progress)) as engine:
         made = tuple(
-            make_plan(view.path, own, progress, engine) for view, own in zip(views, each, strict=True)
+            make_plan(view.path, own, progress, engine) for view, own in zip(holding, each, strict=True)
         )
     owners = {view.path: int(view.broker_id) for view in views}
     rows = tuple(_row(plan, paths[plan.log_dir], owners) for plan in made)
@@ -169,6 +176,7 @@ def plan_each(
         freed_at_purge=sum(row.freed_at_purge for row in rows),
         engine=engine.why,
         next_command=_next(rows, order),
+        nothing_named=tuple(view.path for view in views if view not in holding),
     )
     return report, made
 
@@ -206,6 +214,18 @@ def _views(log_dirs: Sequence[str], options: Options) -> list[LogDir]:
         each = ", ".join(f"{path} of {name}" for name, path in sorted(clusters.items()))
         raise RefusedError(f"the log directories are of several clusters: {each}")
     return sorted(views, key=lambda view: int(view.broker_id))
+
+
+def _holding(views: Sequence[LogDir], options: Options) -> list[LogDir]:
+    """The log directories of which a plan is made: a topic need not have replicas on all brokers.
+
+    Raises:
+        NotALogDirError: partitions were named, and none of them is in any.
+    """
+    holding = [view for view in views if named_or_all(view, options)]
+    if not holding:
+        check_named(views, options)
+    return holding or list(views)
 
 
 def _paths(views: Sequence[LogDir], folder: str) -> dict[str, str]:

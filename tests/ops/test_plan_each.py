@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from krepair.cli.main import app
 from krepair.cli.views.each import each_view
-from krepair.errors import ExitCode, RefusedError, UsageError
+from krepair.errors import ExitCode, NotALogDirError, RefusedError, UsageError
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -108,6 +108,23 @@ def test_two_log_directories_of_one_broker_have_a_plan_each_and_are_one_side(
     asked = plans[2].asked
     assert f"1={tmp_path}/b1,{empty}" in str(asked)
     assert [one.broker_id for one in report.order] == [1, 3, 2]  # 2 leads
+
+
+def test_a_broker_that_has_nothing_of_what_was_named_stops_no_other_and_has_no_plan(
+    tmp_path: Path, given: Options
+) -> None:
+    without = broker(tmp_path, 9, [], folder="u-0")
+    paths = [*dirs(tmp_path), str(without)]
+    named = replace(given, topics=("t",))
+    report, plans = plan_each(paths, str(tmp_path / "plans"), named)
+    assert [row.broker_id for row in report.plans] == [1, 2, 3]
+    assert {one.broker_id for one in report.order} == {1, 2, 3}
+    assert report.nothing_named == (str(without),)
+    assert f"Nothing of what was named is in {without}" in markdown(each_view(report))
+    assert all(f"9={without}" in str(plan.asked) for plan in plans)
+    with pytest.raises(NotALogDirError, match="not there: topic x") as refused:
+        plan_each(paths, str(tmp_path / "plans"), replace(given, topics=("x",)))
+    assert refused.value.next_command.startswith("krepair check --each ")
 
 
 def cluster(**partitions: tuple[int, tuple[int, ...]]) -> ClusterView:

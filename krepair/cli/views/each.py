@@ -24,15 +24,19 @@ def each_view(report: EachReport) -> View:
     """What ``plan --each`` came to."""
     changing = [plan for plan in report.plans if plan.exit_code]
     plans = f"{count_text(len(report.plans), 'plan')} of {count_text(len(report.order), 'broker')} in {report.folder}"
-    lines = (
+    lines = [
         f"{plans}; {len(changing)} have something to do.",
         f"All together: apply frees {bytes_text(report.freed_at_apply)}, purge {bytes_text(report.freed_at_purge)}.",
         "Each plan is applied on the host that has its directory. Nothing was changed; nothing runs on other hosts.",
-    )
+    ]
+    if report.nothing_named:
+        lines.append(
+            f"Nothing of what was named is in {', '.join(report.nothing_named)}: no plan is made there."
+        )
     return View(
         title=PAGE_TITLE,
         sections=(
-            Section(title="Sum", lines=lines, table=_table(report)),
+            Section(title="Sum", lines=tuple(lines), table=_table(report)),
             *(_of_broker(report, place, one) for place, one in enumerate(report.order, 1)),
             Section(title="Before you go on to the next broker", lines=_BETWEEN),
             Section(title="If something is wrong", lines=_STOP),
