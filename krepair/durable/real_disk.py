@@ -86,13 +86,14 @@ class RealDisk:
         Without ``synced`` it is not durable until ``sync_file_system`` or ``sync_file``.
         """
         with self._new_file(path) as target:
-            _write_all(target, 0, [memoryview(data)])
-            if like is not None:
-                give_attributes(target, like)
-            elif owner is not None:
+            if like is None and owner is not None:
+                # First, so that a process that is killed leaves no file with content that its owner cannot read.
                 found = os.fstat(target)
                 if (found.st_uid, found.st_gid) != owner:
                     os.fchown(target, *owner)
+            _write_all(target, 0, [memoryview(data)])
+            if like is not None:
+                give_attributes(target, like)
             if synced:
                 os.fsync(target)
 

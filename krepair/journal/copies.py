@@ -30,7 +30,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.writeback import drop_from_cache
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import META_PROPERTIES, private_folder
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import PartitionFolder, is_made
 from krepair.journal.record import CopiesKept, FileState, Here
 from krepair.journal.root import ROOT
 from krepair.journal.users_of_copies import Noted, is_users, strike_out, users_in, write_down
@@ -281,14 +281,15 @@ class Copies:
 
     def _make_folder(self, path: str, owner: tuple[int, int]) -> None:
         found = self._disk.tree.status(path)
-        if found is None:
-            self._disk.make_dir(path, 0o700, owner)
-            self._disk.sync_dir(os.path.dirname(path))
-        elif not stat.S_ISDIR(found.st_mode) or found.st_uid not in {owner[0], os.geteuid(), 0}:
+        own = {owner[0], os.geteuid(), 0}
+        if found is not None and not (stat.S_ISDIR(found.st_mode) and found.st_uid in own):
             raise RefusedError(
                 f"{path}: expected a folder of krepair's own, found something of user {found.st_uid}; somebody put "
                 "it there, and nothing was changed"
             )
+        if not is_made(self._disk, path, 0o700, owner):
+            self._disk.make_dir(path, 0o700, owner)
+            self._disk.sync_dir(os.path.dirname(path))
 
     def _make_identity(self, log_dir: str, owner: tuple[int, int]) -> None:
         """Before the first copy: from then on a journal may name it."""

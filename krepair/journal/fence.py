@@ -40,7 +40,7 @@ from krepair.formats.filenames import (
     parse_folder_name,
     plan_id_of,
 )
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import PartitionFolder, is_made
 
 MOST_CHECKPOINT_BYTES = 64 << 20
 MOST_SEEN_BYTES = 256 << 20
@@ -187,18 +187,19 @@ class Fence:
             RefusedError: the recovery-point file is damaged.
             OSError: a call failed; ``lift`` gives everything back.
         """
+        owner = self._folder.owner()
         if self.is_up() and self._broker_started():
             self._forget_marker()
-        if self.is_up():
+        if is_made(self._disk, self.place, 0o700, owner):
             self._make_durable(self.place)
         else:
-            self._disk.make_dir(self.place, owner=self._folder.owner())
+            self._disk.make_dir(self.place, owner=owner)
             self._disk.sync_dir(self._folder.private)
         self._watch.is_up(self.place)
         if _read_seen(self._tree, self.place) is None:
             self._remove(_SEEN)
             seen = msgspec.json.encode(self._watch.seen())
-            self._disk.create(f"{self.place}/{_SEEN}", seen, owner=self._folder.owner())
+            self._disk.create(f"{self.place}/{_SEEN}", seen, owner=owner)
             self._watch.put_up_here(self.place)
         # Before anything in the root changes: what was seen, and what was kept, are there after a power cut.
         self._disk.sync_dir(self.place)

@@ -6,6 +6,7 @@ file), the new ``.log`` by inode, size and modification time.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -139,15 +140,15 @@ class PartitionFolder:
         like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         missing = list(self._private_folders())
-        if self.tree.is_folder(self.private):
-            missing = [path for path in missing[1:] if not self.tree.is_folder(path)]
+        if is_made(self.disk, self.private, mode, owner):
+            missing = [path for path in missing[1:] if not is_made(self.disk, path, mode, owner)]
         for path in missing:
             self.disk.make_dir(path, mode, owner)
         if self.private in missing:
             self._was_made_here, self._new = True, missing
         elif missing:
-            self.disk.sync_dir(self.private)
-            self.disk.sync_dir(self.holder)
+            for path in (*missing, self.private, self.holder):
+                self.disk.sync_dir(path)
         self._has_private_folders = True
 
     @property
@@ -387,6 +388,35 @@ class PartitionFolder:
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
+
+
+def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
+    """Whether one of krepair's own folders is there. One that is not finished is removed, and has to be made anew.
+
+    A run that is killed may leave a folder that has not got its owner and mode yet: the broker's user could not undo
+    what is in it later. Such a folder is empty. One that holds something stays as it is.
+
+    Args:
+        disk: what writes.
+        path: of the folder.
+        mode: that it has to have.
+        owner: (uid, gid) that it has to have.
+
+    Raises:
+        OSError: it could not be looked at, or removed.
+    """
+    found = disk.tree.status(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return False
+    if (stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)) == (mode, owner):
+        return True
+    try:
+        disk.remove_dir(path)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return True
+    return False
 
 
 def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:

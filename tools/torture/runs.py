@@ -27,6 +27,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ from tools.torture.faults import CHANGING, Call, Control, Fault, Kind, Mode, mas
 from tools.torture.scenes import (
     LOCK,
     MEMORY,
+    PRIVATE,
     Placed,
     Scene,
     Tree,
@@ -515,7 +517,7 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str
         return ""
     verb = ended.step.verb
     if verb == "apply":
-        wrong = differences(visible(found), wanted.applied)
+        wrong = differences(visible(found), wanted.applied) or judge_owners(found)
     elif verb == "undo":
         wrong = differences(without_lock(found), without_lock(wanted.before))
         if not wrong and elsewhere:
@@ -527,6 +529,22 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str
     else:
         wrong = judge_files(found, wanted)  # not everything of the plan was applied when purge came
     return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
+
+
+def judge_owners(found: Tree) -> str:
+    """What krepair's own folders and files are that is not the broker's user's, who then could not undo or purge.
+
+    Originals that are kept have owners of their own.
+    """
+    wrong = []
+    for name in private(found):
+        holder, _, inside = name.partition(f"/{PRIVATE}")
+        is_folder = stat.S_ISDIR(found[name].mode)
+        if not is_folder and any(f"/{kept}/" in inside for kept in ("keep", "fence", "out", "stage")):
+            continue
+        if found[name].owner != found[holder].owner or (is_folder and found[name].mode & 0o700 != 0o700):
+            wrong.append(f"{name}: owner {found[name].owner}, mode {found[name].mode & 0o7777:o}")
+    return "\n".join(wrong[:6])
 
 
 def judge_unchanged(ended: Ended, found: Tree, before: Tree) -> str:
