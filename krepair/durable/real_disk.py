@@ -53,9 +53,7 @@ class RealDisk:
                     name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
                 )
                 try:
-                    found = os.fstat(made)
-                    if owner is not None and (found.st_uid, found.st_gid) != owner:
-                        os.fchown(made, *owner)
+                    _give_owner(made, owner)
                     # The operator's umask must not change who may read the folder.
                     os.fchmod(made, mode)
                 finally:
@@ -86,11 +84,9 @@ class RealDisk:
         Without ``synced`` it is not durable until ``sync_file_system`` or ``sync_file``.
         """
         with self._new_file(path) as target:
-            if like is None and owner is not None:
+            if like is None:
                 # First, so that a process that is killed leaves no file with content that its owner cannot read.
-                found = os.fstat(target)
-                if (found.st_uid, found.st_gid) != owner:
-                    os.fchown(target, *owner)
+                _give_owner(target, owner)
             _write_all(target, 0, [memoryview(data)])
             if like is not None:
                 give_attributes(target, like)
@@ -275,6 +271,15 @@ def _must_be_regular(status: os.stat_result) -> None:
         raise OSError(errno.ELOOP, "is a symbolic link")
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "is not a regular file")
+
+
+def _give_owner(descriptor: int, owner: tuple[int, int] | None) -> None:
+    """Set owner and group only where they are not right already: not every user may."""
+    if owner is None:
+        return
+    found = os.fstat(descriptor)
+    if (found.st_uid, found.st_gid) != owner:
+        os.fchown(descriptor, *owner)
 
 
 def _write_all(descriptor: int, position: int, pieces: list[memoryview]) -> int:
