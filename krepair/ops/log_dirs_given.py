@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from krepair.errors import NotALogDirError, UsageError
@@ -24,15 +24,12 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
         NotALogDirError: one is in none of them; a name like it is given where there is one.
     """
     partitions = {(one.topic, one.number) for view in views for one in view.partitions}
-    topics = {topic for topic, _ in partitions}
-    folders = sorted(f"{topic}-{number}" for topic, number in partitions)
+    names = {
+        "topic": sorted({topic for topic, _ in partitions}),
+        "partition": sorted(f"{topic}-{number}" for topic, number in partitions),
+    }
     missing = [
-        f"topic {topic}{_like(topic, sorted(topics))}" for topic in options.topics if topic not in topics
-    ]
-    missing += [
-        f"partition {topic}-{number}{_like(f'{topic}-{number}', folders)}"
-        for topic, number in options.partitions
-        if (topic, number) not in partitions
+        f"{kind} {name}{_like(name, names[kind])}" for kind, name in named_and_missing(options, partitions)
     ]
     if not missing:
         return
@@ -42,6 +39,27 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
         f"{', '.join(view.path for view in views)}: not there: {', '.join(missing[:_NAMED_AT_MOST])}{more}",
         next_command=f"krepair check {shlex.join((*each, *(view.path for view in views)))}",
     )
+
+
+def named_and_missing(options: Options, partitions: Collection[tuple[str, int]]) -> list[tuple[str, str]]:
+    """What was named and is not among some partitions.
+
+    Args:
+        options: as typed.
+        partitions: (topic, number) of those that are there.
+
+    Returns:
+        ``topic`` or ``partition``, and its name.
+    """
+    topics = {topic for topic, _ in partitions}
+    return [
+        *(("topic", topic) for topic in options.topics if topic not in topics),
+        *(
+            ("partition", f"{topic}-{number}")
+            for topic, number in options.partitions
+            if (topic, number) not in partitions
+        ),
+    ]
 
 
 def _like(name: str, names: Sequence[str]) -> str:

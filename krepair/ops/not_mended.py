@@ -9,6 +9,7 @@ from krepair.errors import KrepairError
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.logdir.view import read_log_dir
+from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.plan_command import left_alone_command, options_of, with_options
 from krepair.plan.facts import fix_names
 from krepair.plan.model import Plan
@@ -60,17 +61,8 @@ def not_mended(plan: Plan) -> Section:
 
 def _named_and_not_there(plan: Plan) -> list[str]:
     """Topics and partitions that were named, and of which the plan holds nothing: a typing error would look well."""
-    asked_for = options_of(plan)
     there = {(one.topic, one.partition) for one in plan.partitions}
-    topics = {topic for topic, _ in there}
-    return [
-        *(f"topic {topic}" for topic in asked_for.topics if topic not in topics),
-        *(
-            f"partition {topic}-{number}"
-            for topic, number in asked_for.partitions
-            if (topic, number) not in there
-        ),
-    ]
+    return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
 def _swaps(log_dir: str) -> int:
