@@ -21,6 +21,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
+from tests.durable.descriptors import open_descriptors
 
 OLD_NS = 1_500_000_000_123_456_789
 
@@ -349,11 +350,11 @@ class TestNames:
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         with pytest.raises(PermissionError):
             disk.make_dir(f"{root}/p", owner=(os.getuid() + 1, os.getgid()))
         assert os.listdir(root) == []
-        assert len(os.listdir("/proc/self/fd")) <= before + 1  # that of the root
+        assert open_descriptors() <= before + 1  # that of the root
 
     def test_an_owner_that_is_right_already_is_not_given_again(
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
@@ -386,14 +387,14 @@ class TestNames:
 
     def test_no_descriptor_is_left_open(self, disk: Disk, root: str) -> None:
         disk.make_dir(f"{root}/p")  # the root is opened once
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         disk.create(f"{root}/p/a", b"x")
         disk.copy(f"{root}/p/a", f"{root}/b")
         disk.sync_dir(f"{root}/p")
         for path in (f"{root}/none/a", f"{root}/p/a"):
             with pytest.raises(OSError):
                 disk.create(path, b"")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_it_travels_to_other_processes(self, disk: RealDisk) -> None:
         assert pickle.loads(pickle.dumps(disk)).tree.path == disk.tree.path
@@ -505,9 +506,9 @@ class TestAttributes:
     def test_reading_them_leaves_no_descriptor_open(self, root: str) -> None:
         Path(root, "a").touch()
         read_attributes(f"{root}/a")
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         read_attributes(f"{root}/a")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_they_are_read_below_the_directory_that_was_opened(self, root: str) -> None:
         Path(root, "a").touch()

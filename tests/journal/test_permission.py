@@ -14,6 +14,7 @@ import pytest
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.journal.permission import check_may_change, check_may_change_root, check_may_purge
+from tests.durable.descriptors import open_descriptors
 from tests.journal.scene import PLAN_ID, Scene, name
 
 BROKER, OTHER = 4711, 4712
@@ -109,11 +110,11 @@ def test_folder_that_may_not_be_written_is_named(
         return os.stat(place).st_ino != refused
 
     monkeypatch.setattr(os, "access", access)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(RefusedError, match=f"user {BROKER} may not change this folder") as caught:
         check_may_change(scene.folder())
     assert caught.value.message.startswith(f"{scene.root / path}: ")
-    assert len(os.listdir("/proc/self/fd")) <= before + 1  # that of the log directory
+    assert open_descriptors() <= before + 1  # that of the log directory
 
 
 def test_root_folder_that_may_not_be_written_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
