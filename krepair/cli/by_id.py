@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, NoReturn
 
+from krepair.cli.commands import with_at
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
@@ -79,7 +80,7 @@ def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> 
 
     match = _WITH_PLAN_FILE.fullmatch(command)
     if match is None:
-        return command
+        return with_at(command, at)
     # Which directory is meant is asked about the verb that was typed.
     asked = verb if match[2] else "purge" if match[1] == "purge" else "undo"
     where = match[2] or (f" --at {shlex.quote(at)}" if at else "")

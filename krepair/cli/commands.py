@@ -30,7 +30,7 @@ Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
-_OF_PLAN: Final = re.compile(r"krepair (apply|undo|purge|verify) PLAN\b")
+_OF_PLAN: Final = re.compile(r"krepair ((apply|undo|purge|verify) PLAN\b|undo .+ --plan-id \w+)")
 _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 
@@ -51,8 +51,7 @@ def filled(
         options: of ``check`` and ``plan``.
         at: what ``--at`` names; a verb of a plan needs it again.
     """
-    if at and _OF_PLAN.match(command) and " --at " not in command:
-        command = _OF_PLAN.sub(lambda verb: f"{verb[0]} --at {shlex.quote(at)}", command, count=1)
+    command = with_at(command, at)
     if plan:
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
@@ -61,6 +60,13 @@ def filled(
         return command
     is_plan = command.startswith(_PLAN_AGAIN)
     return with_options(command, options.as_plan_words() if is_plan else options.as_words())
+
+
+def with_at(command: str, at: str) -> str:
+    """A command of a plan with ``--at``, if a directory was named by it and the command does not name one."""
+    if not at or " --at " in command:
+        return command
+    return _OF_PLAN.sub(lambda verb: f"{verb[0]} --at {shlex.quote(at)}", command, count=1)
 
 
 def as_it_is(command: str) -> str:

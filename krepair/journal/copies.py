@@ -129,6 +129,8 @@ class Copies:
         self._is_written_down = False
         self.needed_by: tuple[str, ...] = ()
         """Why no copy may be removed: other log directories that may need them."""
+        self.why_it_stays = ""
+        """Why the folder of the plan could not be removed at the end; empty if it was, or is still needed."""
 
     # -- which folder it is
 

@@ -131,6 +131,9 @@ def leased(
         return
     folder = able[-1]
     try:
+        if make or not there:
+            folder.make_private_folders()  # one that a killed run has left unfinished is made anew
+            folder.sync_new()
         lease = _make(folder, lock, take_over)
     except OSError as error:
         raise UnwritableError(
@@ -154,9 +157,6 @@ def _is_there(folder: PartitionFolder, path: str) -> bool:
 
 
 def _make(folder: PartitionFolder, lock: HeldLock, take_over: str) -> Lease:
-    if not folder.tree.is_folder(folder.private):
-        folder.make_private_folders()
-        folder.sync_new()
     data = msgspec.json.encode(_this_process()) + b"\n"
     path = f"{folder.private}/{LEASE}"
     _end_ownerless(folder.disk, path, take_over)

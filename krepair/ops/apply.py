@@ -49,6 +49,7 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
+from krepair.ops.clones import why_not_removed
 from krepair.ops.fits_on_disk import copies_shortage, shortage
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
@@ -148,7 +149,8 @@ def apply(
         guards.here = replace(located.here, adopted=settled.moved)
         report = _Apply(plan, engine, writes, guards, scratch, options, facts, view).report(targets)
         close_copies(copies, folders)
-        report = replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
+        notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *why_not_removed(copies))
+        report = replace(report, notes=notes)
         return with_taken_back(report, guards.taken_back)
 
 

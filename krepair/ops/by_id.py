@@ -21,7 +21,7 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.clones import (
     check_only_one,
-    note_of,
+    notes_of,
     other_directories,
     places_on,
     told_places,
@@ -78,7 +78,8 @@ def undo_by_id(
                     results = purge_folders(
                         folders, lock, progress or SilentProgress(), "already", copies, options.take_over
                     )
-                return _report("undo", view.path, plan_id, results, options.at)
+                report = _report("undo", view.path, plan_id, results, options.at)
+                return replace(report, notes=notes_of(copies))
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
 
@@ -119,7 +120,7 @@ def purge_by_id(
             results = purge_folders(
                 folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
             )
-            notes += note_of(copies)
+            notes += notes_of(copies)
     return replace(_report("purge", view.path, plan_id, results, options.at), notes=notes)
 
 

@@ -219,8 +219,8 @@ def _has_ended(user: User, private: Sequence[str]) -> bool:
     return False
 
 
-def note_of(copies: Copies | None) -> tuple[str, ...]:
-    """What to say where copies stay because another directory may need them."""
+def notes_of(copies: Copies | None) -> tuple[str, ...]:
+    """What to say where copies stay because another directory may need them, or where their folder could not go."""
     with contextlib.suppress(OSError):
         if copies is not None and copies.needed_by and copies.has_own_folder():
             why = "; ".join(copies.needed_by[:_SHOWN])
@@ -229,4 +229,15 @@ def note_of(copies: Copies | None) -> tuple[str, ...]:
                 "that directory is gone for good, remove the folder by hand."
             )
             return (text,)
-    return ()
+    return why_not_removed(copies)
+
+
+def why_not_removed(copies: Copies | None) -> tuple[str, ...]:
+    """What to say where the folder of the copies had to go at the end, and could not be removed."""
+    if copies is None or not copies.why_it_stays:
+        return ()
+    text = (
+        f"The folder of copies {copies.own} stays: {copies.why_it_stays}. Run krepair purge with the plan's file once "
+        "more; it removes the folder when no partition needs it any more."
+    )
+    return (text,)

@@ -33,7 +33,7 @@ from krepair.journal.root import ROOT
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
-from krepair.ops.clones import note_of
+from krepair.ops.clones import notes_of
 from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.result_lines import failed_whole
@@ -81,7 +81,7 @@ def purge(
             results = purge_folders(
                 folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
             )
-            notes = (*settled.notes, *note_of(copies))
+            notes = (*settled.notes, *notes_of(copies))
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,

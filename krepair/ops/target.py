@@ -343,11 +343,15 @@ def close_copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> N
     """Remove the folder of a plan's copies once no journal is left and no copy is.
 
     What is left of it is in nobody's way; the next undo or purge with the plan removes it. It also stays where a
-    partition cannot be looked at.
+    partition cannot be looked at. The report says both, see ``krepair.ops.clones.why_not_removed``.
     """
-    with contextlib.suppress(OSError):
-        if copies is not None and not any(folder.tree.is_folder(folder.private) for folder in folders):
+    if copies is None:
+        return
+    try:
+        if not any(folder.tree.is_folder(folder.private) for folder in folders):
             copies.close()
+    except OSError as error:
+        copies.why_it_stays = f"{error.filename}: {why(error)}"
 
 
 def check_keep(keep: str, log_dir: str) -> None:

@@ -20,7 +20,7 @@ from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
-from krepair.ops.clones import note_of
+from krepair.ops.clones import notes_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
@@ -89,7 +89,7 @@ def undo(
             guards = Guards(lock, safe_points, lambda change: None, watch, copies=copies)
             results, interrupted = _undo_all(settled, options, writes, guards, progress, journals)
             close_copies(copies, folders)
-            notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies))
+            notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *notes_of(copies))
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     again = "krepair undo PLAN"
     report = ApplyReport(

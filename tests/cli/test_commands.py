@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+import pytest
 from typer.testing import CliRunner
 
-from krepair.cli.commands import filled
+from krepair.cli.commands import filled, with_at
 from krepair.cli.main import app
 from krepair.fixes.table import FIXES
 from krepair.options import Options
@@ -56,6 +57,21 @@ def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
         assert filled(command, options=Options()) == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "krepair undo PLAN",
+        "krepair purge PLAN",
+        "krepair undo '/my logs' --plan-id 0123abcd",
+        "krepair undo /logs --plan-id 0123abcd --rebuild-journal",
+    ],
+)
+def test_a_command_of_a_plan_names_the_directory_that_was_named(command: str) -> None:
+    assert " --at '/my logs'" in filled(command, at="/my logs")
+    assert with_at(with_at(command, "/a"), "/b") == with_at(command, "/a")
+    assert with_at(command, "") == command
 
 
 def test_the_help_of_plan_has_one_line_for_each_fix() -> None:

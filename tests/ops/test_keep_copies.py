@@ -5,6 +5,7 @@ Stopped at every call: ``KREPAIR_EVERY_CALL=1 make test ARGS=tests/ops/test_keep
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -22,7 +23,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.stops import EVERY_CALL, telling_stops
 from tests.ops.test_resume import stops
 from tools.torture.scenes import Tree, build, differences, look, private, visible
@@ -243,3 +244,25 @@ def test_copies_that_are_gone_when_a_journal_is_written_anew_leave_the_new_files
     assert differences(site.seen(), applied) == ""
     assert site.run("purge") == ExitCode.DONE
     assert differences(site.seen(), applied) == ""
+
+
+class _Stays(PassingDisk):
+    """The folder of the copies cannot be removed."""
+
+    def _before(self, call: Call) -> None:
+        if call.kind == "remove_dir" and os.path.basename(os.path.dirname(call.path)) == "elsewhere":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), call.path)
+
+
+@pytest.mark.parametrize("verb", ["undo", "purge"])
+def test_a_folder_of_copies_that_cannot_be_removed_is_named_and_goes_with_the_next_purge(
+    memory_dir: Path, elsewhere: Path, verb: str
+) -> None:
+    site = Site("markers", memory_dir / "a", elsewhere)
+    assert site.run("apply") == ExitCode.DONE, site.why
+    own = elsewhere / f"krepair~{site.plan.plan_id}"
+    report = VERBS[verb](site.plan, site.options, disk=_Stays(RealDisk()))  # type: ignore[operator]
+    assert report.exit_code == ExitCode.DONE
+    assert f"The folder of copies {own} stays: {own}: Input/output error (EIO)." in report.notes[-1]
+    last = purge(site.plan, site.options)
+    assert (last.exit_code, last.notes, list(elsewhere.iterdir())) == (ExitCode.DONE, (), [])

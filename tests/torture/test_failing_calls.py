@@ -112,6 +112,16 @@ class TestTakenForDurable:
         (tmp_path / "file").unlink()
         assert taken_for_durable(calls[:2], tmp_path) == ""
 
+    def test_another_file_that_got_its_number_is_right(self, tmp_path: Path, calls: list[Call]) -> None:
+        removed = calls[0]._replace(kind=Kind.UNLINK, amount=0)
+        smaller = calls[0]._replace(amount=3, path="other")
+        assert taken_for_durable([*calls[:2], removed, smaller], tmp_path) == ""
+
+    def test_with_one_of_two_names_removed_it_is_named(self, tmp_path: Path, calls: list[Call]) -> None:
+        linked = calls[0]._replace(kind=Kind.LINK, amount=0)
+        removed = calls[0]._replace(kind=Kind.UNLINK, amount=0, path="other")
+        assert taken_for_durable([linked, *calls[:2], removed], tmp_path).startswith("file is used")
+
     def test_interrupted_sync_loses_nothing(self, tmp_path: Path, calls: list[Call]) -> None:
         assert taken_for_durable([calls[0], calls[1]._replace(error=errno.EINTR)], tmp_path) == ""
 
