@@ -75,7 +75,7 @@ class Context:
     settings: Settings
     options: Options
     engine: Engine
-    scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
+    scratch: Scratch
     beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)

@@ -137,8 +137,8 @@ class Work:
         view: the log directory now.
         engine: where tasks run.
         disk: what writes.
-        originals: whether new files are held against the kept originals too.
         scratch: for what does not fit into memory.
+        originals: whether new files are held against the kept originals too.
         wrong: what verifications found.
         segments: files that were verified.
         batches: that were verified.
@@ -154,8 +154,8 @@ class Work:
     view: LogDir
     engine: Engine
     disk: Disk
+    scratch: Scratch
     originals: bool = False
-    scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
     wrong: list[Wrong] = field(default_factory=list)
     segments: int = 0
     batches: int = 0

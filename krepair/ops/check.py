@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import counts
+from krepair.durable.scratch import Scratch
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.context import Context
@@ -63,10 +64,13 @@ def check(
     if unknown:
         raise UsageError(f"{unknown}/meta.properties: does not say whose log directory this is (broker.id)")
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
-    with closing(
-        choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
-    ) as engine:
-        grounds = [Context(view, settings, options, engine) for view in views]
+    with (
+        closing(
+            choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
+        ) as engine,
+        closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
+    ):
+        grounds = [Context(view, settings, options, engine, scratch) for view in views]
         looked = [_check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds]
     reports = tuple(_with_others(looked, number, each=each) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
+from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode
 from krepair.fixes.context import Context, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
@@ -299,9 +300,10 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
 
 def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _Seen:
     coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
-    context = Context(view, settings, options, engine)
-    surveys = context.survey_all(_partitions_of(view, options))
-    read_logs(context, surveys)
+    with closing(Scratch(options.scratch, (view.path,))) as scratch:
+        context = Context(view, settings, options, engine, scratch)
+        surveys = context.survey_all(_partitions_of(view, options))
+        read_logs(context, surveys)
     results = _read_states(view, coordinators, options, engine)
     return _Seen(view, surveys, coordinators, results, engine.why)
 

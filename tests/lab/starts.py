@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from krepair.durable.scratch import Scratch
 from krepair.fixes.context import Context
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
@@ -206,7 +207,7 @@ def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int,
     )
     known = load_settings(None, None, dict(options.settings))
     view = read_log_dir(str(root))
-    context = Context(view, known, options, InlineEngine("test"))
+    context = Context(view, known, options, InlineEngine("test"), Scratch("", (str(root),)))
     surveys, facts = look_at_everything(context)
     return {
         survey.partition.folder: {

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
 from krepair.fixes.second_readings import Applied as Asked
@@ -61,7 +62,7 @@ class Applied:
         partition = next(one for one in view.partitions if one.folder == FOLDER)
         disk = RealDisk(Tree(view.path, view.inode))
         folder = PartitionFolder(disk, view.path, FOLDER, self.plan.plan_id)
-        work = Work(self.plan, view, InlineEngine(""), disk)
+        work = Work(self.plan, view, InlineEngine(""), disk, Scratch("", (view.path,)))
         for change in self.part.changes:
             asked = Asked(work, Staging(self.part, partition, folder, (change,)))
             for reading in owner_of(change).second_readings(asked):
