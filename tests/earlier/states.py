@@ -205,7 +205,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 class _Moved:
-    """Replaces host, path and inodes in what the earlier krepair wrote.
+    """Replaces host, path, file system and inodes in what the earlier krepair wrote.
 
     Attributes:
         plan: text of the plan for the new place.
@@ -219,6 +219,12 @@ class _Moved:
         new = self._mapped(old) | {"host": socket.gethostname(), "log_dir": str(log_dir)}
         self.plan = _sealed(new)
         self._id = json.loads(self.plan)["plan_id"]
+        self._here = {
+            "host": socket.gethostname(),
+            "log_dir": str(log_dir),
+            "file_system": f"{os.statvfs(log_dir).f_fsid:x}",
+            "plan_digest": json.loads(self.plan)["digest"],
+        }
         assert f'"{old["log_dir"]}' not in self.plan, "the plan names its directory elsewhere"
 
     def name(self, name: str) -> str:
@@ -244,7 +250,16 @@ class _Moved:
         if record is None:  # torn by the kill
             return line
         assert _journal_line(record) == line, "the journal's line is not what we take it for"
-        return _journal_line(self._mapped(record))
+        return _journal_line(self._here_now(self._mapped(record)))
+
+    def _here_now(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A record with the directory of which it tells being the new one, wherever it was recorded."""
+        if record["type"] == "together":
+            return record | {"records": [self._here_now(one) for one in record["records"]]}
+        if record["type"] != "here":
+            return record
+        assert self._here.keys() <= record.keys()
+        return record | self._here
 
     def _mapped(self, value: Any) -> Any:
         if isinstance(value, list):
