@@ -35,6 +35,9 @@ SIZES = {
     Codec.LZ4: TWO_GB if EVERY else 300_000_000,
     Codec.SNAPPY: TWO_GB if EVERY else 300_000_000,
 }
+STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_ARENA_MAX": "1"}
+"""glibc keeps freed blocks of up to 32 MB, one time more than another, and reserves 64 MB of addresses for each thread
+that finds another one allocating, as on a busy machine: what is tried is what krepair holds."""
 TOPICS = ("t", "__consumer_offsets", "__transaction_state")
 HUGE_AT = 3
 
@@ -157,8 +160,7 @@ def run(tmp_path: Path, raw: bytes, small: bytes, last: int) -> dict[str, tuple[
         capture_output=True,
         text=True,
         check=False,
-        # glibc keeps freed blocks of up to 32 MB, one time more than another: what is tried is what krepair holds.
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "1048576"},
+        env={**os.environ, **STEADY_MALLOC},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = {verb: (code, text) for verb, code, text in json.loads(done.stdout)}

@@ -7,6 +7,7 @@ around that record, and the verbs that hold two directories against each other. 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from krepair.formats.codec import Codec
 from tests import builders
 from tests.builders import LogDir, Record
-from tests.pipeline.test_huge_record import ABOVE, EVERY, HUGE_AT, SIZES, TWO_GB, batch
+from tests.pipeline.test_huge_record import ABOVE, EVERY, HUGE_AT, SIZES, STEADY_MALLOC, TWO_GB, batch
 
 pytestmark = pytest.mark.slow
 CODECS = list(SIZES) if EVERY else [Codec.ZSTD]
@@ -126,7 +127,8 @@ def run(tmp_path: Path, codec: Codec, engine: str) -> tuple[int, list[list[objec
         roots.append(str(written(tmp_path / name, raw, other)))
         (tmp_path / {"small": "a", "large": "b"}[name]).mkdir()
     argv = [sys.executable, "-c", SCRIPT, *roots, str(tmp_path), engine, str(ABOVE), FIXES]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    env = {**os.environ, **STEADY_MALLOC}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     limited, small, large = json.loads(done.stdout.splitlines()[-1])
     return limited, small, large
