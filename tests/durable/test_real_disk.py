@@ -350,11 +350,11 @@ class TestNames:
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
-        before = open_descriptors()
+        before = open_descriptors(root)
         with pytest.raises(PermissionError):
             disk.make_dir(f"{root}/p", owner=(os.getuid() + 1, os.getgid()))
         assert os.listdir(root) == []
-        assert open_descriptors() <= before + 1  # that of the root
+        assert open_descriptors(root) <= before + 1  # that of the root
 
     def test_an_owner_that_is_right_already_is_not_given_again(
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
@@ -387,14 +387,14 @@ class TestNames:
 
     def test_no_descriptor_is_left_open(self, disk: Disk, root: str) -> None:
         disk.make_dir(f"{root}/p")  # the root is opened once
-        before = open_descriptors()
+        before = open_descriptors(root)
         disk.create(f"{root}/p/a", b"x")
         disk.copy(f"{root}/p/a", f"{root}/b")
         disk.sync_dir(f"{root}/p")
         for path in (f"{root}/none/a", f"{root}/p/a"):
             with pytest.raises(OSError):
                 disk.create(path, b"")
-        assert open_descriptors() == before
+        assert open_descriptors(root) == before
 
     def test_it_travels_to_other_processes(self, disk: RealDisk) -> None:
         assert pickle.loads(pickle.dumps(disk)).tree.path == disk.tree.path
@@ -506,9 +506,9 @@ class TestAttributes:
     def test_reading_them_leaves_no_descriptor_open(self, root: str) -> None:
         Path(root, "a").touch()
         read_attributes(f"{root}/a")
-        before = open_descriptors()
+        before = open_descriptors(root)
         read_attributes(f"{root}/a")
-        assert open_descriptors() == before
+        assert open_descriptors(root) == before
 
     def test_they_are_read_below_the_directory_that_was_opened(self, root: str) -> None:
         Path(root, "a").touch()

@@ -22,9 +22,9 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20])
 def test_room_that_is_there_is_taken_and_given_back(tree: Tree, size: int) -> None:
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     assert can_take(tree.path, size, tree)
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
     assert tree.names(tree.path) == []
 
 
@@ -40,14 +40,14 @@ def test_no_room_is_an_answer_and_every_other_failure_is_an_error(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     if code in {errno.EOPNOTSUPP, errno.EIO}:
         with pytest.raises(OSError) as caught:
             can_take(tree.path, 1, tree)
         assert caught.value.errno == code
     else:
         assert not can_take(tree.path, 1, tree)
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_as_many_bytes_are_tried_as_are_asked_for_but_at_least_one(

@@ -204,12 +204,12 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     (tmp_path / "krepair-scratch-dead").mkdir()
     (tmp_path / "krepair-scratch-dead" / "owner.lock").touch()
     (tmp_path / "krepair-scratch-without-a-lock").mkdir()
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     one = Scratch(str(tmp_path), ())
     path = Path(one.path)
     assert left(tmp_path) == sorted([path.name, "krepair-scratch-without-a-lock"])
     one.close()
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_folder_and_files_are_their_owners_alone(tmp_path: Path) -> None:
@@ -238,11 +238,11 @@ def test_arrays_that_cannot_be_written_leave_no_file(tmp_path: Path) -> None:
         yield np.arange(3)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     with pytest.raises(OSError, match="No space left"):
         write_scratch(str(tmp_path), "keys", arrays())
     assert left(tmp_path) == []
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_a_lock_on_descriptor_0_is_given_back_like_any_other(
@@ -321,7 +321,7 @@ def test_it_is_never_in_a_log_directory_and_only_if_named_on_the_file_system_of_
 def test_a_folder_whose_lock_cannot_be_made_is_removed_since_no_later_run_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
-    real, before = os.open, open_descriptors()
+    real, before = os.open, open_descriptors(tmp_path)
 
     def no_lock(path: str, flags: int, *more: int, **named: int) -> int:
         if path.endswith("owner.lock"):
@@ -337,4 +337,4 @@ def test_a_folder_whose_lock_cannot_be_made_is_removed_since_no_later_run_would(
     else:
         assert not one.path
     one.close()
-    assert (left(tmp_path), open_descriptors()) == ([], before)
+    assert (left(tmp_path), open_descriptors(tmp_path)) == ([], before)

@@ -56,10 +56,10 @@ def test_file_and_pipe_in_the_place_of_a_folder_are_not_opened_as_one(tree: Tree
     at = f"{tree.path}/t-0"
     os.mkfifo(f"{at}/fifo")
     tree.status(at)
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     for name in ("a.log", "fifo"):
         assert code_of(lambda name=name: tree.open_folder(f"{at}/{name}")) == errno.ENOTDIR
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_names_of_files_are_those_of_all_entries_but_for_folders(tree: Tree) -> None:
@@ -152,7 +152,7 @@ def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
     at = f"{tree.path}/t-0"
     os.symlink("a.log", f"{at}/link")
     tree.names(tree.path)  # the directory itself is opened once
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     tree.read(f"{at}/a.log", 9)
     tree.read(f"{at}/none.log", 9)
     tree.names(at)
@@ -167,37 +167,37 @@ def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
         with pytest.raises(OSError):
             call(f"{at}/a.log")
     os.close(tree.open(f"{at}/a.log", os.O_RDONLY))
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_another_directory_under_the_name_is_closed_again(tree: Tree) -> None:
     without_links().names("/")  # it is opened once
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     with pytest.raises(OSError):
         Tree(tree.path, os.stat(tree.path).st_ino + 1).names(tree.path)
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_closing_gives_the_descriptor_back_and_the_next_use_opens_it_again(tree: Tree) -> None:
     without_links().names("/")
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     tree.close()  # nothing is open yet
     for _ in range(2):
         with tree:
             assert tree.names(tree.path) == ["t-0"]
-            assert open_descriptors() == before + 1
-        assert open_descriptors() == before
+            assert open_descriptors(tree.path) == before + 1
+        assert open_descriptors(tree.path) == before
     tree.close()
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_descriptor_goes_with_its_tree(tree: Tree) -> None:
     without_links().names("/")
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     other = Tree(tree.path)
     other.names(tree.path)
     del other
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 # -- paths ------------------------------------------------------------------------------------------------------------
@@ -348,24 +348,24 @@ def test_call_that_fails_is_an_error_with_its_number(
 def test_kernel_that_does_not_have_the_call_is_asked_once_and_left_no_descriptor(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = open_descriptors()
+    before = open_descriptors("/")
     monkeypatch.setattr(module, "_libc", lambda: Kernel(*[code] if code else []))
     assert module._has_openat2.__wrapped__() is (code == 0)
-    assert open_descriptors() == before
+    assert open_descriptors("/") == before
 
 
 def test_other_failure_of_the_first_call_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = open_descriptors()
+    before = open_descriptors("/")
     monkeypatch.setattr(module, "_libc", lambda: Kernel(errno.EMFILE))
     with pytest.raises(OSError) as caught:
         module._has_openat2.__wrapped__()
-    assert (caught.value.errno, open_descriptors()) == (errno.EMFILE, before)
+    assert (caught.value.errno, open_descriptors("/")) == (errno.EMFILE, before)
 
 
 def test_a_kept_folder_stays_that_folder_whatever_takes_its_name(tree: Tree, tmp_path: Path) -> None:
     at = f"{tree.path}/t-0"
     tree.status(at)  # the directory itself is open from here on
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     with tree.keeping_folders():
         assert tree.is_there(f"{at}/a.log")
         (tmp_path / "logs" / "t-0").rename(tmp_path / "logs" / "moved")
@@ -378,46 +378,46 @@ def test_a_kept_folder_stays_that_folder_whatever_takes_its_name(tree: Tree, tmp
         tree.let_go()
         assert code_of(lambda: tree.names(at)) == errno.ELOOP
         assert code_of(lambda: tree.status(f"{at}/secret")) == errno.ELOOP
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 @pytest.mark.parametrize("let_go", [True, False], ids=["let go before", "kept to the end"])
 def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree, let_go: bool) -> None:
     at = f"{tree.path}/t-0"
     tree.status(at)
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     with tree.keeping_folders():
         with tree.keeping_folders():
             tree.status(f"{at}/a.log")
             tree.status(f"{at}/inner/x")
-        assert open_descriptors() == before + 2
+        assert open_descriptors(tree.path) == before + 2
         if let_go:
             tree.let_go(at)  # and what is below it
-            assert open_descriptors() == before
-    assert open_descriptors() == before
+            assert open_descriptors(tree.path) == before
+    assert open_descriptors(tree.path) == before
     tree.status(f"{at}/a.log")
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_error_beside_an_open_folder_names_the_whole_path(tree: Tree) -> None:
     path = f"{tree.path}/t-0/none"
     tree.names(tree.path)
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     with pytest.raises(FileNotFoundError) as caught, tree.place(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
     assert caught.value.filename == path
-    assert open_descriptors() == before
+    assert open_descriptors(tree.path) == before
 
 
 def test_no_more_folders_are_kept_than_work_on_a_partition_needs(tree: Tree) -> None:
     at = f"{tree.path}/t-0/inner"
     for number in range(40):
         Path(at, str(number)).mkdir()
-    before = open_descriptors()
+    before = open_descriptors(tree.path)
     with tree.keeping_folders():
         for number in range(40):
             assert tree.names(f"{at}/{number}") == []
-        assert open_descriptors() <= before + 17
+        assert open_descriptors(tree.path) <= before + 17
 
 
 @pytest.mark.parametrize("how", ["renamed", "replaced", "removed"])

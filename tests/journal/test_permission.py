@@ -110,11 +110,11 @@ def test_folder_that_may_not_be_written_is_named(
         return os.stat(place).st_ino != refused
 
     monkeypatch.setattr(os, "access", access)
-    before = open_descriptors()
+    before = open_descriptors(scene.root)
     with pytest.raises(RefusedError, match=f"user {BROKER} may not change this folder") as caught:
         check_may_change(scene.folder())
     assert caught.value.message.startswith(f"{scene.root / path}: ")
-    assert open_descriptors() <= before + 1  # that of the log directory
+    assert open_descriptors(scene.root) <= before + 1  # that of the log directory
 
 
 def test_root_folder_that_may_not_be_written_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
