@@ -129,7 +129,7 @@ class Load:
     def _commit_offsets(self, broker: Broker) -> None:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP, **client.QUIET})
         wanted = [TopicPartition(name, number, at) for (name, number), (at, _) in self.offsets.items()]
-        consumer.commit(offsets=wanted, asynchronous=False)
+        client.commit(consumer, wanted)
         consumer.close()
 
     def expected(

@@ -118,7 +118,7 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
         for number, consumer in enumerate(consumers):
             first = sorted((p.topic, p.partition) for p in consumer.assignment())[0]
             # without metadata: this client writes a zero byte behind it, and takes it away when it reads
-            consumer.commit(offsets=[TopicPartition(*first, 10 + number)], asynchronous=False)
+            client.commit(consumer, [TopicPartition(*first, 10 + number)])
         said, answered = described(broker, names), client.fetch_group_offsets(broker.bootstrap, names)
         beside.copied(tmp_path / "logs", tmp_path / "copy")
     report = ours(tmp_path / "copy")

@@ -38,6 +38,7 @@ TOPICS = {
     "churn": Topic(1, COMPACTED | {"segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}),
     "deleted": Topic(1, COMPACTED),
 }
+MOST_WAITING = 2_000
 PROPS = {"log.cleaner.backoff.ms": 100, "log.segment.delete.delay.ms": 300}
 OPTIONS = (
     *(
@@ -106,6 +107,10 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
                     producer.produce(name, key=b"%d" % (sent % 50), value=os.urandom(3000), partition=0)
                 sent += 1
                 producer.poll(0.002)
+                while (
+                    len(producer) > MOST_WAITING and not over.is_set()
+                ):  # what waits has to be sent at the end
+                    producer.poll(0.05)
             assert producer.flush(LIMIT_S) == 0
             return sent
 

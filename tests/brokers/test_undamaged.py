@@ -112,7 +112,7 @@ def consume(bootstrap: str) -> None:
     while read < 100 and time.monotonic() < end:
         read += len(consumer.consume(100, 1))
     assert read >= 100
-    consumer.commit(asynchronous=False)
+    client.commit(consumer)
     consumer.close()
 
 

@@ -73,6 +73,10 @@ def write_transactions(broker: Broker, transactional_id: str, rounds: int) -> No
     consumer.close()
 
 
+def _of_all(offset: int) -> list[TopicPartition]:
+    return [TopicPartition("many", partition, offset) for partition in range(PARTITIONS)]
+
+
 def commit_offsets(broker: Broker) -> None:
     """Three groups commit the offsets of many partitions again and again."""
     for group in ("one", "two", "three"):
@@ -84,9 +88,9 @@ def commit_offsets(broker: Broker) -> None:
                 **client.QUIET,
             }
         )
-        for number in range(ROUNDS):
-            offsets = [TopicPartition("many", partition, number) for partition in range(PARTITIONS)]
-            consumer.commit(offsets=offsets, asynchronous=number < ROUNDS - 1)
+        for number in range(ROUNDS - 1):
+            consumer.commit(offsets=_of_all(number), asynchronous=True)
+        client.commit(consumer, _of_all(ROUNDS - 1))
         consumer.close()
 
 

@@ -20,6 +20,8 @@ def open_descriptors(below: str | Path) -> int:
 def _open_paths() -> list[str]:
     found = []
     for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the listing itself, or one that was just closed
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # that of the listing itself, or one that was just closed
             found.append(os.readlink(f"/proc/self/fd/{number}"))
     return found

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.lab.judge import Record, digest_of
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from tests.lab.broker import Topic
@@ -37,6 +37,15 @@ _PASSING = frozenset(
     }
 )
 """Said while leaders move or a connection is made anew; the client goes on by itself."""
+_NO_COORDINATOR_YET = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._WAIT_COORD,
+    }
+)
+"""Said of a group right after a start, until its partition of ``__consumer_offsets`` is led and loaded."""
 TIMESTAMP_TYPES = {0: "none", 1: "CreateTime", 2: "LogAppendTime"}
 
 
@@ -104,6 +113,22 @@ def _create(client: AdminClient, topics: list[NewTopic]) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # the first try was only slow
                 raise
+
+
+def commit(consumer: Consumer, offsets: list[TopicPartition] | None = None) -> None:
+    """Commit the offsets, or what was read, as soon as the group has a coordinator."""
+    given = {} if offsets is None else {"offsets": offsets}
+
+    def committed() -> bool:
+        try:
+            consumer.commit(asynchronous=False, **given)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_COORDINATOR_YET:
+                raise
+            return False
+        return True
+
+    wait_for(committed)
 
 
 def read_all(
