@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
@@ -111,7 +112,7 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
     proven = [(one.folder, one.proof) for one in plan.partitions if isinstance(one.proof, RefetchProof)]
     if not proven:
         return
-    again = "krepair apply PLAN --cluster FILE [--cluster-as-of TIME]"
+    again = _again(plan)
     if not options.cluster:
         raise RefusedError(
             f"plan {plan.plan_id} sets whole replicas aside: apply needs the state of the cluster again, at most "
@@ -139,6 +140,13 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
         reasons = [*why_not(fresh, now_ms), *filter(None, [why_too_old(fresh, now_ms)])]
         if reasons:
             raise RefusedError(f"{folder}: nothing was changed: {'; '.join(reasons)}", next_command=again)
+
+
+def _again(plan: Plan) -> str:
+    """The command with a fresh state; before 2.4 only ``--cluster-config`` says whether a reassignment is under way."""
+    configs = UNSET if plan.asked is UNSET else plan.asked.cluster_configs
+    more = " --cluster-config FILE" if configs is not UNSET else ""
+    return f"krepair apply PLAN --cluster FILE [--cluster-as-of TIME]{more}"
 
 
 def _with_what_was_known(fresh: RefetchProof, before: RefetchProof) -> RefetchProof:

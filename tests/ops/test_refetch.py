@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
@@ -27,6 +28,7 @@ from krepair.ops.judged import Judgement
 from krepair.ops.own_dirs import other_dirs
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
+from krepair.ops.proof import check_again
 from krepair.ops.purge import purge
 from krepair.ops.rebuild import rebuild
 from krepair.ops.sides import Side
@@ -816,6 +818,19 @@ class TestApplyNeedsItAgain:
             apply(plan, options(tmp_path, **changed))
         found = tree(root, private=False)
         assert {**found, ".lock": None} == {**there, ".lock": None}
+
+    def test_the_next_command_asks_for_the_files_that_the_plan_was_made_with(
+        self, scene: tuple[Path, Options, Plan], tmp_path: Path
+    ) -> None:
+        _, _, plan = scene
+        assert plan.asked is not UNSET
+        for configs, named in ((("/f",), True), (UNSET, False)):
+            made = replace(plan, asked=replace(plan.asked, cluster_configs=configs))
+            with pytest.raises(RefusedError) as caught:
+                check_again(made, options(tmp_path, cluster=""), read_log_dir(plan.log_dir))
+            command = caught.value.next_command
+            assert command.startswith("krepair apply PLAN --cluster FILE [--cluster-as-of TIME]")
+            assert command.endswith(" --cluster-config FILE") == named
 
     def test_a_new_leader_that_compare_calls_right_will_do(
         self, scene: tuple[Path, Options, Plan], tmp_path: Path
