@@ -32,7 +32,9 @@ class ExitCode(IntEnum):
 EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.DONE: "done, or nothing to do",
     ExitCode.BUG: "an error of krepair itself; please report it",
-    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions, diff)",
+    ExitCode.FOUND: (
+        "findings, damage or changes exist (check, compare, diff, dump, groups, plan, transactions, verify)"
+    ),
     ExitCode.PARTLY: "done in part; the directory is consistent, and what is not done is named with its reason",
     ExitCode.PERSON_DECIDES: "a person must decide",
     ExitCode.NOT_A_LOG_DIR: "not a log directory",

@@ -12,7 +12,7 @@ from krepair.cli.options import Typed, takes
 
 
 @takes(
-    "config topic_config setting topic partition every_partition engine master hash_scratch metrics html "
+    "config topic_config setting topic partition every_partition engine master scratch metrics html "
     "ticket_format json quiet"
 )
 def compare(

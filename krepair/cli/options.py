@@ -54,10 +54,7 @@ engine --engine auto|spark|inline
 master --master URL
   Spark master, as local[*] or spark://host:7077.
 scratch --scratch DIR
-  Where keys go that do not fit into memory (--fix compact); on the log directory's file system only if it is named
-  here.
-hash_scratch --scratch DIR
-  Where hashes go that do not fit into memory; on a log directory's file system only if named here.
+  Where keys and hashes go that do not fit into memory; on a log directory's file system only if it is named here.
 use_reserved --use-reserved
   As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not
   root, has what its next start needs afterwards.
@@ -205,7 +202,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     engine: str = "auto"
     master: str = ""
     scratch: str = ""
-    hash_scratch: str = ""
     use_reserved: bool = False
     # what comes out
     json: bool = False
@@ -298,7 +294,7 @@ class Typed(Struct, frozen=True, kw_only=True):
             partitions=tuple(parsing.parse_partition(text) for text in self.partition or ()),
             engine=parse_engine(self.engine),
             master=self.master,
-            scratch=self.scratch or self.hash_scratch,
+            scratch=self.scratch,
             use_reserved=self.use_reserved,
             deep=self.deep,
             delete_horizon=parsing.parse_delete_horizon(self.delete_horizon),

@@ -320,7 +320,7 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
         partition=survey.partition.folder,
         evidence=(
             f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; "
-            f"{before - now} of {before} bytes can go {_by_what(decision)}, {most} with the latest horizon"
+            f"{before - now:,} of {before:,} bytes can go {_by_what(decision)}, {most:,} with the latest horizon"
         ),
         bytes=most,
     )

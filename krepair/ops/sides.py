@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from krepair.errors import UsageError
+from krepair.formats.words import count_text
 
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
 _LARGEST_ID: Final = 2**31 - 1
@@ -66,7 +67,9 @@ def parse_sides(texts: Iterable[str], *, at_least: int = 1) -> tuple[Side, ...]:
     paths = [os.path.realpath(path) for side in sides for path in (*side.log_dirs, side.facts) if path]
     _unique(paths, "{} is given for two brokers")
     if len(sides) < at_least:
-        raise UsageError(f"{len(sides)} sides are given, at least {at_least} are needed: {_FORM}")
+        raise UsageError(
+            f"expected at least {count_text(at_least, 'side')}, {count_text(len(sides), 'side')} given: {_FORM}"
+        )
     return tuple(sorted(sides, key=lambda side: side.broker_id))
 
 

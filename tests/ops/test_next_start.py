@@ -66,6 +66,8 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
     line = line_of(report, "t-0")
     size = sum((small / "t-0" / f"{base:020d}.log").stat().st_size for base in read)
     assert (line.expected, line.segments, line.bytes_read) == ("recover", read, size)
+    assert f"{count_text(len(read), 'segment')} from" in line.text or f"reads {len(read)}" in line.text
+    assert ("segment from" in line.text) == ("is read" in line.text)
     assert evidence(report, "KR801") == [
         (
             f"{count_text(len(read), 'segment')} of 1 partition, {size} bytes: a few seconds ({ASSUMED}); "

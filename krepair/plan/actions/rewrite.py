@@ -136,15 +136,19 @@ class Rewrite(PlannedAction[RewriteSegments]):
         by_key = [change for change in changes if change.loses_records]
         if plain:
             yield (
-                f"{count_text(_sources(plain), 'segment')} become {len(plain)}. Batches with records are carried over "
+                f"{_become(plain)}. Batches with records are carried over "
                 "byte for byte; log start, log end and leader epochs stay."
             )
         if by_key:
             gone = sum(source.by_key.gone for change in by_key for source in change.sources if source.by_key)
+            records = (
+                f"{count_text(gone, 'record')} of keys that have a newer record, or were deleted: removed"
+                if gone
+                else "No record is removed"
+            )
             yield (
-                f"{count_text(_sources(by_key), 'segment')} become {len(by_key)}. {count_text(gone, 'record')} "
-                "of keys that have a newer record, or were deleted: removed. Every record that stays is carried over "
-                "byte for byte; log start, log end and leader epochs stay."
+                f"{_become(by_key)}. {records}. Every record that stays is carried over byte for byte; log start, log "
+                "end and leader epochs stay."
             )
         removed = sum(len(change.removes_snapshots) for change in changes)
         if removed:
@@ -192,6 +196,11 @@ def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Ite
     if why:
         yield Objection("RV14", where, f"records go by key, but {why}")
     yield from key_sums(facts, by_key)
+
+
+def _become(changes: Sequence[RewriteSegments]) -> str:
+    many = _sources(changes)
+    return f"{count_text(many, 'segment')} {'becomes' if many == 1 else 'become'} {len(changes)}"
 
 
 def _sources(changes: Sequence[RewriteSegments]) -> int:
