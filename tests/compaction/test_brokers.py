@@ -33,7 +33,7 @@ def producer(broker: Broker, codec: str = "none", transactional_id: str = "") ->
         "bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 2, **client.QUIET,
     }  # fmt: skip
     if transactional_id:
-        settings["transactional.id"] = transactional_id
+        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
     made = Producer(settings)
     if transactional_id:
         made.init_transactions(LIMIT_S)
