@@ -85,6 +85,7 @@ def rebuild(
         results=tuple(sorted(results, key=lambda one: order.get(one.partition, -1))),
         notes=settled.notes,
         next_command=_next_command(results),
+        only_journals=True,
     )
 
 

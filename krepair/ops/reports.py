@@ -242,6 +242,8 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         notes: what has to be known besides, one sentence each: such as that the directory was moved.
         taken_back: what an earlier run had left and this one has taken back, where nothing else is done: the fence
             of a partition, or the id of a change that was half done.
+        only_journals: of ``undo --rebuild-journal``: it touched nothing but journals, and took nothing back. A result
+            ``already`` then says that there was nothing to rebuild, and not that nothing is applied.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -256,6 +258,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     digest: str = ""
     notes: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
+    only_journals: bool = False
 
     @property
     def exit_code(self) -> ExitCode:

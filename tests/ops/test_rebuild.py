@@ -14,6 +14,7 @@ from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError
 from krepair.journal.rebuild import DAMAGED_NAME
 from krepair.logdir.lock import hold_lock
+from krepair.ops import show
 from krepair.ops.apply import apply
 from krepair.ops.by_id import undo_by_id
 from krepair.ops.kept import kept_report
@@ -23,6 +24,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.hostile.verbs import run
 from tests.ops.stops import each_stop
 from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
 
@@ -360,3 +362,26 @@ def test_a_kept_file_that_rotted_is_not_put_back_after_the_journal_was_written_a
     assert report.exit_code != ExitCode.DONE
     assert any(str(kept) in one.why and "damaged" in one.why for one in report.results)
     assert differences(visible(look(placed.path)), applied) == ""
+
+
+def test_a_page_says_what_was_rebuilt_and_that_the_undo_is_still_to_come(memory_dir: Path) -> None:
+    scene = build("partitions")
+    placed = scene.place(memory_dir)
+    before = look(placed.path)
+    plan = str(memory_dir / "j.krplan")
+    show.save(plan, placed.plan)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    os.truncate(journals(placed)[0], 200)
+    ran = run("undo", plan, "--rebuild-journal")
+    assert ran.code == ExitCode.DONE
+    words = " ".join(ran.out.split())
+    assert "Done: 1 journal rebuilt; nothing to rebuild in" in words
+    assert "Nothing was taken back yet: the next command is the undo." in words
+    assert "nothing of this plan is applied" not in words
+    # No journal is damaged any more, and the plan is still applied.
+    again = run("undo", plan, "--rebuild-journal")
+    assert "no damaged journal was found. Nothing was taken back yet" in " ".join(again.out.split())
+    for one in (ran, again):
+        assert one.out.rstrip().endswith(f"krepair undo {plan}"), one.out
+    assert run("undo", plan).code == ExitCode.DONE
+    assert differences(look(placed.path), before) == ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from krepair.checks.recovery_time import duration_text
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import (
     ApplyReport,
+    ChangeOutcome,
     ChangeResult,
     KeptPlan,
     KeptReport,
@@ -20,7 +24,6 @@ _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
-_BEFORE_WORDS = {"apply": "in place before", "undo": "not applied here", "purge": "of which nothing was kept"}
 _NOT_BEFORE = {"undo": "not applied here", "purge": "nothing kept here"}
 """Of a plan of which nothing is here: nobody knows whether it was ever applied."""
 _NOTHING_LEFT = {
@@ -28,7 +31,7 @@ _NOTHING_LEFT = {
     "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
     "purge": "Done: nothing of this plan is kept here. It was purged, or taken back, or never applied here.",
 }
-_DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
+_DONE_OUTCOMES: Final[dict[str, ChangeOutcome]] = {"apply": "committed", "undo": "undone", "purge": "purged"}
 
 
 def place_text(file: str, position: int) -> str:
@@ -43,7 +46,7 @@ def apply_view(report: ApplyReport) -> View:
     by_partition: dict[str, list[ChangeResult]] = {}
     for result in report.results:
         by_partition.setdefault(result.partition, []).append(result)
-    rows = _partition_rows(by_partition)
+    rows = _partition_rows(by_partition, only_journals=report.only_journals)
     failed = tuple(
         (result.change_id, result.outcome, str(result.exit_code), result.why)
         for result in report.results
@@ -54,7 +57,7 @@ def apply_view(report: ApplyReport) -> View:
         lines.append(f"Digest of the plan: {report.digest}.")
     lines += report.notes
     if report.results:
-        lines.append(_freed_in_all(report.bytes_freed))
+        lines.append(freed_in_all(report.verb, report.bytes_freed))
     elif report.interrupted:
         lines.append("It was stopped before the first change was begun.")
     else:
@@ -91,17 +94,22 @@ def apply_view(report: ApplyReport) -> View:
     return View(title=f"krepair {report.verb}", sections=sections)
 
 
-def _partition_rows(by_partition: dict[str, list[ChangeResult]]) -> tuple[tuple[str, ...], ...]:
+def _partition_rows(
+    by_partition: dict[str, list[ChangeResult]], *, only_journals: bool
+) -> tuple[tuple[str, ...], ...]:
     """Each partition, if they are few; else those with something that is not done, and one row for all others."""
     told = [name for name, results in by_partition.items() if not all(map(_is_done, results))]
     if len(by_partition) <= _MOST_ROWS:
         told = list(by_partition)
     told = told[:_MOST_ROWS]
     rest = [result for name, results in by_partition.items() if name not in told for result in results]
-    rows = [(name, _outcomes(by_partition[name]), _freed(by_partition[name])) for name in told]
+    rows = [
+        (name, _outcomes(by_partition[name], only_journals=only_journals), _freed(by_partition[name]))
+        for name in told
+    ]
     if rest:
         others = count_text(len(by_partition) - len(told), f"{'other ' if told else ''}partition")
-        rows.append((others, _outcomes(rest), _freed(rest)))
+        rows.append((others, _outcomes(rest, only_journals=only_journals), _freed(rest)))
     return tuple(rows)
 
 
@@ -110,41 +118,76 @@ def _is_done(result: ChangeResult) -> bool:
 
 
 def _ended(report: ApplyReport) -> str:
-    """How it ended, in a sentence: what was done, and not what could have been."""
-    if report.exit_code is ExitCode.PARTLY:
-        return _partly(report)
-    if report.exit_code is not ExitCode.DONE:
+    """How it ended, in a sentence: what was done, and not what could have been.
+
+    It tells of every outcome that is there: who reads no further takes it for what is so of all of the plan.
+    """
+    if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
         return f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."
-    done = sum(result.outcome == _DONE_OUTCOMES[report.verb] for result in report.results)
-    before = sum(result.outcome == "already" for result in report.results)
-    if not done:
-        return _NOTHING_LEFT[report.verb] if before else "Done."
-    words = {
-        "apply": "made; every new file was read again before it replaced anything",
-        "undo": "taken back",
-        "purge": "purged; its originals are gone",
-    }
-    earlier = f"; {count_text(before, 'change')} {_BEFORE_WORDS[report.verb]}" if before else ""
-    return f"Done: {count_text(done, 'change')} {words[report.verb]}{earlier}."
+    counts = Counter(result.outcome for result in report.results)
+    missed = counts["failed"] + counts["skipped"]
+    told = "; ".join(_counted(report, counts))
+    if report.only_journals:
+        return _rebuilt(report, told, missed)
+    if missed:
+        return f"partly: {told}; {_missed(missed)} What is done stays done."
+    if set(counts) == {"already"}:
+        return _NOTHING_LEFT[report.verb]
+    return f"Done: {told}." if told else "Done."
 
 
-def _partly(report: ApplyReport) -> str:
-    """How many changes are done, and how many are not; whether apply can continue is said with each of these."""
-    outcomes = [result.outcome for result in report.results]
-    done = sum(outcome == _DONE_OUTCOMES[report.verb] for outcome in outcomes)
-    before = outcomes.count("already")
-    missed = sum(outcome in {"failed", "skipped"} for outcome in outcomes)
-    earlier = f"; {count_text(before, 'change')} {_BEFORE_WORDS[report.verb]}" if before else ""
-    return (
-        f"partly: {count_text(done, 'change')} {_DONE_WORDS[report.verb]}{earlier}; {missed:,} not done, each with its "
-        "reason below. What is done stays done."
-    )
+def _rebuilt(report: ApplyReport, told: str, missed: int) -> str:
+    """Of journals alone: that nothing was taken back has to be said, since the verb is undo."""
+    back = "Nothing was taken back."
+    if report.next_command.startswith("krepair undo "):
+        back = "Nothing was taken back yet: the next command is the undo."
+    if missed:
+        return f"partly: {told}; {_missed(missed)} {back}"
+    if any(result.outcome == "rebuilt" for result in report.results):
+        return f"Done: {told}. {back}"
+    return f"Done: no damaged journal was found. {back}"
 
 
-def _freed_in_all(count: int) -> str:
-    if count < 0:
-        return f"It takes {bytes_words(-count)} more now; purge frees the originals."
-    return f"Freed: {bytes_words(count)}."
+def _missed(count: int) -> str:
+    return f"{count:,} not done, each with its reason below."
+
+
+def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
+    """What is done, by outcome. Purge and a rebuild go by folders, and the others by changes."""
+    done, before = counts.get(_DONE_OUTCOMES[report.verb], 0), counts.get("already", 0)
+    partly = report.exit_code is ExitCode.PARTLY
+    if report.only_journals:
+        journals = {result.partition for result in report.results if result.outcome == "rebuilt"}
+        yield count_text(len(journals), "journal") + " rebuilt"
+        if before:
+            yield f"nothing to rebuild in {count_text(before, 'folder')}"
+        return
+    if done or partly:
+        yield _done_text(report.verb, done, whole=not partly)
+    if before and report.verb == "purge":
+        yield f"nothing was kept in {count_text(before, 'folder')}"
+    elif before:
+        words = {"apply": "in place before", "undo": "not applied here"}
+        yield f"{count_text(before, 'change')} {words[report.verb]}"
+    if counts.get("gone"):
+        yield f"{count_text(counts['gone'], 'folder')} deleted by the broker"
+
+
+def _done_text(verb: str, done: int, *, whole: bool) -> str:
+    if verb == "purge":
+        return f"the originals in {count_text(done, 'folder')} were purged"
+    if verb == "undo":
+        return f"{count_text(done, 'change')} taken back"
+    read = "; every new file was read again before it replaced anything" if whole else ""
+    return f"{count_text(done, 'change')} made{read}"
+
+
+def freed_in_all(verb: str, count: int) -> str:
+    """What a verb gave back or took; after an undo nothing is kept that a purge could free."""
+    if count >= 0:
+        return f"Freed: {bytes_words(count)}."
+    more = f"It takes {bytes_words(-count)} more now"
+    return f"{more}." if verb == "undo" else f"{more}; purge frees the originals."
 
 
 def _told(report: ApplyReport) -> tuple[tuple[str, ...], ...]:
@@ -163,28 +206,31 @@ def _told_lines(report: ApplyReport) -> tuple[str, ...]:
 
 def _what_was_done(report: ApplyReport) -> str:
     """The heading's word: it promises nothing that was not done."""
-    if any(result.outcome == "rebuilt" for result in report.results):
-        return "its journals rebuilt"
-    word = _DONE_WORDS[report.verb]
     outcomes = {result.outcome for result in report.results}
-    done = outcomes & {_DONE_OUTCOMES[report.verb], "already", "gone"}
-    missed = outcomes - done
-    if report.verb == "undo":
-        done.discard("already")  # it was not applied, so it was not taken back
-    if missed or report.interrupted:
-        return f"{word} in part" if done else f"not {word}"
-    if report.verb in _NOT_BEFORE and outcomes <= {"already", "gone"}:
-        return _NOT_BEFORE[report.verb] if "already" in outcomes else "nothing to do"
-    if outcomes <= {"already", "gone"}:
-        return f"{word} before" if "already" in outcomes else "nothing to do"
-    return word
+    missed = bool(outcomes & {"failed", "skipped"}) or report.interrupted
+    if report.only_journals:
+        if "rebuilt" not in outcomes:
+            return "no journal rebuilt" if missed else "no journal to rebuild"
+        return "its journals rebuilt in part" if missed else "its journals rebuilt"
+    word = _DONE_WORDS[report.verb]
+    done = outcomes & {_DONE_OUTCOMES[report.verb]}
+    # What was not applied was not taken back, and what was not kept was not purged.
+    before = outcomes & {"already"} if report.verb == "apply" else set()
+    if missed:
+        return f"{word} in part" if done or before else f"not {word}"
+    if done:
+        return word
+    if before:
+        return f"{word} before"
+    told = [_NOT_BEFORE[report.verb]] if "already" in outcomes else []
+    told += ["deleted by the broker"] if "gone" in outcomes else []
+    return ", or ".join(told) or "nothing to do"
 
 
-def _outcomes(results: list[ChangeResult]) -> str:
-    counts: dict[str, int] = {}
-    for result in results:
-        counts[result.outcome] = counts.get(result.outcome, 0) + 1
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
+def _outcomes(results: list[ChangeResult], *, only_journals: bool) -> str:
+    counts = Counter(result.outcome for result in results)
+    words = {"already": "nothing to rebuild"} if only_journals else {}
+    return ", ".join(words.get(outcome, f"{count:,} {outcome}") for outcome, count in counts.items())
 
 
 def _freed(results: list[ChangeResult]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.cli.views.reports import apply_view, end_of_page, verify_view
+from krepair.cli.views.reports import apply_view, end_of_page, freed_in_all, verify_view
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import SequenceReport, SequenceVerifyReport, StepReport
 from krepair.plan.sequence_view import kept_where
-from krepair.plan.view import Section, View, bytes_words, count_text, table_of
+from krepair.plan.view import Section, View, count_text, table_of
 
 _ENDED: Final = {
     "done": " is done",
@@ -28,11 +28,7 @@ def sequence_report_view(report: SequenceReport) -> View:
         lines.append(f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}.")
     lines += [f"Step {step.number}{_ENDED[step.outcome]}: {step.why}." for step in report.steps if step.why]
     lines.append(f"Digest of the sequence: {report.digest}.")
-    freed = report.bytes_freed
-    if freed >= 0:
-        lines.append(f"Freed: {bytes_words(freed)}.")
-    else:
-        lines.append(f"It takes {bytes_words(-freed)} more now; purge frees the originals.")
+    lines.append(freed_in_all(report.verb, report.bytes_freed))
     rows = tuple(_row(step) for step in report.steps)
     own = [
         Section(title=f"Step {step.number}: {section.title}", lines=section.lines, table=section.table)

@@ -1,0 +1,165 @@
+"""The first line of a page is what is read at night: it claims nothing that is not so of every result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+from typing import Any
+
+import pytest
+
+from krepair.cli.views.reports import apply_view
+from krepair.errors import EXIT_CODE_MEANING, ExitCode
+from krepair.ops.reports import ApplyReport, ChangeResult
+
+OUTCOMES = {
+    "apply": ("committed", "already", "failed", "skipped"),
+    "undo": ("undone", "already", "gone", "failed", "skipped"),
+    "purge": ("purged", "already", "gone", "failed"),
+    "rebuild": ("rebuilt", "already", "failed"),
+}
+# How a headline tells of each outcome where there are others beside it.
+TOLD = {
+    ("apply", "committed"): "{n} {change} made",
+    ("apply", "already"): "{n} {change} in place before",
+    ("undo", "undone"): "{n} {change} taken back",
+    ("undo", "already"): "{n} {change} not applied here",
+    ("undo", "gone"): "{n} {folder} deleted by the broker",
+    ("purge", "purged"): "the originals in {n} {folder} were purged",
+    ("purge", "already"): "nothing was kept in {n} {folder}",
+    ("purge", "gone"): "{n} {folder} deleted by the broker",
+    ("rebuild", "rebuilt"): "{n} {journal} rebuilt",
+    ("rebuild", "already"): "nothing to rebuild in {n} {folder}",
+}
+# What only a headline of results that are all alike may say.
+OF_ALL = {
+    "every change is in place already": {"already"},
+    "nothing of this plan": {"already"},
+    "nothing was changed": {"failed", "skipped"},
+    "no damaged journal": {"already"},
+    "Done": {"committed", "undone", "purged", "rebuilt", "already", "gone"},
+}
+HEADINGS = {
+    "applied": {"committed", "already"}, "applied before": {"already"}, "taken back": {"undone", "already", "gone"},
+    "not applied here": {"already"}, "purged": {"purged", "already", "gone"}, "nothing kept here": {"already"},
+    "its journals rebuilt": {"rebuilt", "already"}, "no journal to rebuild": {"already"},
+    "not applied": {"failed", "skipped"}, "not taken back": {"already", "gone", "failed", "skipped"},
+    "not purged": {"already", "gone", "failed"}, "no journal rebuilt": {"already", "failed"},
+    "deleted by the broker": {"gone"}, "not applied here, or deleted by the broker": {"already", "gone"},
+    "nothing kept here, or deleted by the broker": {"already", "gone"},
+}  # fmt: skip
+NEEDS = {
+    "applied": {"committed"}, "taken back": {"undone"}, "purged": {"purged"}, "its journals rebuilt": {"rebuilt"},
+    "taken back in part": {"undone"}, "purged in part": {"purged"}, "its journals rebuilt in part": {"rebuilt"},
+    "applied in part": {"committed", "already"},
+}  # fmt: skip
+
+
+def mixtures() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for verb, outcomes in OUTCOMES.items():
+        for many in (1, 2, 3, 4):
+            for mixed in combinations_with_replacement(outcomes, many):
+                yield verb, mixed
+
+
+def report_of(verb: str, outcomes: tuple[str, ...], **more: Any) -> ApplyReport:
+    code = {"failed": int(ExitCode.REFUSED)}
+    results = tuple(
+        ChangeResult(
+            change_id=f"t-{number}/x",
+            partition=f"t-{number}",
+            outcome=outcome,  # type: ignore[arg-type]
+            exit_code=code.get(outcome, 0),
+            why="w" if outcome in {"failed", "skipped", "gone", "rebuilt"} else "",
+        )
+        for number, outcome in enumerate(outcomes)
+    )
+    rebuild = verb == "rebuild"
+    return ApplyReport(
+        verb="undo" if rebuild else verb,  # type: ignore[arg-type]
+        plan_id="0123abcd",
+        log_dir="/data",
+        results=results,
+        only_journals=rebuild,
+        next_command="krepair undo PLAN" if rebuild else "",
+        **more,
+    )
+
+
+def head(report: ApplyReport) -> tuple[str, str]:
+    """The heading's words of what was done, and the line below it."""
+    section = apply_view(report).sections[0]
+    return section.title.partition(", ")[2].rpartition(", in ")[0], section.lines[0]
+
+
+def told(verb: str, outcome: str, count: int) -> str:
+    one = count == 1
+    return TOLD[verb, outcome].format(
+        n=count,
+        change="change" if one else "changes",
+        folder="folder" if one else "folders",
+        journal="journal" if one else "journals",
+    )
+
+
+@pytest.mark.parametrize("verb", OUTCOMES)
+def test_a_headline_tells_of_every_outcome_and_of_none_that_is_not_there(verb: str) -> None:
+    for found, mixed in mixtures():
+        if found != verb:
+            continue
+        report = report_of(verb, mixed)
+        _, line = head(report)
+        for words, these in OF_ALL.items():
+            assert words not in line or set(mixed) <= these, (mixed, line)
+        if report.exit_code not in {ExitCode.DONE, ExitCode.PARTLY}:
+            assert EXIT_CODE_MEANING[report.exit_code] in line
+            assert set(mixed) <= {"failed", "skipped"}
+            continue
+        for outcome in OUTCOMES[verb]:
+            count = mixed.count(outcome)
+            if outcome in {"failed", "skipped"}:
+                continue
+            if not count:
+                # A run that is done in part says that none was done now.
+                pattern = r"\d+ \w+".join(map(re.escape, TOLD[verb, outcome].split("{n} ", 1)))
+                pattern = re.sub(r"\\\{\w+\\\}", "", pattern)
+                assert set(re.findall(pattern, line)) <= {told(verb, outcome, 0)}, (mixed, line)
+            elif set(mixed) != {"already"}:
+                assert told(verb, outcome, count) in line, (mixed, line)
+        missed = sum(outcome in {"failed", "skipped"} for outcome in mixed)
+        assert (f"; {missed} not done" in line) is bool(missed), (mixed, line)
+        if verb == "rebuild":
+            assert "othing was taken back" in line, (mixed, line)
+            assert "nothing to take back" not in line
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_no_heading_claims_what_is_not_so_of_all_results(interrupted: bool) -> None:
+    for verb, mixed in mixtures():
+        if interrupted and verb in {"purge", "rebuild"}:
+            continue
+        words, _ = head(report_of(verb, mixed, interrupted=interrupted))
+        assert words in HEADINGS or words in NEEDS, words
+        assert set(mixed) <= HEADINGS.get(words, set(mixed)), (verb, mixed, words)
+        assert not NEEDS.get(words) or NEEDS[words] & set(mixed), (verb, mixed, words)
+
+
+def test_a_rebuilt_journal_beside_whole_ones_is_no_plan_that_was_never_applied() -> None:
+    report = report_of("rebuild", ("already", "rebuilt"))
+    title, line = head(report)
+    assert title == "its journals rebuilt"
+    assert line == (
+        "Done: 1 journal rebuilt; nothing to rebuild in 1 folder. Nothing was taken back yet: the next command "
+        "is the undo."
+    )
+    rows = apply_view(report).sections[0].table
+    assert rows is not None
+    assert "already" not in str(rows)
+
+
+def test_room_that_an_undo_takes_is_not_promised_to_come_back_with_a_purge() -> None:
+    bigger = ChangeResult(change_id="t-0/x", partition="t-0", outcome="undone", bytes_freed=-100)
+    report = ApplyReport(verb="undo", plan_id="0123abcd", log_dir="/data", results=(bigger,))
+    lines = apply_view(report).sections[0].lines
+    assert "It takes 100 bytes more now." in lines
