@@ -133,9 +133,10 @@ def _plan_each(log_dirs: list[str], options: Options, typed: Typed) -> NoReturn:
     from krepair.ops.plan_each import plan_each, save_all
     from krepair.plan.markdown import markdown
 
-    with MetricsOf(typed.metrics, "plan", log_dirs), exact_errors(Filling(options=options)):
+    with MetricsOf(typed.metrics, "plan", log_dirs) as run, exact_errors(Filling(options=options)):
         with ProgressOf(quiet=typed.quiet) as progress:
             report, made = plan_each(log_dirs, typed.out, options, progress)
+        run.report = made
         save_all(report, made, markdown(each_view(report)))
         finish("plan", report, report.exit_code, lambda: each_view(report), typed)
 

@@ -74,7 +74,7 @@ def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn
     from krepair.cli.views.reports import verify_each_view
     from krepair.ops import verify as ops
 
-    with MetricsOf(typed.metrics, "verify", targets):
+    with MetricsOf(typed.metrics, "verify", targets) as run:
         with ProgressOf(quiet=typed.quiet) as progress, exact_errors(Filling(options=options)):
-            report = ops.verify_log_dirs(targets, options, progress)
+            run.report = report = ops.verify_log_dirs(targets, options, progress)
         finish("verify", report, report.exit_code, lambda: verify_each_view(report), typed)

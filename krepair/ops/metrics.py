@@ -21,6 +21,7 @@ from krepair.ops.reports import (
     CheckReport,
     SequenceReport,
     SequenceVerifyReport,
+    VerifyEachReport,
     VerifyReport,
 )
 from krepair.plan.model import Plan
@@ -79,7 +80,8 @@ def families(report: Any, ended: Ended) -> list[Family]:
     """What is told of a run.
 
     Args:
-        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; None if the run failed before.
+        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; of ``plan --each`` all plans; None if the
+            run failed before.
         ended: how it ended.
     """
     run = {"verb": ended.verb}
@@ -88,41 +90,64 @@ def families(report: Any, ended: Ended) -> list[Family]:
         Family("krepair_last_run_duration_seconds", "How long it took.", ((run, ended.duration_s),)),
         Family("krepair_last_run_exit_code", "Its exit code.", ((run, ended.exit_code),)),
     ]
+    return found + _figures(report)
+
+
+def _figures(report: Any) -> list[Family]:
+    """Of each kind of report: its own; of one that came to nothing, none."""
     if isinstance(report, CheckReport):
-        found += _of_check(report)
-    elif isinstance(report, Plan):
-        found += _of_plan(report)
-    elif isinstance(report, PlanSequence):
-        found += _of_plan(merged(report)) if report.steps else []
-    elif isinstance(report, ApplyReport):
-        found += _uncleanable(
-            ((report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes),), report.verb
-        )
-        rows = ((report.log_dir, report.bytes_freed),)
-        found.append(_per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb))
-    elif isinstance(report, SequenceReport):
-        found += _uncleanable(((report.log_dir, *report.uncleanable),), report.verb)
-        rows = ((report.log_dir, report.bytes_freed),)
-        found.append(_per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb))
-    elif isinstance(report, CompareReport):
-        found += _of_compare(report)
-    elif isinstance(report, VerifyReport):
-        found.append(_of_verify(report.target, [report]))
-    elif isinstance(report, SequenceVerifyReport):
-        found.append(_of_verify(report.target, report.steps))
-    return found
+        return _of_check(report)
+    if isinstance(report, CompareReport):
+        return _of_compare(report)
+    if isinstance(report, ApplyReport):
+        uncleanable = (report.uncleanable_partitions, report.uncleanable_bytes)
+        return _of_apply(report, uncleanable)
+    if isinstance(report, SequenceReport):
+        return _of_apply(report, report.uncleanable)
+    plans = _plans_of(report)
+    if plans:
+        return _of_plans(plans)
+    verified = _verified_of(report)
+    return [_of_verify(verified)] if verified else []
 
 
-def _of_plan(plan: Plan) -> list[Family]:
-    rows = ((plan.log_dir, plan.freed_at_purge),)
+def _plans_of(report: Any) -> list[Plan]:
+    if isinstance(report, PlanSequence):
+        return [merged(report)] if report.steps else []
+    if isinstance(report, tuple):
+        return [plan for plan in report if isinstance(plan, Plan)]
+    return [report] if isinstance(report, Plan) else []
+
+
+def _verified_of(report: Any) -> list[tuple[str, Sequence[VerifyReport]]]:
+    """Log directories, each with all reports of it."""
+    if isinstance(report, VerifyEachReport):
+        return [(one.target, [one]) for one in report.reports]
+    if isinstance(report, SequenceVerifyReport):
+        return [(report.target, report.steps)]
+    return [(report.target, [report])] if isinstance(report, VerifyReport) else []
+
+
+def _of_apply(report: ApplyReport | SequenceReport, uncleanable: tuple[int, int]) -> list[Family]:
+    rows = [(report.log_dir, report.bytes_freed)]
     return [
-        *_uncleanable(((plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes),), "plan"),
+        *_uncleanable([(report.log_dir, *uncleanable)], report.verb),
+        _per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb),
+    ]
+
+
+def _of_plans(plans: Sequence[Plan]) -> list[Family]:
+    rows = [(plan.log_dir, plan.freed_at_purge) for plan in plans]
+    uncleanable = [(plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes) for plan in plans]
+    return [
+        *_uncleanable(uncleanable, "plan"),
         _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", rows, "plan"),
     ]
 
 
-def _of_verify(log_dir: str, reports: Sequence[VerifyReport]) -> Family:
-    rows = ((log_dir, sum(len(report.problems) for report in reports)),)
+def _of_verify(each: Iterable[tuple[str, Sequence[VerifyReport]]]) -> Family:
+    """Of each log directory what all its reports found."""
+    rows = [(log_dir, sum(len(report.problems) for report in reports)) for log_dir, reports in each]
     return _per_dir("krepair_problems", "What verify found wrong.", rows, "verify")
 
 

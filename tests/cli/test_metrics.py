@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import stat
@@ -18,7 +19,8 @@ from tests import builders
 from tests.builders import NOW_MS, commit, data
 from tests.hostile.verbs import CONTROL, picture, run
 
-DOC = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOC = ROOT / "docs" / "metrics.md"
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (-?[0-9]+(?:\.[0-9]+)?)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
@@ -69,7 +71,11 @@ def one(samples: Samples, name: str, **labels: str) -> float:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    made = builders.LogDir(tmp_path / "logs")
+    return bloated(tmp_path / "logs")
+
+
+def bloated(root: Path) -> Path:
+    made = builders.LogDir(root)
     partition = made.partition("__consumer_offsets")
     old = NOW_MS - 40 * 86_400_000
     for place in range(0, 40, 2):
@@ -196,8 +202,113 @@ def test_any_name_of_a_log_directory_is_one_label(name: str) -> None:
     assert shown == (name if name != "\udcff" else "\\udcff")
 
 
+@pytest.fixture
+def brokers(tmp_path: Path) -> tuple[str, str]:
+    """Log directories of two brokers: the last batch of the second one is damaged."""
+    found = []
+    for number in (1, 2):
+        root = bloated(tmp_path / f"b{number}")
+        (root / "meta.properties").write_text(f"version=0\nbroker.id={number}\ncluster.id=c\n")
+        found.append(str(root))
+    log = next((tmp_path / "b2" / "__consumer_offsets-0").glob(f"{40:020d}.log"))
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    return found[0], found[1]
+
+
+def words_of_several(verb: str, brokers: tuple[str, str], tmp_path: Path) -> tuple[str, ...]:
+    one, two = brokers
+    if verb == "compare":
+        return "compare", f"1={one}", f"2={two}"
+    if verb == "plan":
+        return (
+            "plan",
+            "--each",
+            one,
+            two,
+            "--out",
+            str(tmp_path),
+            "--broker-version",
+            "3.9",
+            "--now",
+            str(NOW_MS),
+        )
+    return (verb, *(["--each"] if verb == "check" else []), one, two)
+
+
+OF_SEVERAL = {
+    "check": "krepair_findings krepair_reclaimable_bytes krepair_uncleanable_bytes",
+    "plan": "krepair_reclaimable_bytes krepair_uncleanable_bytes krepair_uncleanable_partitions_count",
+    "verify": "krepair_problems",
+}
+
+
+@pytest.mark.parametrize("verb", OF_SEVERAL)
+def test_a_run_of_several_log_directories_writes_the_figures_of_each(
+    verb: str, brokers: tuple[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "several.prom"
+    ran = run(
+        *words_of_several(verb, brokers, tmp_path), "--engine", "inline", "--quiet", "--metrics", str(file)
+    )
+    assert ran.code == ExitCode.FOUND, ran.err
+    samples = parsed(file.read_bytes())
+    for name in OF_SEVERAL[verb].split():
+        dirs = {dict(labels)["log_directory"] for found, labels in samples if found == name}
+        assert dirs == set(brokers), name
+    if verb == "verify":
+        assert one(samples, "krepair_problems", log_directory=brokers[0]) == 0
+        assert one(samples, "krepair_problems", log_directory=brokers[1]) > 0
+    if verb == "plan":
+        promised = [one(samples, "krepair_reclaimable_bytes", log_directory=path) for path in brokers]
+        plans = [json.loads(run("show", str(tmp_path / f"b{n}.krplan"), "--json").out) for n in (1, 2)]
+        assert promised == [plan["report"]["freed_at_purge"] for plan in plans]
+
+
+def test_a_comparison_writes_its_verdicts(brokers: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "compare.prom"
+    ran = run(
+        *words_of_several("compare", brokers, tmp_path),
+        "--engine",
+        "inline",
+        "--quiet",
+        "--metrics",
+        str(file),
+    )
+    samples = parsed(file.read_bytes())
+    assert one(samples, "krepair_last_run_exit_code", verb="compare") == ran.code
+    verdicts = {
+        dict(labels)["verdict"]: count
+        for (name, labels), count in samples.items()
+        if name == "krepair_replica_verdicts"
+    }
+    assert sum(verdicts.values()) == 1
+    assert verdicts["damaged"] == 1
+
+
+def test_every_run_that_writes_metrics_is_given_its_report() -> None:
+    """One that is not writes no figures, and nobody is told."""
+    seen = 0
+    for path in sorted((ROOT / "krepair" / "cli").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.With) or "MetricsOf(" not in ast.unparse(node.items[0]):
+                continue
+            seen += 1
+            name = node.items[0].optional_vars
+            assert isinstance(name, ast.Name), f"{path}:{node.lineno}"
+            given = [
+                ast.unparse(target)
+                for each in ast.walk(node)
+                if isinstance(each, ast.Assign)
+                for target in each.targets
+            ]
+            assert f"{name.id}.report" in given, f"{path}:{node.lineno}"
+    assert seen > 3
+
+
 def test_every_metric_that_the_page_names_is_written_and_the_other_way_round(
-    log_dir: Path, tmp_path: Path
+    log_dir: Path, brokers: tuple[str, str], tmp_path: Path
 ) -> None:
     written: set[str] = set()
     plan = str(tmp_path / "plan")
@@ -206,6 +317,7 @@ def test_every_metric_that_the_page_names_is_written_and_the_other_way_round(
         ("plan", str(log_dir), "--out", plan),
         ("apply", plan),
         ("verify", plan),
+        words_of_several("compare", brokers, tmp_path),
     ):
         file = tmp_path / f"{words[0]}.prom"
         run(*words, "--engine", "inline", "--metrics", str(file))
