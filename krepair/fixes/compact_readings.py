@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from krepair.fixes.compact_originals import (
     Originals,
@@ -14,11 +14,13 @@ from krepair.fixes.compact_originals import (
 )
 from krepair.fixes.markers_staging import finished_again, groups_of
 from krepair.fixes.second_readings import Applied, SecondReading
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Kind, Staging, Work
 from krepair.pipeline.compaction.proof import PartitionToProve, prove
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
+
+PROVEN: Final = Kind("new segments", "every record and every key against the kept originals")
 
 
 def compacted_groups_again(applied: Applied) -> Iterator[SecondReading]:
@@ -40,10 +42,11 @@ def compacted_groups_again(applied: Applied) -> Iterator[SecondReading]:
         item = ProofItem(proof, _active_log(work, staging, originals))
         yield SecondReading(
             groups[0],
+            PROVEN,
             _prove_applied,
             (item,),
             lambda proofs: [proof_problem(staging.plan, proofs[0])],
-            files=0,
+            files=len(groups),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
-from krepair.fixes.staging import Staging, Work, Wrong, error_of
+from krepair.fixes.staging import Kind, Staging, Work, Wrong, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
 from krepair.formats.broker_version import version_of
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
 _REPLAYED = -1
+INDEXES: Final = Kind(
+    "indexes", "size, digest and attributes against the plan, and its entries against the log"
+)
+FORMS: Final = Kind("transaction indexes", "size, digest and attributes against the plan")
 """In place of a base offset: transaction indexes are all made in one replay of the partition."""
 
 
@@ -168,7 +172,8 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
                 if result.failure:
                     yield Wrong(staging.plan.folder, change.change_id, result.why)
 
-        yield SecondReading(changes[0], VERIFY_MENDED, (together,), says, files=len(changes))
+        kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
+        yield SecondReading(changes[0], kind, VERIFY_MENDED, (together,), says, files=len(changes))
 
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:

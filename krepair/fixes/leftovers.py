@@ -13,7 +13,7 @@ from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
     SWAP,
@@ -58,6 +58,8 @@ _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
     ("deleted", "set aside to be deleted"),
     ("cleaned", "an unfinished cleaning"),
 )
+
+SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)
 
 
 class Leftovers(Fix):
@@ -133,7 +135,7 @@ class Leftovers(Fix):
         for change in applied.changes:
             if isinstance(change, CompleteSwap):
                 item = completed_item(applied.place, applied.part, change, interval)
-                yield SecondReading(change, VERIFY_SWAP, (item,), whys_of, files=0)
+                yield SecondReading(change, SWAPS, VERIFY_SWAP, (item,), whys_of)
             else:
                 assert isinstance(change, ReplaceFile)
                 yield gone(applied, change, (change.name,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
@@ -12,7 +13,7 @@ from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading, whys_of
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
@@ -71,6 +72,12 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
     prove_markers(work, found)
 
 
+NEW_SEGMENTS: Final = Kind(
+    "new segments", "every batch, every entry of its indexes, and the plan's counts", is_log=True
+)
+ORIGINALS: Final = Kind("new segments", "its batches against the kept originals")
+
+
 def groups_again(applied: Applied) -> Iterator[SecondReading]:
     """New segments are held against the plan; with ``work.originals`` also against the kept originals.
 
@@ -83,7 +90,7 @@ def groups_again(applied: Applied) -> Iterator[SecondReading]:
         for group in groups_of(applied.staging):
             if log_name(group.base_offset) not in applied.staging.freed:
                 item = OriginalsItem(place=applied.place, change=group, keep=applied.keep)
-                yield SecondReading(group, COMPARE_ORIGINALS, (item,), whys_of, files=0)
+                yield SecondReading(group, ORIGINALS, COMPARE_ORIGINALS, (item,), whys_of)
 
 
 def finished_again(applied: Applied) -> Iterator[SecondReading]:
@@ -91,7 +98,7 @@ def finished_again(applied: Applied) -> Iterator[SecondReading]:
     staging = applied.staging
     for group in groups_of(staging):
         item = finish_item(applied.work, staging, group, staging.folder.path, make=False)
-        yield SecondReading(group, FINISH, (item,), whys_of)
+        yield SecondReading(group, NEW_SEGMENTS, FINISH, (item,), whys_of)
 
 
 # -- copy

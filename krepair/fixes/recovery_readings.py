@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from krepair.fixes.index import indexes_against_logs
 from krepair.fixes.recovery_look import replayed_from
 from krepair.fixes.recovery_staging import floor_in, is_index, range_items
 from krepair.fixes.second_readings import (
+    LINES,
     Applied,
     SecondReading,
     aborted_of,
@@ -18,7 +19,7 @@ from krepair.fixes.second_readings import (
     snapshot_of,
 )
 from krepair.fixes.snapshots import is_snapshot
-from krepair.fixes.staging import Staging, Wrong
+from krepair.fixes.staging import Kind, Staging, Wrong
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.actions.lines import current_data
 from krepair.pipeline.jobs import READ_RECOVERED
@@ -27,6 +28,10 @@ from krepair.rules.checkpoint_lines import lines_in, lines_left
 
 if TYPE_CHECKING:
     from krepair.pipeline.readings.partition import Reading
+
+
+ROLLED: Final = Kind("new empty segments", "that its files are there and empty")
+RECOVERED_LOGS: Final = Kind("recovered logs", "every batch, as a start would read it", is_log=True)
 
 
 def second_readings(applied: Applied) -> Iterator[SecondReading]:
@@ -58,7 +63,7 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
         if found is None or found.size:
             size = "nothing" if found is None else f"{found.size} bytes"
             wrong.append(f"{name}: an empty file was expected, found {size}")
-    return seen_here(change, *wrong)
+    return seen_here(change, ROLLED, *wrong)
 
 
 def _small_file_again(
@@ -82,7 +87,7 @@ def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
     data = current_data(applied.staging.folder, change)
     raised = lines_in(data, change.lines)
     if not raised:
-        return seen_here(change, "none of its lines is as the plan makes it")
+        return seen_here(change, LINES, "none of its lines is as the plan makes it")
     why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
     below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}
@@ -99,4 +104,4 @@ def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
         for item, result in zip(items, results, strict=True):
             yield from (Wrong(item.place.folder, "", text) for text in result.problems)
 
-    return SecondReading(change, READ_RECOVERED, tuple(items), says)
+    return SecondReading(change, RECOVERED_LOGS, READ_RECOVERED, tuple(items), says, files=len(items))

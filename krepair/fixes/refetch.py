@@ -25,7 +25,7 @@ from krepair.errors import RefusedError, StalePlanError, UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import put_staged, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.second_readings import Applied, SecondReading, gone, seen_here
+from krepair.fixes.second_readings import LINES, Applied, SecondReading, gone, seen_here
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import why_untouched
@@ -161,7 +161,7 @@ class Refetch(Fix):
         """The files are gone, and kept as they were; checkpoints have lost the lines of the plan, and no other."""
         for change in applied.changes:
             if isinstance(change, ChangeLines):
-                yield seen_here(change, _wrong_lines(applied.work, applied.staging, change))
+                yield seen_here(change, LINES, _wrong_lines(applied.work, applied.staging, change))
             else:
                 assert isinstance(change, SetAside | ReplaceFile)
                 yield gone(applied, change, change.names if isinstance(change, SetAside) else (change.name,))

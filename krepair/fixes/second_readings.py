@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.context import place_of
-from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     from krepair.pipeline.readings.partition import LogFile
 
 OFFSETS_AT_MOST_BYTES = 64 << 20
+REMOVED: Final = Kind("removed files", "that it is gone")
+REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
+MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
+ABORTS: Final = Kind("transaction indexes", "its entries against a replay of the logs")
+EPOCHS_AGAIN: Final = Kind("leader epoch checkpoints", "its entries against the logs")
+PRODUCERS_AGAIN: Final = Kind("producer snapshots", "its producers against the logs")
+LINES: Final = Kind("checkpoints of the log directory", "its lines against the plan")
+LINES_AND_ENDS: Final = Kind(
+    "checkpoints of the log directory", "its lines against the plan, its original and the ends of the logs"
+)
 Way = Task[Any, Any] | Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
 """A task; or a function that runs several in turn, and gives a result for the index of each item."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
@@ -62,22 +72,24 @@ class SecondReading(NamedTuple):
 
     Attributes:
         change: that is verified.
+        kind: of the files.
         way: how the items are read; None where there are none: the driver has read what there is to read.
         items: of the task.
         says: what is wrong by the results; an empty line is nothing.
-        files: how many it verifies.
+        files: of the kind, how many it verifies.
     """
 
     change: Change
+    kind: Kind
     way: Way | None = None
     items: tuple[Any, ...] = ()
     says: Says = problems_of
     files: int = 1
 
 
-def seen_here(change: Change, *wrong: str) -> SecondReading:
+def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
     """Of a small file that the driver has read itself."""
-    return SecondReading(change, says=lambda _: wrong)
+    return SecondReading(change, kind, says=lambda _: wrong)
 
 
 @dataclass(frozen=True)
@@ -202,7 +214,7 @@ def read_again(
             work.found_all(staging, error)
     results = _run(work, [reading for _, reading in readings])
     for (staging, reading), came in zip(readings, results, strict=True):
-        work.segments += reading.files
+        work.checked[reading.kind] += reading.files
         work.batches += sum(getattr(result, "batches", 0) for result in came)
         work.bytes_read += sum(getattr(result, "bytes", 0) for result in came)
         for wrong in reading.says(came):
@@ -239,7 +251,8 @@ def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondRead
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.staging.freed.intersection(names) else applied.keep
     item = GoneItem(place=applied.place, files=rows, keep=keep)
-    return SecondReading(change, VERIFY_GONE, (item,))
+    kind = REMOVED_AND_KEPT if keep else REMOVED
+    return SecondReading(change, kind, VERIFY_GONE, (item,), files=len(names))
 
 
 def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
@@ -254,7 +267,7 @@ def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
         keep=applied.keep,
         next_base=later[0] if later else -1,
     )
-    yield SecondReading(change, VERIFY_MENDED_LOG, (item,))
+    yield SecondReading(change, MENDED, VERIFY_MENDED_LOG, (item,))
     for new in change.companions:
         if new.name.endswith(".txnindex"):
             yield aborted_of(applied, change, new.name, applied.logs_now())
@@ -271,7 +284,7 @@ def aborted_of(applied: Applied, change: Change, name: str, logs: tuple[LogFile,
         original=applied.kept(name),
         logs=logs,
     )
-    return SecondReading(change, VERIFY_ABORTED, (item,))
+    return SecondReading(change, ABORTS, VERIFY_ABORTED, (item,))
 
 
 def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondReading:
@@ -290,7 +303,7 @@ def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondRe
         compacts=compacts(applied.setting("cleanup.policy")),
         zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
     )
-    return SecondReading(change, VERIFY_EPOCHS, (item,))
+    return SecondReading(change, EPOCHS_AGAIN, VERIFY_EPOCHS, (item,))
 
 
 def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> SecondReading:
@@ -324,7 +337,7 @@ def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT
             int(applied.setting("transactional.id.expiration.ms", of_topic=False)),
         ),
     )
-    return SecondReading(change, VERIFY_SNAPSHOT, (item,))
+    return SecondReading(change, PRODUCERS_AGAIN, VERIFY_SNAPSHOT, (item,))
 
 
 # -- the root
@@ -350,7 +363,7 @@ def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> Se
     view, tree = applied.work.view, applied.tree
     old = read_kept(f"{applied.staging.folder.private}/keep/{name}", OFFSETS_AT_MOST_BYTES, tree)
     if old is None:
-        return seen_here(change, wrong)
+        return seen_here(change, LINES, wrong)
     new = read_whole(f"{view.path}/{name}", OFFSETS_AT_MOST_BYTES, tree)
     changed = changed_keys(old, new)
     ends = {(partition.topic, partition.number): -1 for partition in (*view.partitions, *view.marked)}
@@ -366,7 +379,7 @@ def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> Se
         found = {key: result.offset for key, result in zip(to_read, results, strict=True)}
         return [wrong, *checkpoint_problems(name, old, new, ends | found)]
 
-    return SecondReading(change, READ_LOG_END, tuple(to_read.values()), says)
+    return SecondReading(change, LINES_AND_ENDS, READ_LOG_END, tuple(to_read.values()), says)
 
 
 def _last_log(partition: Partition) -> LogFile:

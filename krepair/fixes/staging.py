@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,6 +129,20 @@ class Wrong(NamedTuple):
     name: str = ""
 
 
+class Kind(NamedTuple):
+    """A kind of files that are verified, as it is told.
+
+    Attributes:
+        what: the files, plural.
+        how: each of them is checked.
+        is_log: whether it is a log that is read whole.
+    """
+
+    what: str
+    how: str
+    is_log: bool = False
+
+
 @dataclass(eq=False)
 class Work:
     """What changes are staged and verified with.
@@ -140,7 +155,7 @@ class Work:
         scratch: for what does not fit into memory.
         originals: whether new files are held against the kept originals too.
         wrong: what verifications found.
-        segments: files that were verified.
+        checked: how many files of each kind were verified.
         batches: that were verified.
         bytes_read: of ``.log``.
         together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
@@ -157,7 +172,7 @@ class Work:
     scratch: Scratch
     originals: bool = False
     wrong: list[Wrong] = field(default_factory=list)
-    segments: int = 0
+    checked: Counter[Kind] = field(default_factory=Counter)
     batches: int = 0
     bytes_read: int = 0
     together: bool = False

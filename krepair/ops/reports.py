@@ -426,6 +426,20 @@ class EachReport(Struct, Generic[ReportT], frozen=True, kw_only=True):
         return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
 
 
+class CheckedFiles(Struct, frozen=True, kw_only=True):
+    """Files that ``verify`` of a plan has checked, of one kind.
+
+    Attributes:
+        what: the files, in words, plural.
+        files: how many of them; a file that is checked in two ways counts for each.
+        how: each of them was checked, in words.
+    """
+
+    what: str
+    files: int
+    how: str
+
+
 class VerifyReport(Struct, frozen=True, kw_only=True):
     """What ``verify`` proved and what it could not.
 
@@ -433,12 +447,13 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         target: the plan file's log directory, or the log directory given.
         plan_id: of the plan, empty when a log directory was verified.
         problems: all that is wrong, by partition and file.
-        partitions: how many were read.
-        segments: how many were read.
+        partitions: how many were looked at.
+        segments: how many logs were read whole; of a plan those that it made or changed.
         batches: how many were checked.
         bytes_read: of ``.log``.
         engine: which engine was used, and why, one line.
         next_command: what to type next, or empty.
+        checked: of a plan, which of its files were checked, and how; empty when a log directory was verified.
     """
 
     target: str
@@ -450,6 +465,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     bytes_read: int = 0
     engine: str = ""
     next_command: str = ""
+    checked: tuple[CheckedFiles, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

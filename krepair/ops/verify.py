@@ -21,7 +21,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.moved import settle
-from krepair.ops.reports import Problem, VerifyEachReport, VerifyReport, next_in
+from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -186,11 +186,16 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         plan_id=plan.plan_id,
         problems=tuple(problems),
         partitions=sum(not is_root(target) for target in targets),
-        segments=work.segments,
+        segments=sum(files for kind, files in work.checked.items() if kind.is_log),
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
         next_command=_back(problems) if problems else _after(plan),
+        checked=tuple(
+            CheckedFiles(what=kind.what, files=files, how=kind.how)
+            for kind, files in work.checked.items()
+            if files
+        ),
     )
 
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.same_batches import TwoLogsItem, TwoLogsResult
     from krepair.pipeline.scan_and_indexes import LookItem, LookResult
-    from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapResult, VerifySwapItem
+    from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapResult, VerifySwapItem, VerifySwapResult
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -133,7 +133,7 @@ READ_TRANSACTIONS: Task[TransactionsItem, TransactionsResult] = Task(
 )
 LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_swap", "swaps")
 STAGE_SWAP: Task[StageSwapItem, Outcome] = Task("stage swap", "swaps:stage_swap", "swaps")
-VERIFY_SWAP: Task[VerifySwapItem, Outcome] = Task("verify swap", "swaps:verify_swap", "verify")
+VERIFY_SWAP: Task[VerifySwapItem, VerifySwapResult] = Task("verify swap", "swaps:verify_swap", "verify")
 COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task(
     "compare two logs", "same_batches:compare_two_logs", "compare"
 )

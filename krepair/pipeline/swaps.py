@@ -110,6 +110,18 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
         return self.change.log_bytes
 
 
+class VerifySwapResult(Outcome, frozen=True, kw_only=True):
+    """What the verification of a finished swap came to.
+
+    Attributes:
+        batches: of its log, if it is as the plan says.
+        bytes: of its log, likewise.
+    """
+
+    batches: int = 0
+    bytes: int = 0
+
+
 # -- look
 
 
@@ -258,14 +270,18 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
 # -- verify
 
 
-@at_its_place(Outcome)
-def verify_swap(item: VerifySwapItem, tree: Tree) -> Outcome:
+@at_its_place(VerifySwapResult)
+def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult:
     """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""
     try:
         problem = _not_completed(item, tree)
     except OSError as error:
-        return Outcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return Outcome(failure="verify" if problem else "", why=problem)
+        return VerifySwapResult(
+            failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}"
+        )
+    if problem:
+        return VerifySwapResult(failure="verify", why=problem)
+    return VerifySwapResult(batches=item.change.batches, bytes=item.change.log_bytes)
 
 
 def _not_completed(item: VerifySwapItem, tree: Tree) -> str:

@@ -22,6 +22,7 @@ from krepair.cli.main import app
 from krepair.ops.reports import (
     ApplyReport,
     ChangeResult,
+    CheckedFiles,
     CheckReport,
     ForecastLine,
     LogDirReport,
@@ -467,7 +468,8 @@ def test_verify_tells_a_directory_from_a_plan(fakes: Fakes, tmp_path: Path, plan
     result = run("verify", str(tmp_path))
     assert result.exit_code == 2
     assert "0.log at 61" in result.stdout
-    fakes.set("verify", VerifyReport(target="/d", plan_id="abc"), "verify_plan")
+    checked = CheckedFiles(what="indexes", files=1, how="its entries against the log")
+    fakes.set("verify", VerifyReport(target="/d", plan_id="abc", checked=(checked,)), "verify_plan")
     result = run("verify", plan_path)
     assert result.exit_code == 0
     assert "Everything is as it should be." in result.stdout

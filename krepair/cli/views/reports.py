@@ -279,15 +279,9 @@ def verify_view(report: VerifyReport) -> View:
         for problem in report.problems
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
-    read = (
-        f"Read {count_text(report.partitions, 'partition')}, {count_text(report.segments, 'segment')}, "
-        f"{count_text(report.batches, 'batch', 'batches')}, "
-        f"{bytes_words(report.bytes_read)}."
-    )
-    lines = (
-        read,
-        "Everything is as it should be." if not rows else f"{count_text(len(rows), 'problem')}.",
-    )
+    nothing = bool(report.plan_id) and not report.checked
+    right = "Nothing was found wrong." if nothing else "Everything is as it should be."
+    lines = (*_read_lines(report), right if not rows else f"{count_text(len(rows), 'problem')}.")
     sections = (
         Section(
             title=f"Verified: {what}",
@@ -297,6 +291,28 @@ def verify_view(report: VerifyReport) -> View:
         *end_of_page(report.engine, report.next_command),
     )
     return View(title="krepair verify", sections=sections)
+
+
+def _read_lines(report: VerifyReport) -> Iterator[str]:
+    """What was read; of a plan, which of its files were checked, and how."""
+    looked = count_text(report.partitions, "partition")
+    if not report.plan_id:
+        logs = (
+            f"{count_text(report.segments, 'segment')}, {count_text(report.batches, 'batch', 'batches')}, "
+            f"{bytes_words(report.bytes_read)}"
+        )
+        empty = f"{count_text(report.segments, 'segment')}, all empty" if report.segments else "no segment"
+        yield f"Read {looked}, {logs if report.bytes_read or report.problems else empty}."
+        return
+    if not report.checked:
+        yield "No file of this plan was checked."
+        return
+    # Not every reading counts batches: what was not counted is left out.
+    batches = f"{count_text(report.batches, 'batch', 'batches')}, " if report.batches else ""
+    read = f", and read {batches}{bytes_words(report.bytes_read)} of .log" if report.bytes_read else ""
+    yield f"Looked at {looked}{read}."
+    for one in report.checked:
+        yield f"{one.what.capitalize()}: {count_text(one.files, 'file')}. Checked of each: {one.how}."
 
 
 def verify_each_view(report: VerifyEachReport) -> View:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from krepair.checks.companions import CompanionAudit
 from krepair.checks.index_findings import (
@@ -357,9 +358,15 @@ class MendItems(Struct, frozen=True, kw_only=True):
 
 
 class MendResults(Struct, frozen=True, kw_only=True):
-    """What came of each file, in the order of the items."""
+    """What came of each file, in the order of the items.
+
+    Attributes:
+        results: of each file.
+        bytes: of ``.log`` that a verification read: 0 where the places that the entries point to were enough.
+    """
 
     results: tuple[MendResult, ...]
+    bytes: int = 0
 
 
 def mend(item: MendItems) -> MendResults:
@@ -370,7 +377,7 @@ def mend(item: MendItems) -> MendResults:
     try:
         made = _made_again(item.items, tree)
         good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
-        untrue = _untrue([(one, made[one.change.name][0]) for one in good], tree)
+        untrue, _ = _untrue([(one, made[one.change.name][0]) for one in good], tree)
     except OSError as error:
         text = why(error)
         return _results(item, lambda one: _failed(one, "disk", text))
@@ -467,8 +474,12 @@ def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
     }
 
 
-def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> dict[str, str]:
-    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log."""
+def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
+    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log.
+
+    Returns:
+        Name -> what is wrong, or empty; and the bytes of the log, if it was read whole.
+    """
     found: dict[str, str] = {}
     left: dict[str, bytes] = {}
     for item, data in made:
@@ -487,7 +498,7 @@ def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> dict[str, str
             for item, _ in made
             if (suffix := _suffix(item.change)) in left
         }
-    return found
+    return found, made[0][0].log_bytes if left else 0
 
 
 def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
@@ -536,6 +547,7 @@ def verify_mended(item: MendItems) -> MendResults:
     if wrong:
         return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
     done: dict[str, MendResult] = {}
+    read = 0
     same: list[tuple[MendItem, bytes]] = []
     for one in item.items:
         try:
@@ -548,12 +560,13 @@ def verify_mended(item: MendItems) -> MendResults:
         else:
             same.append((one, data))
     try:
-        for name, text in _untrue(same, tree).items():
+        untrue, read = _untrue(same, tree)
+        for name, text in untrue.items():
             one, data = next(pair for pair in same if pair[0].change.name == name)
             done[name] = _failed(one, "verify", text) if text else MendResult(bytes=len(data))
     except OSError as error:
         done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
-    return _results(item, lambda one: done[one.change.name])
+    return replace(_results(item, lambda one: done[one.change.name]), bytes=read)
 
 
 def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
