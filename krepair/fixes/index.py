@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
 _REPLAYED = -1
+"""In place of a base offset: transaction indexes are all made in one replay of the partition."""
 INDEXES: Final = Kind(
     "indexes", "size, digest and attributes against the plan, and its entries against the log"
 )
 FORMS: Final = Kind("transaction indexes", "size, digest and attributes against the plan")
-"""In place of a base offset: transaction indexes are all made in one replay of the partition."""
 
 
 class Index(Fix):
