@@ -149,6 +149,7 @@ def test_recorded_epoch_zero_stays_for_every_version() -> None:
 def test_intact_file_without_epoch_zero_is_left_as_it_is() -> None:
     found = merged(b"0\n3\n2 40\n4 80\n6 120\n")
     assert (pairs(found), found.needed) == (FROM_LOG[1:], False)
+    assert [(one.epoch, one.start) for one in found.decisions] == FROM_LOG[1:]
 
 
 def test_end_hidden_by_damage_drops_no_entry_for_being_past_it() -> None:

@@ -82,6 +82,7 @@ def chosen(of: DamagedLogs, *consents: str, way: TailWay = "excise", names: int 
         ({}, 290, True),
         ({}, 291, False),
         ({"next_offset": 299}, 0, False),
+        ({"next_offset": 0}, 0, False),
         ({"damage": c.D_OFFSET_ORDER}, 0, False),
     ],
 )
@@ -217,6 +218,7 @@ def test_as_a_broker_later_segments_are_set_aside_from_the_end() -> None:
     assert (cut.bounds, cut.at_end) == (((400, SIZE),), True)
     assert found.aside == (200, 100)
     assert cut.losses[0].segments == 2
+    assert ", 2 later segments among them, " in cut.losses[0].text()
     assert cut.reason == "as a broker would, by consent: wrong"
 
 
@@ -253,6 +255,12 @@ def test_a_consent_that_names_nothing_is_told_what_it_could_name(text: str, why:
     assert why in wrong_consent(text, found)
     assert bool(wrong_consent(text, found)) == bool(why)
     assert parts_of_consent(text) == tuple(text.split(":"))
+
+
+def test_of_many_damages_five_consents_are_told() -> None:
+    found = {"t-0": damages_of(logs(*[MIDDLE] * 7), 0)}
+    assert len(found["t-0"]) == 7
+    assert wrong_consent("KR302:t-0:41", found).count("type --accept-data-loss") == 5
 
 
 def test_what_lies_past_the_new_end_is_told_unless_a_fix_takes_it() -> None:
