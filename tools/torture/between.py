@@ -319,23 +319,30 @@ def verbs(episode: Episode, runner: Runner, round_number: int) -> None:
                 if changed:
                     episode.blame(tree, f"{word} ended with {ended.code}, but:\n{changed}")
             elif word == "undo" and ended.code == 0 and not _compacts(tree.scene):
-                wrong = _not_put_back(tree)
+                twin = next(one for one in episode.trees if one.name == f"{tree.scene.name}.before")
+                wrong = _not_put_back(tree, twin)
                 if wrong:
                     episode.blame(tree, f"undo ended with 0, but {wrong}")
 
 
-def _not_put_back(tree: Tree) -> str:
-    """Which original of the plan is not there as it was; the active segment is the broker's."""
+def _not_put_back(tree: Tree, twin: Tree) -> str:
+    """Which original of the plan is not there as it was; the active segment is the broker's.
+
+    An undo may have been killed when all was put back. A broker that is started then goes on with it as with its twin
+    that krepair never touched: so it completes a swap that the plan had completed.
+    """
     original = {entry.name: entry.data for entry in tree.scene.entries}
     for partition in tree.placed.plan.partitions:
         if not partition.changes:
             continue
+        folder = partition.folder.removeprefix(f"{tree.name}.")
         logs = sorted(one.name for one in partition.files if one.name.endswith(".log"))
         for name in logs[:-1]:
-            was = original[f"{partition.folder.removeprefix(f'{tree.name}.')}/{name}"]
             path = tree.placed.path / partition.folder / name
-            if not path.exists() or path.read_bytes() != was:
-                return f"{partition.folder}/{name} is not the original"
+            of_twin = twin.placed.path / f"{twin.name}.{folder}" / name
+            right = [original[f"{folder}/{name}"], *([of_twin.read_bytes()] if of_twin.exists() else [])]
+            if not path.exists() or path.read_bytes() not in right:
+                return f"{partition.folder}/{name} is neither the original nor what a broker makes of it"
     return ""
 
 
