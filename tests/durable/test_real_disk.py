@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.durable import writeback
+from krepair.durable import real_disk, writeback
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
@@ -227,6 +227,21 @@ class TestNames:
             with pytest.raises(OSError) as caught:
                 call()
             assert caught.value.errno in {errno.EINVAL, errno.ENXIO}
+
+    def test_a_symlink_that_takes_the_name_while_a_file_is_linked_is_not_followed(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        disk.create(f"{root}/of another", b"secret")
+
+        def exchanged(_: os.stat_result) -> None:
+            os.unlink(f"{root}/a")
+            os.symlink("of another", f"{root}/a")
+
+        monkeypatch.setattr(real_disk, "_must_be_regular", exchanged)
+        disk.link(f"{root}/a", f"{root}/b")
+        assert os.path.islink(f"{root}/b")
+        assert os.stat(f"{root}/of another").st_nlink == 1
 
     def test_below_the_root_no_folder_may_be_a_symlink(self, disk: Disk, root: str) -> None:
         disk.make_dir(f"{root}/p")
@@ -442,6 +457,18 @@ class TestCopy:
         monkeypatch.setattr(os, "copy_file_range", raising(errno.ENOSPC))
         with pytest.raises(OSError, match="no space is left"):
             disk.copy(f"{root}/a", f"{root}/b")
+        assert os.listdir(root) == ["a"]
+
+    def test_an_io_error_of_a_copy_is_not_said_to_be_one_of_writing(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may be about the file that is read as well."""
+        disk.create(f"{root}/a", b"x" * 5000)
+        monkeypatch.setattr(fcntl, "ioctl", raising(errno.EOPNOTSUPP))
+        monkeypatch.setattr(os, "copy_file_range", raising(errno.EIO))
+        with pytest.raises(OSError, match="Input/output") as caught:
+            disk.copy(f"{root}/a", f"{root}/b")
+        assert "could not be written" not in str(caught.value)
         assert os.listdir(root) == ["a"]
 
 

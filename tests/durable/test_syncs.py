@@ -199,6 +199,10 @@ def test_barrier_is_only_believed_of_file_systems_that_are_known_to_write_all(
     assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path), "/proc"])
     assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path / "gone")])
     assert len(asked) == known
+    monkeypatch.setattr(medium, "_SYNC_FILE_RANGE", None)
+    assert not medium.can_sync_file_system(disk.tree, str(tmp_path)), (
+        "without it nobody learns of a lost page"
+    )
 
 
 def failing_call(code: int) -> Callable[..., int]:
