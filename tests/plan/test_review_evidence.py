@@ -104,6 +104,9 @@ def test_without_evidence_nothing_goes_and_that_needs_no_option() -> None:
     assert not [text for text in found if "no option of the plan" in text], found
     goes = told(plan(known("none"), Others(), keeps_all=True))
     assert f"RV33 {FOLDER}/{0:020d}: 4 markers would go, but nothing is known" in " ".join(goes)
+    stamped = rewrite(replace(source(0), keeps_all=True, drop_unstamped=False))
+    goes = told(good_plan(partition(changes=(stamped,), evidence=known("none")), others=Others()))
+    assert f"RV33 {FOLDER}/{0:020d}: 4 markers would go, but nothing is known" in " ".join(goes)
 
 
 def test_plan_that_says_half_of_what_was_asked_is_objected_to() -> None:

@@ -170,6 +170,11 @@ def test_source_whose_keys_do_not_add_up_is_refused(
     assert codes(with_source(plan, of_keys, **fields)) == found
 
 
+def test_a_negative_count_is_called_that(plan: Plan) -> None:
+    assert "a count is negative" in [one.text for one in review(with_source(plan, {"emptied": -1}))]
+    assert "a count is negative" not in [one.text for one in review(with_source(plan, {"emptied": 9}))]
+
+
 def test_record_at_or_above_the_bound_never_goes(plan: Plan) -> None:
     span = plan.partitions[0].span
     assert span is not None
@@ -222,7 +227,9 @@ def test_record_that_stays_as_the_last_one_is_among_those_that_stay(plan: Plan) 
     none = with_source(plan, {"forced": base, "kept": 0}, kept_records=0)
     words = f"the record at offset {base} stays, but no record does"
     assert words in [objection.text for objection in review(none)]
-    assert words not in [objection.text for objection in review(with_source(plan, {"forced": base}))]
+    told = [objection.text for objection in review(with_source(plan, {"forced": base}))]
+    assert words not in told
+    assert not [text for text in told if "of another segment" in text]
 
 
 def test_keys_go_only_where_the_plan_says_how_many(plan: Plan) -> None:

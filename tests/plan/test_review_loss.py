@@ -474,3 +474,23 @@ def test_log_that_is_cut_and_rewritten_is_objected_to() -> None:
     rewrite = rewritten()
     of_log = told(plan(rewrite, log(), fixes=("markers", "tail")))
     assert f"RV30 {0:020d}.index is touched by two changes" in of_log
+
+
+def test_only_bytes_at_the_end_of_the_last_log_may_move_the_log_end() -> None:
+    bases = (0, 100, 200)
+    inside = log(200, 600, removed=(removed(first_lost=240, last_lost=249),))
+    assert Mend().may_move_log_end(torn(), bases)
+    assert not Mend().may_move_log_end(inside, bases)
+    assert not Mend().may_move_log_end(cut(), bases)
+
+
+def test_only_a_range_that_something_follows_is_lost_inside() -> None:
+    assert list(Mend().lost_inside(log())) == [(40, 50)]
+    assert list(Mend().lost_inside(cut())) == []
+    assert list(Mend().lost_inside(log(removed=(removed(last_lost=-1),)))) == []
+
+
+@pytest.mark.parametrize(("size_before", "taken_out"), [(-1, 1000), (0, 1000), (8, 1008)])
+def test_an_index_that_was_not_there_takes_nothing_out(size_before: int, taken_out: int) -> None:
+    new = NewCompanion(name=f"{0:020d}.index", size_before=size_before, size_after=16, digest_after=DIGEST)
+    assert Mend().space(log(companions=(new,)), {}).taken_out == taken_out
