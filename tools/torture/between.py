@@ -285,13 +285,28 @@ def _wrong(
         return ""
     if not by_key:
         counts = " or ".join(str(len(each or ())) for each in right)
-        return f"serves {len(mine)} records, its twins {counts}, and they are not the same"
+        return f"serves {len(mine)} records, its twins {counts}, and they are not the same: {_unlike(mine, right)}"
     strange = [record for record in mine if record[2] is not None and record[2] not in known]
     if strange:
         return f"serves a record that nobody wrote: {strange[0]}"
     if isolation == "read_committed" and _last(mine) not in [_last(each or ()) for each in right]:
         return "does not serve the last record of each key"
     return ""
+
+
+def _unlike(mine: Records, right: Sequence[Records | None]) -> str:
+    """From where on they differ; a reader that began anew gives the same offsets twice."""
+    offsets = [record[0] for record in mine]
+    twice = len(offsets) - len(set(offsets))
+    equal = max(_equal_at_first(mine, each or ()) for each in right)
+    place = f"at offset {offsets[equal]}" if equal < len(mine) else "at its end"
+    return f"first {place}, {twice} offsets twice"
+
+
+def _equal_at_first(one: Records, other: Records) -> int:
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _last(records: Records) -> dict[bytes | None, bytes | None]:
