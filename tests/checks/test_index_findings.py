@@ -154,6 +154,18 @@ def test_entry_behind_the_log_misleads_only_for_an_offset_that_the_log_has() -> 
         assert (found.rule, found.misleads) == ("KR203", misleads)
 
 
+@pytest.mark.parametrize("fed_at_once", [True, False])
+def test_time_behind_the_log_misleads_only_if_an_earlier_batch_has_it_too(fed_at_once: bool) -> None:
+    rows = np.array([(0, 9, 5), (100, 19, 8), (200, 29, 3)], np.int64)
+    for timestamp, misleads in ((7, True), (8, True), (9, False)):
+        audit = IndexAudit(0, np.empty((0, 2), np.int64), np.array([(timestamp, 40)], np.int64))
+        for part in (rows,) if fed_at_once else (rows[:1], rows[1:2], rows[2:]):
+            audit.feed(part)
+        problems = audit.finish(1000, 4096, files([], [(timestamp, 40)]), active=False)
+        (found,) = [one for one in problems if "the log ends with offset 29" in one.text]
+        assert found.misleads == misleads
+
+
 def clock(base_offset: int, last: int, largest: int, **more: object) -> SegmentClock:
     values: dict[str, object] = {
         "base_offset": base_offset, "log_bytes": 10, "mtime_ms": 1000, "has_index": True, "first_timestamp": 5,

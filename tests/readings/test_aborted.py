@@ -62,6 +62,14 @@ def test_an_entry_too_few_or_too_many_is_found_and_one_without_data_is_let_be(tm
     assert read_instead(work, txn_index.encode(RIGHT)[:-1]) != ()
 
 
+def test_a_file_that_is_not_there_has_no_entries(tmp_path: Path) -> None:
+    done = made(tmp_path / "logs", b"")
+    work = done.work(NAME)
+    without = read_instead(work, b"")
+    (done.folder / NAME).unlink()
+    assert read(work) == without != ()
+
+
 @pytest.mark.parametrize("field", ["first_offset", "last_stable_offset"])
 def test_what_the_original_said_wrongly_of_a_log_that_has_lost_nothing_is_found(
     tmp_path: Path, field: str

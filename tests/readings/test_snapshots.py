@@ -106,6 +106,31 @@ def test_after_a_purge_only_the_files_own_bytes_are_asked_for(tmp_path: Path) ->
     assert done.problems() == []
 
 
+def test_a_replay_begins_with_the_producers_of_an_earlier_snapshot(tmp_path: Path) -> None:
+    """The log of some of them is gone; one that had expired then is not known any more."""
+    root = tmp_path / "logs"
+    directory = builders.LogDir(root)
+    directory.partition("t").segment(data(0, 3, pid=7, sequence=0)).segment(data(3, 2, pid=8), data(5))
+    directory.write()
+    for path in (root / FOLDER).glob("*.snapshot"):
+        path.unlink()
+    known = [
+        ProducerEntry(
+            producer_id=pid, producer_epoch=0, last_sequence=4, last_offset=2, offset_delta=0,
+            timestamp=NOW_MS - age, coordinator_epoch=-1, current_txn_first_offset=-1,
+        )
+        for pid, age in ((7, 0), (20, 1000), (21, 8 * 86_400_000))
+    ]  # fmt: skip
+    (root / FOLDER / "00000000000000000003.snapshot").write_bytes(producer_snapshot.encode(known))
+    (root / FOLDER / "00000000000000000006.snapshot").write_bytes(b"damaged")
+    done = applied(root, options("snapshots"))
+    (name,) = (one.name for one in done.part.changes)
+    found = producer_snapshot.decode((done.folder / name).read_bytes())
+    assert isinstance(found, ProducerSnapshot)
+    assert {entry.producer_id for entry in found.entries} == {7, 8, 20}
+    assert done.problems() == []
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
     history = strategies.history(
