@@ -170,6 +170,19 @@ def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
     assert open_descriptors(tree.path) == before
 
 
+def test_folders_are_kept_open_only_as_long_as_the_body_runs(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    tree.names(tree.path)
+    before = open_descriptors(tree.path)
+    with tree.keeping_folders():
+        with tree.keeping_folders():
+            tree.status(f"{at}/a.log")
+        kept = open_descriptors(tree.path)
+        tree.let_go(f"{at}/none")
+        assert open_descriptors(tree.path) == kept != before, "the outer body still runs"
+    assert open_descriptors(tree.path) == before
+
+
 def test_another_directory_under_the_name_is_closed_again(tree: Tree) -> None:
     without_links().names("/")  # it is opened once
     before = open_descriptors(tree.path)
