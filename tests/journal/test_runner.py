@@ -13,8 +13,10 @@ import msgspec
 import pytest
 
 from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, LockLostError, RefusedError
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Skipped, Undone
 from krepair.journal.purge import purge_partition
+from krepair.journal.record import ApplyIntent
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
@@ -488,6 +490,23 @@ def test_undo_works_after_a_broker_appended_to_the_active_segment(tmp_path: Path
     active = scene.now()[f"t-0/{name(600)}"]
     scene.undo()
     assert scene.before | {f"t-0/{name(600)}": active} == tree(scene.root)
+
+
+def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.apply()
+    remove_litter = PartitionFolder.remove_litter
+
+    def and_another_process_takes_one(folder: PartitionFolder, intent: ApplyIntent) -> None:
+        remove_litter(folder, intent)
+        (scene.path / name(200)).unlink(missing_ok=True)
+
+    monkeypatch.setattr(PartitionFolder, "remove_litter", and_another_process_takes_one)
+    failures = [outcome for outcome in scene.undo() if isinstance(outcome, Failed)]
+    assert [failure.why for failure in failures if "is not the original that was kept" in failure.why]
+    assert ChangeState.UNDOING in states(scene)
 
 
 def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
