@@ -186,7 +186,8 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
         return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     bases = recovered_bases(survey, point)
-    read = f"{count_text(len(bases), 'segment')} from the recovery point {point} on {_are(bases)} read"
+    since = f"from the recovery point {point} on"
+    read = count_text(len(bases), f"segment {since} is read", f"segments {since} are read")
     said = f"not cleanly stopped: {read}"
     return _recovered(survey, bases, said)
 
@@ -194,10 +195,6 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
 def _after_clean_stop(survey: Survey) -> ForecastLine:
     """Nothing is read of a partition in which nothing is wrong."""
     return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
-
-
-def _are(things: Sequence[object]) -> str:
-    return "is" if len(things) == 1 else "are"
 
 
 def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
@@ -223,7 +220,7 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine
     if not outcome.recovered:
         line = ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
     elif view.clean_shutdown:
-        read = f"{count_text(len(outcome.recovered), 'segment')} {_are(outcome.recovered)} read"
+        read = count_text(len(outcome.recovered), "segment is read", "segments are read")
         said = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
         line = _recovered(survey, outcome.recovered, said)
     else:

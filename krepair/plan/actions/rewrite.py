@@ -199,8 +199,7 @@ def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Ite
 
 
 def _become(changes: Sequence[RewriteSegments]) -> str:
-    many = _sources(changes)
-    return f"{count_text(many, 'segment')} {'becomes' if many == 1 else 'become'} {len(changes)}"
+    return f"{count_text(_sources(changes), 'segment becomes', 'segments become')} {len(changes)}"
 
 
 def _sources(changes: Sequence[RewriteSegments]) -> int:
