@@ -83,10 +83,9 @@ C_KEPT: Final = 4  # records of the result
 C_LEFT: Final = 5  # records left in the current batch of the source
 C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
 C_MAX_TIME: Final = 7  # largest timestamp of the records that are left of the current batch
-C_KEY: Final = 8  # of the last record read: place and size of its key, value size, offset and time delta
-C_FORCED: Final = 13  # records that the result keeps only because each is the last of its group
-C_PACKED: Final = 14  # compressed batches that are left for later
-CHECK_STATE: Final = 15
+C_FORCED: Final = 8  # records that the result keeps only because each is the last of its group
+C_PACKED: Final = 9  # compressed batches that are left for later
+CHECK_STATE: Final = 10
 
 # columns of a compressed batch that is left for later: its place and size in both windows (size 0 in the result if it
 # has no records to compare), codec, mode; then the places of its uncompressed records, of the source and the result
@@ -206,25 +205,27 @@ def judge_rows(table: Any) -> Any:
 
 
 @inlined
-def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
-    """Read fields of a v2 record into ``state``; gives the place after it, -1 if it is cut off, -2 if it is wrong."""
+def _read(buf: Any, place: Any, end: Any) -> Any:
+    """Read fields of a v2 record: (place after it, time delta, offset delta, place and size of its key, value size).
+
+    The first is -1 if the record is cut off, -2 if it is wrong; then the others mean nothing.
+    """
     size, at = short_number(buf, place, end)
     stop = at + size
     after = np.int64(stop)
+    time, delta, key, key_size, value_size = (np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0))
     if at > end or stop > end:
         after = np.int64(-1 if size >= 0 else -2)
     elif size < 6:
         after = np.int64(-2)
     else:
-        state[C_KEY + 4], at = short_number(buf, at + 1, stop)
-        state[C_KEY + 3], at = short_number(buf, at, stop)
-        key_size, at = short_number(buf, at, stop)
-        state[C_KEY], state[C_KEY + 1] = at, key_size
-        value_size, at = short_number(buf, at + max(key_size, 0), stop)
-        state[C_KEY + 2] = value_size
+        time, at = short_number(buf, at + 1, stop)
+        delta, at = short_number(buf, at, stop)
+        key_size, key = short_number(buf, at, stop)
+        value_size, at = short_number(buf, key + max(key_size, 0), stop)
         if at > stop or at + max(value_size, 0) >= stop:
             after = np.int64(-2)
-    return after
+    return after, time, delta, key, key_size, value_size
 
 
 @inlined
@@ -268,7 +269,7 @@ def check_records(
         result_end: bytes of it that are valid.
         batch: int64[BATCH_FACTS].
         forced: offset of a record that may stay in any case, -1 for none.
-        points: uint64[2] of the polynomial.
+        points: uint64[4] of the polynomial, see ``two_hashes``.
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
 
@@ -291,19 +292,19 @@ def _records(  # noqa: PLR0911
         if state[C_ROWS] >= limit:
             return TABLE_FULL
         place = np.int64(state[C_SOURCE])
-        after = _read(source, place, source_end, state)
+        after, time, delta, key, key_size, value_size = _read(source, place, source_end)
         if after < 0:
             return NEED_SOURCE if after == -1 else BAD_SOURCE
-        offset = batch[B_BASE] + state[C_KEY + 3]
+        offset = batch[B_BASE] + delta
         kept = mode == SAME
         if mode == COMPARE and state[C_RESULT_LEFT] > 0:
             at = np.int64(state[C_RESULT])
-            delta, result_after = _peek_delta(result, at, result_end)
+            found, result_after = _peek_delta(result, at, result_end)
             if result_after < 0:
                 return NEED_RESULT if result_after == -1 else CHANGED
-            if delta < state[C_KEY + 3]:
+            if found < delta:
                 return NOT_IN_SOURCE
-            if delta == state[C_KEY + 3]:
+            if found == delta:
                 if result_after - at != after - place or not _equal(source, place, result, at, after - place):
                     return CHANGED
                 kept = True
@@ -312,21 +313,21 @@ def _records(  # noqa: PLR0911
         state[C_RECORDS] += 1
         if kept:
             state[C_KEPT] += 1
-            state[C_MAX_TIME] = max(state[C_MAX_TIME], batch[B_TIME] + state[C_KEY + 4])
+            state[C_MAX_TIME] = max(state[C_MAX_TIME], batch[B_TIME] + time)
         if batch[B_ELSEWHERE] != 0:
-            if batch[B_ABORTED] == 0 and state[C_KEY + 1] >= 0:
-                first, second = two_hashes(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+            if batch[B_ABORTED] == 0 and key_size >= 0:
+                first, second = two_hashes(source, key, key_size, points)
                 _stays_elsewhere(table, _row(table, first, second, state), offset)
         elif batch[B_ABORTED] != 0:
             if kept:
                 return ABORTED_STAYS
-        elif state[C_KEY + 1] < 0:
+        elif key_size < 0:
             if not kept:
                 return KEYLESS_GONE
         else:
-            first, second = two_hashes(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+            first, second = two_hashes(source, key, key_size, points)
             slot = _row(table, first, second, state)
-            _seen(table, slot, offset, state[C_KEY + 2] < 0 and batch[B_TOMBSTONES_GO] != 0)
+            _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
             if kept and offset == forced:
                 state[C_FORCED] += 1
                 _forced(table, slot, offset)
@@ -363,7 +364,7 @@ def check_messages(
         result_base: added to the stored offsets of the result.
         batch: int64[BATCH_FACTS].
         forced: offset of a record that may stay in any case, -1 for none.
-        points: uint64[2].
+        points: uint64[4].
         table: uint64[2**k, ROW_WORDS] with room for all of them.
         state: int64[CHECK_STATE].
     """
@@ -400,13 +401,13 @@ def check_messages(
                 state[C_MAX_TIME] = max(state[C_MAX_TIME], be64(source, place + _OLD_TIME))
         if batch[B_ELSEWHERE] != 0:
             if key_size >= 0:
-                first, second = two_hashes(source, place + front + 4, key_size, points[0], points[1])
+                first, second = two_hashes(source, place + front + 4, key_size, points)
                 _stays_elsewhere(table, _row(table, first, second, state), offset)
         elif key_size < 0:
             if not kept:
                 return KEYLESS_GONE
         else:
-            first, second = two_hashes(source, place + front + 4, key_size, points[0], points[1])
+            first, second = two_hashes(source, place + front + 4, key_size, points)
             slot = _row(table, first, second, state)
             _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
             if kept and offset == forced:
@@ -523,7 +524,7 @@ def check_window(  # noqa: PLR0911
         result_left: bytes of the result behind the window.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
-        points: uint64[2].
+        points: uint64[4].
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
         facts: int64[BATCH_FACTS], working space.
@@ -645,7 +646,7 @@ def check_packed(
         kept: uint8[Y] with 8 bytes more, the records of the result, only of rows with mode ``COMPARE``.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
-        points: uint64[2].
+        points: uint64[4].
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
         facts: int64[BATCH_FACTS], working space.

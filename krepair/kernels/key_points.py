@@ -17,17 +17,45 @@ _61, _3 = np.uint64(61), np.uint64(3)
 _7_BYTES = np.uint64((1 << 56) - 1)
 
 
+def points_and_squares(raw: bytes) -> Any:
+    """Two points from 16 drawn bytes, and their squares: uint64[4], as ``two_hashes`` takes them."""
+    points = [number >> 3 for number in np.frombuffer(raw, np.uint64).tolist()]
+    return np.array([*points, *(point * point % int(_P) for point in points)], np.uint64)
+
+
 @inlined
-def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
-    """The next sum, which is below 2^61 + 2 and not yet below 2^61 - 1: so may be the one before."""
-    low = product_low(sum_so_far, point)
-    high = product_high(sum_so_far, point)
+def _reduced(low: Any, high: Any, chunk: Any) -> Any:
+    """A number below 2^123 and a chunk, as a sum that is below 2^61 + 4 and not yet below 2^61 - 1."""
     total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
     return (total & _P) + (total >> _61)
 
 
 @inlined
-def two_hashes(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
+def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
+    """The next sum."""
+    return _reduced(product_low(sum_so_far, point), product_high(sum_so_far, point), chunk)
+
+
+@inlined
+def _two_steps(sum_so_far: Any, point: Any, square: Any, one: Any, other: Any) -> Any:
+    """The sum after two chunks: one reduction for both, and neither product waits for the other."""
+    low = product_low(sum_so_far, square)
+    added = low + product_low(one, point)
+    high = product_high(sum_so_far, square) + product_high(one, point)
+    return _reduced(added, high + np.uint64(1 if added < low else 0), other)
+
+
+@inlined
+def _chunk(buf: Any, place: Any, left: Any) -> Any:
+    """The next seven bytes, or what is left of them."""
+    chunk = le64(buf, place) & _7_BYTES
+    if left < 7:
+        chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+    return chunk
+
+
+@inlined
+def two_hashes(buf: Any, start: Any, size: Any, points: Any) -> Any:
     """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
 
     The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
@@ -36,18 +64,19 @@ def two_hashes(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> A
     """
     place = np.int64(start)
     left = np.int64(size)
-    first = le64(buf, place) & _7_BYTES
-    if left < 7:
-        first &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+    first = _chunk(buf, place, left)
     second = first
-    while left > 7:
-        place += 7
-        left -= 7
-        chunk = le64(buf, place) & _7_BYTES
-        if left < 7:
-            chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
-        first = _step(first, point_1, chunk)
-        second = _step(second, point_2, chunk)
+    while left > 14:
+        one, other = le64(buf, place + 7) & _7_BYTES, _chunk(buf, place + 14, left - 14)
+        first = _two_steps(first, points[0], points[2], one, other)
+        second = _two_steps(second, points[1], points[3], one, other)
+        place += 14
+        left -= 14
     last = np.uint64(size) + np.uint64(1)
-    first, second = _step(first, point_1, last), _step(second, point_2, last)
+    if left > 7:
+        one = _chunk(buf, place + 7, left - 7)
+        first = _two_steps(first, points[0], points[2], one, last)
+        second = _two_steps(second, points[1], points[3], one, last)
+    else:
+        first, second = _step(first, points[0], last), _step(second, points[1], last)
     return first - _P if first >= _P else first, second - _P if second >= _P else second

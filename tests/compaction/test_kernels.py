@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from krepair.kernels.compact_records import SLACK, key_hash
-from krepair.kernels.key_points import two_hashes
+from krepair.kernels.key_points import points_and_squares, two_hashes
 
 MASK = 2**64 - 1
 KEY = bytes(range(16))
@@ -87,23 +87,24 @@ def test_the_polynomial_of_the_verification_is_that_of_plain_integers() -> None:
     prime, chance = 2**61 - 1, random.Random(2)
     for size in (*range(30), 500):
         data = chance.randbytes(size)
-        points = np.array([chance.randrange(prime), chance.randrange(prime)], np.uint64)
+        drawn = chance.randbytes(16)
+        points = [int.from_bytes(drawn[place : place + 8], "little") >> 3 for place in (0, 8)]
         buf = np.frombuffer(data + b"\xff" * 8, np.uint8)
         expected = []
-        for point in points.tolist():
+        for point in points:
             value = 0
             for place in range(0, size, 7):
                 value = (value * point + int.from_bytes(data[place : place + 7], "little")) % prime
             expected.append((value * point + size + 1) % prime)
-        assert [int(word) for word in two_hashes(buf, 0, size, points[0], points[1])] == expected
+        assert [int(word) for word in two_hashes(buf, 0, size, points_and_squares(drawn))] == expected
 
 
 def test_keys_that_count_upwards_are_spread_over_the_whole_table_of_the_verification() -> None:
-    points = np.array([random.Random(seed).randrange(2**61 - 1) for seed in (1, 2)], np.uint64)
+    points = points_and_squares(random.Random(1).randbytes(16))
     slots, parts = set(), set()
     for number in range(1000):
         buf = np.frombuffer(b"key-%08d" % number + bytes(8), np.uint8)
-        first = int(two_hashes(buf, 0, 12, points[0], points[1])[0])
+        first = int(two_hashes(buf, 0, 12, points)[0])
         slots.add((first ^ (first >> 29)) % 4096)
         parts.add(first >> 53)
     assert len(slots) > 800

@@ -27,6 +27,7 @@ from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
 from krepair.kernels.check_aborted import abort_ranges, enter_producers
 from krepair.kernels.check_frames import single_blocks
+from krepair.kernels.key_points import points_and_squares
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.byte_stream import StoredBytes
@@ -238,7 +239,7 @@ class _Group:
     beside_writer: bool = False
 
     def __post_init__(self) -> None:
-        self.points = np.frombuffer(self.item.points, np.uint64) >> np.uint64(3)
+        self.points = points_and_squares(self.item.points)
         self.ranges: Int64s = np.frombuffer(self.item.ranges, np.int64).reshape(-1, 3)
         self.table: Rows = np.zeros((_FIRST_ROWS, v.ROW_WORDS), np.uint64)
         self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
