@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
-from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.compact_records import SLACK
@@ -53,26 +53,23 @@ class Written:
         self._proof = proof
         self._source = source
         self._read = 0
-        self._stays = np.array(
-            [
-                batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
-                for number in range(CLASS_COUNT)
-            ]
-        )
+        self._stays = bytes(
+            batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
+            for number in range(CLASS_COUNT)
+        ).ljust(1 << 8, b"\0")
         self._buffer: Uint8s = np.empty(_HELD_BYTES + SLACK, np.uint8)[:_HELD_BYTES]
         self._held = 0
         self._proven = 0
 
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Take one window; see ``scan_segment`` for the arguments."""
-        kept = self._stays[batch_classes]
+        # a translation of bytes costs a tenth of looking each class up in an array
+        kept = np.frombuffer(batch_classes.tobytes().translate(self._stays), np.bool_)
         if end > len(window):
             self._huge(window, end, bool(kept[0]))
         else:
-            edges = np.append(starts, end)
-            runs = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
-            for first, after in zip(runs[::2].tolist(), runs[1::2].tolist(), strict=True):
-                self._run(window, edges, first, after)
+            for first, after in _runs(kept):
+                self._run(window, int(starts[first]), int(starts[after]) if after < len(starts) else end)
         self._read += end
 
     def take_source(self, window: Uint8s, end: int) -> None:
@@ -84,8 +81,7 @@ class Written:
         if self._held >= _WRITE_BYTES:
             self.finish()
 
-    def _run(self, window: Uint8s, edges: Int64s, first: int, after: int) -> None:
-        start, end = int(edges[first]), int(edges[after])
+    def _run(self, window: Uint8s, start: int, end: int) -> None:
         last = self._item.last_position - self._read
         emptied = batch_v2.emptied(window[last:end].tobytes()) if start <= last < end else None
         if emptied is None:  # or it is not the stream that was planned; who compares the two says so
@@ -133,3 +129,11 @@ class Written:
         self.crc = crc32c(data, self.crc)
         self.written += self._held
         self._held = self._proven = 0
+
+
+def _runs(kept: Any) -> list[tuple[int, int]]:
+    """(first, after the last) of each run of batches that stay. Of small batches, nothing stays of most windows."""
+    if not kept.any():
+        return []
+    turns = np.flatnonzero(np.diff(kept, prepend=False, append=False)).tolist()
+    return list(zip(turns[::2], turns[1::2], strict=True))
