@@ -143,6 +143,8 @@ class CompactedLog:
         self._packing = Packing()
         self._source = self.pieces()
         self._held: Any = np.empty(0, np.uint8)
+        self._lent: Uint8s | None = None
+        self._in_place = False
 
     # -- as a file that is read forward -----------------------------------------------------------
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -164,13 +166,22 @@ class CompactedLog:
                 buffer[filled : filled + count] = memoryview(self._held[:count])
                 filled += count
                 continue
+            self._lend(buffer if position == self.size and not filled else buffer[:0])
             piece = next(self._source, None)
+            self._lent = None
             if piece is None or (len(piece) == 0 and filled):
                 break
-            if len(piece):
+            self.size += len(piece)
+            if self._in_place:
+                filled = len(piece)
+            else:
                 self._held = np.frombuffer(piece, np.uint8)
-                self.size += len(self._held)
         return filled
+
+    def _lend(self, buffer: memoryview) -> None:
+        """Let what stays of the next window be written where it is read to, if there is room for all of it."""
+        self._in_place = False
+        self._lent = np.frombuffer(buffer, np.uint8) if len(buffer) >= len(self._window) else None
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
@@ -223,14 +234,17 @@ class CompactedLog:
         status = k.OUTPUT_FULL
         while status == k.OUTPUT_FULL:
             state[f.F_OUT] = 0
+            lent, self._lent = self._lent, None  # for one piece
+            out = self._out if lent is None else lent
             status = f.filter_window(
                 self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
-                self._stay.held, self._inputs, state, self.tallies, self._packed, self._contents, self._out,
+                self._stay.held, self._inputs, state, self.tallies, self._packed, self._contents, out,
             )  # fmt: skip
             if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH):
                 self._refuse(status, position)
             if state[f.F_OUT]:
-                yield self._out[: state[f.F_OUT]]
+                self._in_place = lent is not None
+                yield out[: state[f.F_OUT]]
             if status == k.UNPREPARED:
                 self._prepare(filled)
                 status = k.OUTPUT_FULL
