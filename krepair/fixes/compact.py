@@ -174,7 +174,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     """
     from krepair.pipeline.compaction.headers import header_bytes_of
     from krepair.pipeline.compaction.items import KeysItem
-    from krepair.pipeline.compaction.partitions import rows_inline_of
+    from krepair.pipeline.compaction.partitions import groups_at_most, rows_inline_of
 
     unread = [survey for survey in surveys if survey.log is None]
     closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
@@ -190,6 +190,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
             scratch=context.scratch.path,
             scan=scan_item(context, survey, segment),
             header_bytes=header_bytes_of(len(closed)),
+            most_groups=groups_at_most(len(closed)) if _counts_groups(survey.partition) else 0,
         )
         for survey, segment in closed
     ]
@@ -212,6 +213,11 @@ def _secret(partition: Partition) -> bytes:
 
     logs = (segment.log for segment in partition.segments)
     return secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode}" for log in logs)
+
+
+def _counts_groups(partition: Partition) -> bool:
+    """Whether a plan tells what goes by kind of record and by group."""
+    return partition.folder.startswith(f"{OFFSETS_TOPIC}-")
 
 
 def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
@@ -245,7 +251,7 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         keys,
         elsewhere=elsewhere,
         held=stays,
-        counts_groups=survey.partition.folder.startswith(f"{OFFSETS_TOPIC}-"),
+        counts_groups=_counts_groups(survey.partition),
     )
 
 

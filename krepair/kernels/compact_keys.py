@@ -27,6 +27,7 @@ from krepair.kernels.compact_records import (
 )
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.key_fronts import FRONT_BYTES, FRONT_RECORDS, front_row
 from krepair.kernels.legacy import OLD_CRC, OLD_CRC_START, SMALLEST_BYTES
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
@@ -80,18 +81,23 @@ K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
 K_ONLY_TOMBSTONES: Final = 12  # whether only records without a value are entered
-FIELDS: Final = 13  # fields of the current record
+K_UNCOUNTED: Final = 13  # whether there were more fronts of keys than there is room for
+FIELDS: Final = 14  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
 ROW_WORDS: Final = 3
+# a table whose records are counted has one column more: row of the front of the key + 1 (0: not known yet)
+R_FRONT: Final = 3
+COUNTED_WORDS: Final = 4
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
 
 
 @inlined
-def _put(table: Any, first: Any, second: Any, offset: Any, state: Any) -> None:
+def _put(table: Any, first: Any, second: Any, offset: Any, state: Any) -> Any:
+    """Enter an offset of a key; the slot of the key."""
     mask = np.uint64(table.shape[0] - 1)
     slot = first & mask
     while table[slot, 2] != 0 and (table[slot, 0] != first or table[slot, 1] != second):
@@ -99,12 +105,41 @@ def _put(table: Any, first: Any, second: Any, offset: Any, state: Any) -> None:
     if table[slot, 2] == 0:
         table[slot, 0] = first
         table[slot, 1] = second
+        if table.shape[1] > ROW_WORDS:
+            table[slot, R_FRONT] = 0
         state[K_KEYS] += 1
     table[slot, 2] = max(table[slot, 2], np.uint64(offset) + np.uint64(1))
+    return slot
 
 
 @inlined
-def _take(buf: Any, offset: Any, fields: Any, secret: Any, table: Any, state: Any) -> None:
+def _count(
+    buf: Any, slot: Any, size: Any, fields: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any,
+    used: Any,
+) -> None:  # fmt: skip
+    """Count a record for the front of its key, which is looked up once for a key."""
+    row: Any = np.int64(table[slot, R_FRONT]) - 1
+    if row < 0:
+        row = front_row(buf, fields[F_KEY], fields[F_KEY_SIZE], fronts, slots, names, used)
+        table[slot, R_FRONT] = np.uint64(row + 1)
+    if row < 0:
+        state[K_UNCOUNTED] = 1
+    else:
+        fronts[row, FRONT_RECORDS] += 1
+        fronts[row, FRONT_BYTES] += size
+
+
+@inlined
+def _contents_of(fields: Any) -> Any:
+    """Bytes of the key and the value of a message of v0 or v1, which is what the census counts of it."""
+    return max(fields[F_KEY_SIZE], 0) + max(fields[F_VALUE_SIZE], 0)
+
+
+@inlined
+def _take(
+    buf: Any, offset: Any, size: Any, fields: Any, secret: Any, table: Any, state: Any, fronts: Any, slots: Any,
+    names: Any, used: Any,
+) -> None:  # fmt: skip
     """Count one record of committed data and enter its key."""
     state[K_RECORDS] += 1
     if fields[F_KEY_SIZE] < 0:
@@ -114,13 +149,16 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, table: Any, state: An
             state[K_TOMBSTONES] += 1
         if fields[F_VALUE_SIZE] < 0 or state[K_ONLY_TOMBSTONES] == 0:
             first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
-            _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
+            slot = _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
+            if table.shape[1] > ROW_WORDS and state[K_UNCOUNTED] == 0:
+                _count(buf, slot, size, fields, table, state, fronts, slots, names, used)
 
 
 @kernel
 def keys_of_records(
-    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, table: Any, state: Any
-) -> Any:
+    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, table: Any, state: Any, fronts: Any,
+    slots: Any, names: Any, used: Any,
+) -> Any:  # fmt: skip
     """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
 
     Args:
@@ -130,14 +168,20 @@ def keys_of_records(
         left: how many records the batch still has.
         base_offset: base offset of the batch.
         secret: uint64[2], the key of the hash.
-        table: uint64[2**k, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
         state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
+        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
+        slots: int32[S], see ``key_fronts``.
+        names: uint8[N], see ``key_fronts``.
+        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         (status, records taken, place after them). ``TABLE_FULL`` when half of the table is taken.
     """
     fields = state[FIELDS:]
-    return _records(buf, place, end, left, base_offset, secret, table, state, fields)
+    return _records(
+        buf, place, end, left, base_offset, secret, table, state, fields, fronts, slots, names, used
+    )
 
 
 @inlined
@@ -151,6 +195,10 @@ def _records(
     table: Any,
     state: Any,
     fields: Any,
+    fronts: Any,
+    slots: Any,
+    names: Any,
+    used: Any,
 ) -> Any:
     status = NEED_BYTES
     taken = np.int64(0)
@@ -169,7 +217,7 @@ def _records(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, fields, secret, table, state)
+        _take(buf, offset, after - at, fields, secret, table, state, fronts, slots, names, used)
         at = after
         taken += 1
     return status, taken, at
@@ -177,8 +225,9 @@ def _records(
 
 @kernel
 def keys_of_messages(
-    buf: Any, place: Any, end: Any, magic: Any, base: Any, secret: Any, table: Any, state: Any
-) -> Any:
+    buf: Any, place: Any, end: Any, magic: Any, base: Any, secret: Any, table: Any, state: Any, fronts: Any, slots: Any,
+    names: Any, used: Any,
+) -> Any:  # fmt: skip
     """Enter the keys of the inner messages of a v0 or v1 wrapper.
 
     Args:
@@ -188,8 +237,12 @@ def keys_of_messages(
         magic: magic byte of the wrapper.
         base: added to stored offsets.
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
         state: int64[STATE_SIZE].
+        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
+        slots: int32[S], see ``key_fronts``.
+        names: uint8[N], see ``key_fronts``.
+        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         (status, place after the messages taken). The status is ``NEED_BYTES`` at the end, even if bytes are left.
@@ -214,7 +267,7 @@ def keys_of_messages(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, fields, secret, table, state)
+        _take(buf, offset, _contents_of(fields), fields, secret, table, state, fronts, slots, names, used)
         at = after
     return status, at
 
@@ -244,6 +297,10 @@ def keys_window(
     table: Any,
     state: Any,
     packed: Any,
+    fronts: Any,
+    slots: Any,
+    names: Any,
+    used: Any,
 ) -> Any:
     """Enter the keys of the uncompressed batches that lie whole in a window.
 
@@ -257,9 +314,13 @@ def keys_window(
         file_size: where the log ends.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
         state: int64[STATE_SIZE].
         packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
+        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
+        slots: int32[S], see ``key_fronts``.
+        names: uint8[N], see ``key_fronts``.
+        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         A status. The batch at ``K_PLACE`` is untouched, except with ``BAD_RECORD`` and ``BAD_ORDER``.
@@ -325,8 +386,8 @@ def keys_window(
             state[K_LAST_OFFSET] = base_offset - 1
             state[K_BATCH_LAST] = base_offset + be32(buf, place + LAST_DELTA)
             found, taken, after = _records(
-                buf, place + HEADER, end, count, base_offset, secret, table, state, fields
-            )
+                buf, place + HEADER, end, count, base_offset, secret, table, state, fields, fronts, slots, names, used
+            )  # fmt: skip
             if found != NEED_BYTES or taken != count or after != end:
                 status = found if found == BAD_ORDER else BAD_RECORD
                 break
@@ -334,7 +395,19 @@ def keys_window(
             if read_message(buf, place, end, fields) != end:
                 status = BAD_RECORD
                 break
-            _take(buf, base_offset, fields, secret, table, state)
+            _take(
+                buf,
+                base_offset,
+                _contents_of(fields),
+                fields,
+                secret,
+                table,
+                state,
+                fronts,
+                slots,
+                names,
+                used,
+            )
         place = end
     state[K_PLACE] = place
     return status
@@ -342,8 +415,9 @@ def keys_window(
 
 @kernel
 def keys_of_packed(
-    heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, table: Any, state: Any
-) -> Any:
+    heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, table: Any, state: Any, fronts: Any,
+    slots: Any, names: Any, used: Any,
+) -> Any:  # fmt: skip
     """Enter the keys of compressed batches, whose records were unpacked into a buffer.
 
     Args:
@@ -353,8 +427,12 @@ def keys_of_packed(
         after: row after the last.
         unpacked: uint8[V + SLACK].
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
         state: int64[STATE_SIZE].
+        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
+        slots: int32[S], see ``key_fronts``.
+        names: uint8[N], see ``key_fronts``.
+        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
@@ -374,8 +452,9 @@ def keys_of_packed(
         state[K_BATCH_LAST] = base_offset + be32(heads, place + LAST_DELTA)
         end = packed[row, P_END]
         found, taken, at = _records(
-            unpacked, packed[row, P_START], end, count, base_offset, secret, table, state, fields
-        )
+            unpacked, packed[row, P_START], end, count, base_offset, secret, table, state, fields, fronts, slots, names,
+            used,
+        )  # fmt: skip
         if found != NEED_BYTES or taken != count or at != end:
             status = found if found == BAD_ORDER else BAD_RECORD
             break
@@ -388,12 +467,15 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
     """Enter rows of another table; each hash keeps its greatest offset.
 
     Args:
-        rows: uint64[N, ROW_WORDS].
-        table: uint64[2**k, ROW_WORDS] with room for all of them.
+        rows: uint64[N, C].
+        table: uint64[2**k, C] with room for all of them.
         state: int64[STATE_SIZE].
     """
     for number in range(rows.shape[0]):
-        _put(table, rows[number, 0], rows[number, 1], np.int64(rows[number, 2] - np.uint64(1)), state)
+        offset = np.int64(rows[number, 2] - np.uint64(1))
+        slot = _put(table, rows[number, 0], rows[number, 1], offset, state)
+        if table.shape[1] > ROW_WORDS:
+            table[slot, R_FRONT] = rows[number, R_FRONT]
 
 
 @kernel
@@ -431,10 +513,10 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
     """Move all rows out of a table, sorted by bucket, and leave the table empty.
 
     Args:
-        table: uint64[2**k, ROW_WORDS or more]; the third word is 0 in a free slot.
+        table: uint64[2**k, C]; the third word is 0 in a free slot.
         shift: the bucket of a row is its first word shifted right by this number of bits.
         counts: int64[B + 1], out: number of rows before each bucket.
-        out: uint64[N, as many], out: has room for all rows.
+        out: uint64[N, C or less], out: has room for all rows, with their first columns.
 
     Returns:
         Number of rows.
@@ -451,7 +533,7 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
             bucket = np.int64(table[slot, 0] >> shift)
             row = counts[bucket]
             counts[bucket] = row + 1
-            for word in range(table.shape[1]):
+            for word in range(out.shape[1]):
                 out[row, word] = table[slot, word]
             table[slot, 2] = 0
     for number in range(buckets, 0, -1):

@@ -25,17 +25,29 @@ from krepair.kernels.compact_records import (
     read_record,
 )
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.key_fronts import (
+    BEFORE_GROUP,
+    FRONT_BYTES,
+    FRONT_COLUMNS,
+    FRONT_PLACE,
+    FRONT_RECORDS,
+    FRONT_SIZE,
+    USED_SIZE,
+    VERSION,
+    name_row,
+)
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
     HEADER,
+    LAST_DELTA,
     MAGIC,
     PRODUCER_ID,
     RECORD_COUNT,
 )
-from krepair.kernels.words import be16, be32, be64, byte_at, le64
+from krepair.kernels.words import be16, be32, be64, byte_at
 
 KINDS: Final = 66
 OTHER_KIND: Final = 64  # keys with a higher version, and keys that are too short for a version
@@ -52,21 +64,21 @@ K_BYTES: Final = 6  # of the records, uncompressed
 K_BYTES_KEPT: Final = 7
 KIND_COLUMNS: Final = 8
 
-# columns of a group
-G_NAME: Final = 0  # place of the name in the arena
-G_NAME_SIZE: Final = 1
-G_RECORDS: Final = 2
+# columns of a group: those of a name, see ``key_fronts``
+G_NAME: Final = FRONT_PLACE  # place of the name in the arena
+G_NAME_SIZE: Final = FRONT_SIZE
+G_RECORDS: Final = FRONT_RECORDS
 G_KEPT: Final = 3
-G_BYTES: Final = 4
+G_BYTES: Final = FRONT_BYTES
 G_BYTES_KEPT: Final = 5
-GROUP_COLUMNS: Final = 6
+GROUP_COLUMNS: Final = FRONT_COLUMNS
 
 # scalars of the state
-S_BATCH: Final = 0  # next batch
-S_RECORD: Final = 1  # first record of that batch
-S_GROUPS: Final = 2
-S_ARENA: Final = 3  # bytes of the arena that are used
-STATE_SIZE: Final = 4 + FIELD_COUNT  # the last places hold the fields of a record
+S_GROUPS: Final = 0
+S_ARENA: Final = 1  # bytes of the arena that are used
+S_BATCH: Final = USED_SIZE  # next batch
+S_RECORD: Final = USED_SIZE + 1  # first record of that batch
+STATE_SIZE: Final = USED_SIZE + 2 + FIELD_COUNT  # the last places hold the fields of a record
 
 # how ``count_window`` ended
 NEED_BYTES: Final = 0
@@ -78,56 +90,12 @@ N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1
 N_FORCED: Final = 2
 N_DROP_STAMPED: Final = 3
+N_ONLY_KEPT: Final = 4  # whether all records were counted already, and only those that stay are counted here
+INPUT_SIZE: Final = 5
 
 _SKIPPED: Final = batch_v2.CONTROL
 _TRANSACTIONAL: Final = batch_v2.TRANSACTIONAL
 _STAMPED: Final = batch_v2.DELETE_HORIZON
-
-
-@inlined
-def _hash(buf: Any, start: Any, size: Any) -> Any:
-    found = np.uint64(1469598103934665603)
-    place, end = np.int64(start), np.int64(start + size)
-    while place + 8 <= end:
-        found = (found ^ le64(buf, place)) * np.uint64(1099511628211)
-        found ^= found >> np.uint64(32)
-        place += 8
-    while place < end:
-        found = (found ^ np.uint64(byte_at(buf, place))) * np.uint64(1099511628211)
-        place += 1
-    return found ^ (found >> np.uint64(29))
-
-
-@inlined
-def _same(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any:
-    step = np.int64(0)
-    while step + 8 <= size and le64(one, place + step) == le64(other, other_place + step):
-        step += 8
-    while step < size and byte_at(one, place + step) == byte_at(other, other_place + step):
-        step += 1
-    return step >= size
-
-
-@kernel
-def group_row(buf: Any, start: int, size: int, groups: Any, slots: Any, arena: Any, state: Any) -> int:
-    """Row of a group; a new group gets a new row."""
-    mask = np.uint64(slots.shape[0] - 1)
-    at = _hash(buf, start, size) & mask
-    while slots[at] >= 0:
-        row = groups[slots[at]]
-        if row[G_NAME_SIZE] == size and _same(arena, row[G_NAME], buf, start, size):
-            return int(slots[at])
-        at = (at + np.uint64(1)) & mask
-    new = state[S_GROUPS]
-    state[S_GROUPS] += 1
-    slots[at] = new
-    groups[new, :] = 0
-    groups[new, G_NAME] = state[S_ARENA]
-    groups[new, G_NAME_SIZE] = size
-    for step in range(size):
-        arena[state[S_ARENA] + step] = buf[start + step]
-    state[S_ARENA] += size
-    return int(new)
 
 
 @kernel
@@ -148,10 +116,38 @@ def add_groups(names: Any, rows: Any, groups: Any, slots: Any, arena: Any, state
     if state[S_GROUPS] + rows.shape[0] > groups.shape[0] or state[S_ARENA] + names.shape[0] > arena.shape[0]:
         return False
     for number in range(rows.shape[0]):
-        row = group_row(names, rows[number, G_NAME], rows[number, G_NAME_SIZE], groups, slots, arena, state)
+        row = name_row(names, rows[number, G_NAME], rows[number, G_NAME_SIZE], groups, slots, arena, state)
         for column in range(G_RECORDS, GROUP_COLUMNS):
             groups[row, column] += rows[number, column]
     return True
+
+
+@kernel
+def add_fronts(names: Any, fronts: Any, kinds: Any, groups: Any, slots: Any, arena: Any, state: Any) -> None:
+    """Add the records and bytes that were counted by the fronts of their keys.
+
+    Args:
+        names: uint8[N], the fronts.
+        fronts: int64[F, FRONT_COLUMNS].
+        kinds: int64[KINDS, KIND_COLUMNS], counted up.
+        groups: int64[G, GROUP_COLUMNS], counted up; has room for as many groups as there are fronts.
+        slots: int32[S], see ``count_keys``.
+        arena: uint8[V], see ``count_keys``; has room for ``names``.
+        state: int64[STATE_SIZE].
+    """
+    for number in range(fronts.shape[0]):
+        place, size = fronts[number, FRONT_PLACE], fronts[number, FRONT_SIZE]
+        kind = OTHER_KIND
+        if size >= VERSION:
+            version = be16(names, place)
+            if 0 <= version < OTHER_KIND:
+                kind = version
+        kinds[kind, K_RECORDS] += fronts[number, FRONT_RECORDS]
+        kinds[kind, K_BYTES] += fronts[number, FRONT_BYTES]
+        if size >= BEFORE_GROUP:
+            row = name_row(names, place + BEFORE_GROUP, size - BEFORE_GROUP, groups, slots, arena, state)
+            groups[row, G_RECORDS] += fronts[number, FRONT_RECORDS]
+            groups[row, G_BYTES] += fronts[number, FRONT_BYTES]
 
 
 @inlined
@@ -176,15 +172,19 @@ def _count(
     group = -1
     if key_size >= 0:
         kind = OTHER_KIND
-        if key_size >= 4:
+        if key_size >= BEFORE_GROUP:
             version = be16(buf, key)
             if 0 <= version < OTHER_KIND:
                 kind = version
-            length = be16(buf, key + 2)
-            if 0 <= length <= key_size - 4:
-                group = group_row(buf, key + 4, length, groups, slots, arena, state)
-    kinds[kind, K_RECORDS] += 1
-    kinds[kind, K_BYTES] += size
+            length = be16(buf, key + VERSION)
+            if 0 <= length <= key_size - BEFORE_GROUP:
+                group = name_row(buf, key + BEFORE_GROUP, length, groups, slots, arena, state)
+    if inputs[N_ONLY_KEPT] == 0:
+        kinds[kind, K_RECORDS] += 1
+        kinds[kind, K_BYTES] += size
+        if group >= 0:
+            groups[group, G_RECORDS] += 1
+            groups[group, G_BYTES] += size
     kept = False
     if gone:
         kept = offset == inputs[N_FORCED]
@@ -202,9 +202,6 @@ def _count(
                 kinds[kind, K_TOMBSTONES_DROPPED] += 1
             else:
                 kinds[kind, K_TOMBSTONES_KEPT] += 1
-    if group >= 0:
-        groups[group, G_RECORDS] += 1
-        groups[group, G_BYTES] += size
     if kept:
         kinds[kind, K_KEPT] += 1
         kinds[kind, K_BYTES_KEPT] += size
@@ -248,7 +245,17 @@ def count_window(
         if end > filled:
             break
         attributes, count = be16(buf, place + ATTRIBUTES), be32(buf, place + RECORD_COUNT)
-        if attributes & _SKIPPED == 0 and count > 0:
+        base_offset, cursor = be64(buf, place + BASE_OFFSET), np.int64(state[S_RECORD])
+        wanted = attributes & _SKIPPED == 0 and count > 0
+        if wanted and inputs[N_ONLY_KEPT] != 0:
+            last_offset = base_offset + be32(buf, place + LAST_DELTA)
+            while cursor < stays.shape[0] and stays[cursor] < base_offset:
+                cursor += 1
+            state[S_RECORD] = cursor
+            wanted = (cursor < stays.shape[0] and stays[cursor] <= last_offset) or (
+                base_offset <= inputs[N_FORCED] <= last_offset
+            )
+        if wanted:
             if attributes & batch_v2.CODEC_MASK != 0:
                 return OTHER
             # a batch may name as many new groups as it has records, and no name is longer than its batch
@@ -260,25 +267,25 @@ def count_window(
                 number += 1
             if at != end:
                 return OTHER
-            base_offset = be64(buf, place + BASE_OFFSET)
             gone = attributes & _TRANSACTIONAL != 0 and is_aborted(
                 aborted, be64(buf, place + PRODUCER_ID), base_offset
             )
             past = inputs[N_DROP_UNSTAMPED] != 0
             if attributes & _STAMPED != 0:
                 past = inputs[N_DROP_STAMPED] != 0 and be64(buf, place + BASE_TIMESTAMP) <= inputs[N_NOW_MS]
-            at, cursor = place + HEADER, np.int64(state[S_RECORD])
+            at = place + HEADER
             for _ in range(count):
                 # the loop above has just read the fields of the only record
                 after = read_record(buf, at, end, fields) if count > 1 else end
                 offset = base_offset + fields[F_OFFSET]
                 while cursor < stays.shape[0] and stays[cursor] < offset:
                     cursor += 1
-                _count(
-                    buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after - at, offset,
-                    cursor < stays.shape[0] and stays[cursor] == offset, gone, past and not is_among(held, offset),
-                    inputs, kinds, groups, slots, arena, state,
-                )  # fmt: skip
+                last = cursor < stays.shape[0] and stays[cursor] == offset
+                if last or inputs[N_ONLY_KEPT] == 0 or offset == inputs[N_FORCED]:
+                    _count(
+                        buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after - at, offset, last, gone,
+                        past and not is_among(held, offset), inputs, kinds, groups, slots, arena, state,
+                    )  # fmt: skip
                 at = after
             state[S_RECORD] = cursor
         state[S_BATCH] = end
@@ -311,7 +318,7 @@ def count_keys(
         stays: int64[M], ascending offsets of the last record of each key.
         held: int64[H], ascending offsets of tombstones that stay whatever their time.
         aborted: int64[A, 3], see ``is_aborted``.
-        inputs: int64[4], by ``N_*``.
+        inputs: int64[INPUT_SIZE], by ``N_*``.
         kinds: int64[KINDS, KIND_COLUMNS], counted up.
         groups: int64[G, GROUP_COLUMNS], counted up.
         slots: int32[S], a power of two, -1 where free: rows of ``groups``.
@@ -348,10 +355,11 @@ def count_keys(
                 offset = batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA]
                 at = np.searchsorted(stays, offset)
                 last = at < stays.shape[0] and stays[at] == offset
-                _count(
-                    buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE], size, offset, last, gone,
-                    past and not is_among(held, offset), inputs, kinds, groups, slots, arena, state,
-                )  # fmt: skip
+                if last or inputs[N_ONLY_KEPT] == 0 or offset == inputs[N_FORCED]:
+                    _count(
+                        buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE], size, offset, last, gone,
+                        past and not is_among(held, offset), inputs, kinds, groups, slots, arena, state,
+                    )  # fmt: skip
         state[S_RECORD] = after
         state[S_BATCH] += 1
     return True

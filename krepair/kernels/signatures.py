@@ -39,6 +39,8 @@ _COMMITS: Final = (
     _ROWS,
 )
 
+_FRONTS: Final = (_ROWS, _INTS, _BYTES, _LONGS)
+
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_numbers.number_at", (_BYTES, _LONG, _LONG)),
     ("check_aborted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
@@ -146,13 +148,19 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("compact_keys.held_offsets", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     (
         "compact_keys.keys_of_messages",
-        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS),
+        (_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS, *_FRONTS),
     ),
-    ("compact_keys.keys_of_packed", (_BYTES, _ROWS, _LONG, _LONG, _BYTES, _FIXED_WORDS, _WORD_ROWS, _LONGS)),
-    ("compact_keys.keys_of_records", (_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS)),
+    (
+        "compact_keys.keys_of_packed",
+        (_BYTES, _ROWS, _LONG, _LONG, _BYTES, _FIXED_WORDS, _WORD_ROWS, _LONGS, *_FRONTS),
+    ),
+    (
+        "compact_keys.keys_of_records",
+        (_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS, *_FRONTS),
+    ),
     (
         "compact_keys.keys_window",
-        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _FIXED_WORDS, _WORD_ROWS, _LONGS, _ROWS),
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _FIXED_WORDS, _WORD_ROWS, _LONGS, _ROWS, *_FRONTS),
     ),
     ("compact_keys.last_stored_offset", (_FIXED_BYTES,)),
     ("compact_keys.merge_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),
@@ -210,7 +218,9 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
     ),
     ("key_census.add_groups", (_BYTES, _ROWS, _ROWS, _INTS, _BYTES, _LONGS)),
-    ("key_census.group_row", (_BYTES, _LONG, _LONG, _ROWS, _INTS, _BYTES, _LONGS)),
+    ("key_census.add_fronts", (_BYTES, _ROWS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS)),
+    ("key_fronts.front_row", (_BYTES, _LONG, _LONG, *_FRONTS)),
+    ("key_fronts.name_row", (_BYTES, _LONG, _LONG, *_FRONTS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("line_parts.put_int", (_BYTES, _LONG, _LONG)),
     ("line_parts.put_time", (_BYTES, _LONG, _LONG)),

@@ -24,12 +24,12 @@ from tests.compaction import twin
 from tests.old_messages import plain
 
 
-def record(chance: random.Random) -> Record:
+def record(chance: random.Random, *, keyless: bool = True) -> Record:
     """A commit, metadata of a group, a key that is too short or unknown, or none."""
     name = b"group-%d" % chance.randrange(3000) + b"-" * chance.choice([0, 0, 1, 9, 40])
     value = None if chance.random() < 0.2 else bytes(chance.randrange(200))
     kind = chance.random()
-    if kind < 0.05:
+    if kind < 0.05 and keyless:
         return Record(None, value)
     if kind < 0.1:
         return Record(chance.randbytes(chance.randrange(6)), value)
@@ -38,7 +38,7 @@ def record(chance: random.Random) -> Record:
 
 
 def log_of(
-    chance: random.Random, other: str, offset: int = 0, *, transactions: bool = True
+    chance: random.Random, other: str, offset: int = 0, *, transactions: bool = True, keyless: bool = True
 ) -> tuple[bytes, int]:
     """Some thousand records, with transactions and markers; and, if asked, something that is no plain v2 batch."""
     batches: list[bytes] = []
@@ -55,13 +55,15 @@ def log_of(
             txn = transactions and chance.random() < 0.3
             batch = builders.data(
                 offset,
-                [record(chance) for _ in range(count)],
+                [record(chance, keyless=keyless) for _ in range(count)],
                 pid=chance.randrange(3) if txn else -1,
                 txn=txn,
             )
         raw = batch.raw
         if number in {300, 301} and other == "packed":
-            raw = bytes(twin.packed(builders.encode(offset, [record(chance), record(chance)]), 3))
+            raw = bytes(
+                twin.packed(builders.encode(offset, [record(chance, keyless=keyless) for _ in range(2)]), 3)
+            )
             batches.append(raw)
             offset += 2
             continue

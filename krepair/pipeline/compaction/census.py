@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import group_metadata
+from krepair.formats.arrays import Int64s
 from krepair.kernels import key_census as n
+from krepair.kernels.compact_filter import T_KEPT, T_TOMBSTONES_DROPPED
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
 from krepair.logdir.reading import opened_for_reading, read_into_from
@@ -63,21 +65,28 @@ class CensusResult(Outcome, frozen=True, kw_only=True):
 
 
 class _Tables:
-    """What is counted, over one segment or all segments of a partition."""
+    """What is counted, over one segment or all segments of a partition.
 
-    def __init__(self) -> None:
+    Args:
+        before: all records of the segment, which were counted before: only those that stay are still to be counted.
+    """
+
+    def __init__(self, before: SegmentCensus | None = None) -> None:
         self.kinds = np.zeros((n.KINDS, n.KIND_COLUMNS), np.int64)
         self.state = np.zeros(n.STATE_SIZE, np.int64)
         self.groups: Any = np.zeros((_FIRST_GROUPS, n.GROUP_COLUMNS), np.int64)
         self.slots: Any = np.full(_FIRST_GROUPS * _SLOTS_A_ROW, -1, np.int32)
         self.arena: Any = np.zeros(_FIRST_ARENA, np.uint8)
+        self._only_kept = before is not None
+        if before is not None:
+            self.add(before)
 
     def take(self, buf: Any, batches: Any, counts: Any, records: Any, stay: Stay) -> None:
         """Count the records of some batches."""
         self.state[[n.S_BATCH, n.S_RECORD]] = 0
         while not n.count_keys(
-            buf, batches, counts, records, stay.offsets, stay.held, np.array(stay.aborted), _inputs(stay),
-            self.kinds, self.groups, self.slots, self.arena, self.state,
+            buf, batches, counts, records, stay.offsets, stay.held, np.array(stay.aborted),
+            _inputs(stay, only_kept=self._only_kept), self.kinds, self.groups, self.slots, self.arena, self.state,
         ):  # fmt: skip
             self._grow()
 
@@ -86,8 +95,8 @@ class _Tables:
         self.state[n.S_BATCH] = 0
         while (
             n.count_window(
-                window, filled, stay.offsets, stay.held, np.array(stay.aborted), _inputs(stay), self.kinds,
-                self.groups, self.slots, self.arena, self.state,
+                window, filled, stay.offsets, stay.held, np.array(stay.aborted),
+                _inputs(stay, only_kept=self._only_kept), self.kinds, self.groups, self.slots, self.arena, self.state,
             )
             == n.TABLES_FULL
         ):  # fmt: skip
@@ -104,6 +113,9 @@ class _Tables:
 
     def counted(self) -> SegmentCensus:
         """What was counted, to be added to that of other segments."""
+        if self._only_kept:
+            gone = self.kinds[:, n.K_KEPT] + self.kinds[:, n.K_TOMBSTONES_DROPPED]
+            self.kinds[:, n.K_SUPERSEDED] = self.kinds[:, n.K_RECORDS] - gone
         return SegmentCensus(
             kinds=self.kinds.tobytes(),
             groups=self.groups[: self.state[n.S_GROUPS]].tobytes(),
@@ -138,9 +150,11 @@ class _Tables:
         )
 
     def largest_groups(self) -> tuple[GroupBytes, ...]:
-        """Those with the most bytes, the largest first."""
+        """Those with the most bytes, the largest first, and by name where they have as many."""
         rows = self.groups[: self.state[n.S_GROUPS]]
-        order = np.argsort(-rows[:, n.G_BYTES], kind="stable")[:MOST_GROUPS]
+        if len(rows) > MOST_GROUPS:
+            rows = rows[rows[:, n.G_BYTES] >= np.partition(rows[:, n.G_BYTES], -MOST_GROUPS)[-MOST_GROUPS]]
+        largest = sorted(rows, key=lambda row: (-row[n.G_BYTES], _text(self.arena, row)))[:MOST_GROUPS]
         return tuple(
             GroupBytes(
                 group=_text(self.arena, row),
@@ -149,7 +163,7 @@ class _Tables:
                 bytes_before=int(row[n.G_BYTES]),
                 bytes_after=int(row[n.G_BYTES_KEPT]),
             )
-            for row in rows[order]
+            for row in largest
         )
 
 
@@ -169,8 +183,12 @@ def _power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def _inputs(stay: Stay) -> Any:
-    return np.array([stay.now_ms, stay.drop_unstamped, stay.forced, stay.drop_stamped], np.int64)
+def _inputs(stay: Stay, *, only_kept: bool) -> Any:
+    inputs = np.zeros(n.INPUT_SIZE, np.int64)
+    inputs[n.N_NOW_MS], inputs[n.N_FORCED] = stay.now_ms, stay.forced
+    inputs[n.N_DROP_UNSTAMPED], inputs[n.N_DROP_STAMPED] = stay.drop_unstamped, stay.drop_stamped
+    inputs[n.N_ONLY_KEPT] = only_kept
+    return inputs
 
 
 class Counting:
@@ -179,12 +197,15 @@ class Counting:
     Args:
         item: the segment.
         stay: what decides which of its records stay.
+        tallies: int64[TALLY_COUNT], of what was decided on up to the end of the window, see ``CompactedLog``.
     """
 
-    def __init__(self, item: CompactItem, stay: Stay) -> None:
+    def __init__(self, item: CompactItem, stay: Stay, tallies: Int64s) -> None:
         self._item = item
         self._stay = stay
-        self._tables = _Tables()
+        self._tallies = tallies
+        self._last_before = 0
+        self._tables = _Tables(item.counted)
         self._position = 0
         self._goes_on = True
 
@@ -195,7 +216,13 @@ class Counting:
             window: uint8[W] with ``SLACK`` bytes behind it.
             end: place after its last batch; more than W if that passes the window.
         """
-        if self._goes_on:
+        last = int(self._tallies[T_KEPT] + self._tallies[T_TOMBSTONES_DROPPED])
+        none, self._last_before = last == self._last_before, last
+        if not self._goes_on:
+            return
+        if none and self._item.counted is not None:
+            self._position += end  # no record in it is the last of its key
+        else:
             done = self._tables.take_window(window, min(end, len(window)), self._stay)
             self._position += done
             self._goes_on = done == end and not self._too_many

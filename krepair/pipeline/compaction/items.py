@@ -53,6 +53,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         header_bytes: the result holds the headers of large batches, at most so many bytes of them.
         lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
         only_tombstones: whether only tombstones give rows.
+        most_groups: above 0, the records of ``__consumer_offsets`` are counted too, if they have not more groups.
     """
 
     place: Place
@@ -66,6 +67,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     header_bytes: int = 0
     lowest: bool = False
     only_tombstones: bool = False
+    most_groups: int = 0
 
     @property
     def bytes_to_read(self) -> int:
@@ -85,6 +87,20 @@ class RowFile(Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
+class SegmentCensus(Struct, frozen=True, kw_only=True):
+    """The records of one segment of ``__consumer_offsets``, counted; see ``kernels.key_census``.
+
+    Attributes:
+        kinds: int64[KINDS, KIND_COLUMNS].
+        groups: int64[G, GROUP_COLUMNS], in any order.
+        names: uint8[N], the names of the groups.
+    """
+
+    kinds: bytes
+    groups: bytes
+    names: bytes
+
+
 class KeysResult(Result, frozen=True, kw_only=True):
     """The keys of one segment.
 
@@ -97,6 +113,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
         aborted_records: of aborted transactions.
         scan: what the scan came to, if one was asked for.
         headers: of all batches, one after the other; empty if they were not noted.
+        census: all records by kind and by group, if they were counted; nothing is known of which of them stay.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -107,6 +124,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
     aborted_records: int = 0
     scan: ScanResult | None = None
     headers: bytes = b""
+    census: SegmentCensus | None = None
 
     @property
     def found(self) -> bool:
@@ -197,6 +215,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
         most_groups: above 0, the records of ``__consumer_offsets`` are counted in the same reading; if the segment has
             more groups than that, nothing is told of them. There are no ``headers`` then.
+        counted: all its records, counted before: then only those that stay are counted in this reading.
         most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
     """
 
@@ -218,6 +237,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
     most_groups: int = 0
+    counted: SegmentCensus | None = None
     most_packed: int = 0
 
     @property
@@ -229,20 +249,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     def bytes_to_read(self) -> int:
         """The log."""
         return self.size
-
-
-class SegmentCensus(Struct, frozen=True, kw_only=True):
-    """The records of one segment of ``__consumer_offsets``, counted; see ``kernels.key_census``.
-
-    Attributes:
-        kinds: int64[KINDS, KIND_COLUMNS].
-        groups: int64[G, GROUP_COLUMNS], in the order in which they occur.
-        names: uint8[N], the names of the groups.
-    """
-
-    kinds: bytes
-    groups: bytes
-    names: bytes
 
 
 class CompactResult(Result, frozen=True, kw_only=True):

@@ -28,8 +28,9 @@ from krepair.pipeline.compaction.content import (
     too_large,
     wrapper_content,
 )
+from krepair.pipeline.compaction.fronts import KeyFronts
 from krepair.pipeline.compaction.headers import HeaderNotes
-from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
+from krepair.pipeline.compaction.items import ROW_BYTES, RowFile, SegmentCensus
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
@@ -84,6 +85,7 @@ class KeyWalk:
         aborted_known: whether ``aborted`` was looked for.
         lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
         only_tombstones: whether only tombstones give rows.
+        fronts: counts the records of ``__consumer_offsets`` by kind and by group.
     """
 
     read_into: ReadInto
@@ -96,6 +98,7 @@ class KeyWalk:
     aborted_known: bool = True
     lowest: bool = False
     only_tombstones: bool = False
+    fronts: KeyFronts = field(default_factory=lambda: KeyFronts(0))
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -122,7 +125,8 @@ class KeyWalk:
 
     def begin(self) -> None:
         """Make the tables; then give all windows to ``take``."""
-        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        words = k.COUNTED_WORDS if self.fronts.counts else k.ROW_WORDS
+        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), words), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
@@ -162,11 +166,23 @@ class KeyWalk:
             aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
         )
 
+    @property
+    def counted(self) -> SegmentCensus | None:
+        """All records by kind and by group, after ``end``; None if they were not counted.
+
+        They were not if there are too many groups, and if there are records that have no key or were aborted: those
+        have no place in the table of keys.
+        """
+        state = self._state
+        wanting = state[k.K_UNCOUNTED] or state[k.K_KEYLESS] or state[k.K_ABORTED_BATCHES]
+        return None if wanting or not self.fronts.counts else self.fronts.counted()
+
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
-            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state, self._packed
+            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state, self._packed,
+            *self.fronts.tables,
         )  # fmt: skip
         if state[k.K_PACKED]:
             self._unpack(window, filled, position)
@@ -207,7 +223,8 @@ class KeyWalk:
         """Enter the keys of batches that were unpacked."""
         while first < after:
             status, first = k.keys_of_packed(
-                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state
+                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state,
+                *self.fronts.tables,
             )  # fmt: skip
             if status == k.TABLE_FULL:
                 self._make_room()
@@ -220,7 +237,7 @@ class KeyWalk:
             self._drain()
             return
         old = self._table
-        self._table = np.zeros((min(len(old) * 8, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._table = np.zeros((min(len(old) * 8, self.table_rows), old.shape[1]), np.uint64)
         self._state[k.K_KEYS] = 0
         k.merge_rows(old[old[:, 2] != 0], self._table, self._state)
 
@@ -259,8 +276,9 @@ class KeyWalk:
         status = k.TABLE_FULL
         while status == k.TABLE_FULL:
             status, more, place = k.keys_of_records(
-                buffer, place, end, left - taken, base_offset, self.secret, self._table, self._state
-            )
+                buffer, place, end, left - taken, base_offset, self.secret, self._table, self._state,
+                *self.fronts.tables,
+            )  # fmt: skip
             taken += more
             if status == k.TABLE_FULL:
                 self._make_room()
@@ -271,7 +289,7 @@ class KeyWalk:
             data, base = raw, 0
         else:
             data, base, _ = wrapper_content(raw, position)
-        buffer: Uint8s = np.frombuffer(data + bytes(SLACK), np.uint8)
+        buffer: Uint8s = np.frombuffer(bytearray(data) + bytes(SLACK), np.uint8)
         self._state[k.K_LAST_OFFSET] = -1
         self._state[k.K_BATCH_LAST] = max(int.from_bytes(raw[:8], "big", signed=True), 0)
         if base == 0:
@@ -287,6 +305,7 @@ class KeyWalk:
                 self.secret,
                 self._table,
                 self._state,
+                *self.fronts.tables,
             )
             if status == k.TABLE_FULL:
                 self._make_room()

@@ -113,6 +113,7 @@ class Prepared:
         keyless: base offset -> records without a key.
         planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
         headers: base offset -> headers of its batches, where they were noted.
+        counted: base offset -> its records by kind and by group, where they were counted with the keys.
         problem: why it is left alone, None if it is not.
         scratch: path of the scratch folder, empty if there is none.
     """
@@ -127,6 +128,7 @@ class Prepared:
     keyless: dict[int, int] = field(default_factory=dict)
     planned: dict[int, OffsetFile] = field(default_factory=dict)
     headers: dict[int, bytes] = field(default_factory=dict)
+    counted: dict[int, SegmentCensus] = field(default_factory=dict)
     problem: LeftAlone | None = None
     scratch: str = ""
 
@@ -228,6 +230,11 @@ def rows_inline_of(segments: int) -> int:
     return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
 
 
+def groups_at_most(segments: int) -> int:
+    """Of how many groups the counts of each of so many segments may travel."""
+    return max(_MOST_GROUPS // max(segments, 1), _GROUPS_AT_LEAST)
+
+
 def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> None:
     every = [(partition, facts) for partition in prepared for facts in partition.span]
     rows_inline = rows_inline_of(len(every))
@@ -236,6 +243,8 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
         each.problem = each.problem or _problem(result, log_name(base_offset), each)
         each.keyless[base_offset] = result.keyless
         each.headers[base_offset] = result.headers
+        if result.census is not None:
+            each.counted[base_offset] = result.census
         each.found[base_offset] = result
 
     work = []
@@ -256,6 +265,7 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
             rows_inline=rows_inline,
             scratch=scratch,
             header_bytes=header_bytes_of(len(every)),
+            most_groups=groups_at_most(len(every)) if each.partition.counts_groups else 0,
         )
         for each, facts in work
     ]
@@ -382,6 +392,7 @@ def compact_item(
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
         most_groups=most_groups,
+        counted=each.counted.get(facts.base_offset) if most_groups else None,
         most_packed=most_packed,
     )
 
@@ -456,7 +467,7 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
             one.outcome, one.to_read = one.prepared.problem, []
         todo += [(one, number) for number in one.to_read]
         one.to_read = []
-    groups_each = max(_MOST_GROUPS // max(len(todo), 1), _GROUPS_AT_LEAST)
+    groups_each = groups_at_most(len(todo))
     most_packed = _most_packed(len(work))
     items = [
         compact_item(

@@ -25,6 +25,7 @@ from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
+from krepair.pipeline.compaction.fronts import KeyFronts
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
     SCRATCH_NEEDED,
@@ -105,7 +106,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
                 HeaderNotes(item.header_bytes), aborted_known=item.scan is None, lowest=item.lowest,
-                only_tombstones=item.only_tombstones,
+                only_tombstones=item.only_tombstones, fronts=KeyFronts(item.most_groups),
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()
@@ -132,6 +133,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         tombstones=counts.tombstones,
         aborted_records=counts.aborted_records,
         headers=walk.notes.found,
+        census=walk.counted,
     )
 
 
@@ -222,7 +224,7 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)
             log = CompactedLog(read_into, item.size, stay, item.headers)
-            counting = _counting(item, stay)
+            counting = _counting(item, stay, log)
             log.on_source = counting.take if counting else None
             entries, _ = sound_entries(item.place, item.base_offset, tree)
             inputs = _inputs(item, entries)
@@ -240,13 +242,13 @@ def _has_room(item: CompactItem, stay: Stay) -> bool:
     return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
 
 
-def _counting(item: CompactItem, stay: Stay) -> Counting | None:
+def _counting(item: CompactItem, stay: Stay, log: CompactedLog) -> Counting | None:
     """What counts the records of a segment in the same reading, if that was asked for."""
     if not item.most_groups:
         return None
     from krepair.pipeline.compaction.census import Counting
 
-    return Counting(item, stay)
+    return Counting(item, stay, log.tallies)
 
 
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
