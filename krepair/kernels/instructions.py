@@ -304,7 +304,14 @@ if HARDWARE_CRC:
     def crc32c_update(crc: int, array: Any, start: int, end: int) -> Any:
         """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
         state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
-        place = start
+        place = np.int64(start)
+        odd = np.uint64(end - place) & np.uint64(7)
+        if odd != 0 and end - place >= 8:
+            # The bytes that fill no word come first, in the upper end of a word: the zeros before them change nothing,
+            # since the state is put into the bytes themselves. One of them alone would take as long as a word.
+            front = (le64(array, place) ^ state) << (np.uint64(8) * (np.uint64(7) - odd)) << np.uint64(8)
+            state = _crc_word(np.uint64(0), front) ^ (state >> (np.uint64(8) * odd))
+            place += np.int64(odd)
         while place + 3 * _LONG_PIECE <= end:
             state = _crc_of_three(state, array, place, _LONG_PIECE, _LONG_ZEROS)
             place += 3 * _LONG_PIECE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from typing import Any
@@ -52,6 +53,17 @@ def test_instruction_table_and_package_agree_in_pieces(data: bytes, cut: int, cr
     assert by_instruction(first, buf, cut, len(data)) == expected
     assert by_table(by_table(crc, buf, 0, cut), buf, cut, len(data)) == expected
     assert crc_piece(crc_piece(crc, buf, 0, cut), buf, cut, len(data)) == expected
+
+
+def test_every_small_size_at_any_place_goes_on_from_any_state() -> None:
+    """The bytes that fill no word are taken first: every number of them, with the state in one word or in two."""
+    chance = random.Random(6)
+    buf = np.frombuffer(chance.randbytes(400), np.uint8)
+    for size in range(300):
+        for start in (0, 1, 7):
+            crc = chance.choice([0, 0xFFFFFFFF, chance.randrange(2**32)])
+            expected = crc32c.crc32c(buf[start : start + size].tobytes(), crc)
+            assert by_instruction(crc, buf, start, start + size) == expected, (start, size, crc)
 
 
 def test_large_buffers_of_any_alignment_have_the_packages_crc() -> None:
