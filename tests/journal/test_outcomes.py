@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -123,6 +124,29 @@ def test_of_files_replaced_together_those_before_a_failure_stay_and_it_is_taken_
     assert failure.rolled_back
     assert "Input/output error" in failure.why
     assert [(files.path / file).read_bytes() == files.new_index for file in TIMES] == [True, False, False]
+    assert kinds(files.apply()) == [Committed] * 3
+
+
+def test_a_change_that_was_made_and_cannot_be_looked_at_fails_alone_and_stays(
+    files: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kinds(files.apply()) == [Committed] * 3
+    assert all((files.path / file).read_bytes() == files.new_index for file in TIMES)
+    is_back = ReplaceFiles.is_back
+
+    def unreadable(action: ReplaceFiles, folder: PartitionFolder, intent: Any) -> bool:
+        if intent.change_id.endswith(TIMES[1]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), TIMES[1])
+        return is_back(action, folder, intent)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReplaceFiles, "is_back", unreadable)
+        outcomes = files.apply()
+    assert kinds(outcomes) == [Committed, Failed, Committed]
+    failure = outcomes[1]
+    assert isinstance(failure, Failed)
+    assert "Input/output error" in failure.why
+    assert all((files.path / file).read_bytes() == files.new_index for file in TIMES)
     assert kinds(files.apply()) == [Committed] * 3
 
 

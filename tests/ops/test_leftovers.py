@@ -13,6 +13,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
@@ -134,6 +135,24 @@ def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path:
         assert report.exit_code == ExitCode.DONE, (stops, report)
         assert before == tree(root), stops
     assert stops > 40
+
+
+@pytest.mark.parametrize("extension", [".index", ".timeindex"])
+def test_a_journal_written_anew_tells_no_swap_as_done_of_which_an_index_is_gone(
+    tmp_path: Path, extension: str
+) -> None:
+    root, chosen, plan = scene(tmp_path / "logs")
+    before = tree(root)
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    (root / FOLDER / name(BASE, extension)).unlink()
+    for journal in root.rglob("journal"):
+        journal.write_bytes(b"")
+    report = rebuild(plan, chosen)
+    assert report.exit_code == ExitCode.DONE
+    told = [one.why for one in report.results if one.outcome == "rebuilt" and one.partition == FOLDER]
+    assert [why[:15] for why in told] == ["it is half done"]
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
 
 
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
