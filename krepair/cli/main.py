@@ -21,7 +21,7 @@ from krepair.cli.verbs import Verbs
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 read_plainly()
 
-_OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 class KrepairGroup(TyperGroup):
