@@ -108,7 +108,7 @@ def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
     assert decided(pending, cleaned=(100,)).left == ""
     told = decided(pending._replace(missing=3), cleaned=(90, 95)).left
     assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker delete this swap")
-    assert "3 of its 9 batches are in no segment" in told
+    assert "no segment has 3 of its 9 batches" in told
     broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).left
     assert broken.endswith("but krepair cannot compare it with the segments: position 7: bad CRC")
 

@@ -12,6 +12,7 @@ The same name and seed give the same bytes, times, owners and modes everywhere.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import os
@@ -222,7 +223,7 @@ def elsewhere(root: Path) -> Path | None:
 
 
 def copies_of(root: Path) -> Path:
-    """Where originals are copied to of a scene in ``root``; whoever removes ``root`` removes it, too.
+    """Where originals are copied to of a scene in ``root``. It goes with the process that placed the scene.
 
     Raises:
         RuntimeError: there is one file system only.
@@ -231,6 +232,17 @@ def copies_of(root: Path) -> Path:
     if other is None:
         raise RuntimeError(f"{root}: there is no other file system for --keep DIR")
     return other / f"krepair-copies-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}"
+
+
+_made: list[tuple[int, Path]] = []
+
+
+@atexit.register
+def remove_copies() -> None:
+    """Remove the copies whose scene was removed without them; a forked process removes only its own."""
+    for process, folder in _made:
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -271,6 +283,8 @@ class Scene:
         if self.keep == COPIES:
             folder = copies or copies_of(root)
             folder.mkdir(exist_ok=True)
+            if copies is None:
+                _made.append((os.getpid(), folder))
             plan = _with_copies(plan, os.fspath(folder))
         plan = planfile.seal(plan)
         plan_file = root / "plan"
