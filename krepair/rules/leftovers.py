@@ -155,11 +155,8 @@ def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
         return f"{what}, but krepair cannot compare it with the segments: {swap.problem}"
     if not swap.missing:
         return ""
-    is_or_are = "is" if swap.missing == 1 else "are"
-    return (
-        f"{what}, but {swap.missing:,} of its {_batches(swap.batches)} {is_or_are} in no segment: the "
-        "swap may hold the only copy"
-    )
+    batches = f"{swap.missing:,} of its {_batches(swap.batches)}"
+    return f"{what}, but no segment has {batches}: the swap may hold the only copy"
 
 
 def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
