@@ -336,6 +336,30 @@ class TestLinesOfTheRoot:
         assert report.exit_code is ExitCode.FOUND
         assert name in str(report.problems)
 
+    @pytest.mark.parametrize("data", [b"0\n1\nt 1 2\n", b"0\n0\n", b"0\n2\nt 1 3\nu 0 1\n"], ids=str)
+    def test_another_line_that_changed_is_a_problem_for_verify(
+        self, name: str, data: bytes, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        assert (root / name).read_bytes() == b"0\n1\nt 1 3\n"
+        (root / name).write_bytes(data)
+        report = verify_plan(plan, chosen)
+        assert report.exit_code is ExitCode.FOUND
+        assert "other lines than those of the plan changed" in str(report.problems)
+
+    @pytest.mark.parametrize("rotten", [b"", b"\xff" * 20, b"0\n2\nt 0\nx\n"], ids=str)
+    def test_a_kept_file_that_rotted_is_a_problem_for_verify(
+        self, name: str, rotten: bytes, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        (kept,) = (path for path in root.rglob(f"*{name}") if path.parent != root)
+        kept.write_bytes(rotten)
+        report = verify_plan(plan, chosen)
+        assert report.exit_code is ExitCode.FOUND
+        assert name in str(report.problems)
+
     def test_once_the_broker_has_fetched_undo_leaves_the_lines_as_they_are(
         self, name: str, scene: tuple[Path, Options, Plan]
     ) -> None:
