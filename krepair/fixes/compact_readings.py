@@ -12,7 +12,8 @@ from krepair.fixes.compact_originals import (
     partition_to_prove,
     proof_problem,
 )
-from krepair.fixes.markers_staging import finished_again, groups_of
+from krepair.fixes.markers_readings import finished_again
+from krepair.fixes.markers_staging import groups_of
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.pipeline.compaction.proof import PartitionToProve, prove

@@ -137,7 +137,7 @@ class Markers(Fix):
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Every batch and every index entry of the new segments; with the originals, each batch against them."""
-        from krepair.fixes.markers_staging import groups_again
+        from krepair.fixes.markers_readings import groups_again
 
         return groups_again(applied)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
@@ -12,8 +11,7 @@ from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.second_readings import Applied, SecondReading, whys_of
-from krepair.fixes.staging import Kind, Staging, Work, error_of
+from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
@@ -21,7 +19,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
-from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
+from krepair.pipeline.jobs import FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
@@ -70,35 +68,6 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                 ]
                 found.append(Staged(staging, place, others_again(work, staging), logs, results))
     prove_markers(work, found)
-
-
-NEW_SEGMENTS: Final = Kind(
-    "new segments", "every batch, every entry of its indexes, and the plan's counts", is_log=True
-)
-ORIGINALS: Final = Kind("new segments", "its batches against the kept originals")
-
-
-def groups_again(applied: Applied) -> Iterator[SecondReading]:
-    """New segments are held against the plan; with ``work.originals`` also against the kept originals.
-
-    After a purge there are no originals.
-    """
-    from krepair.pipeline.rewrite.compare import OriginalsItem
-
-    yield from finished_again(applied)
-    if applied.work.originals and applied.keep:
-        for group in groups_of(applied.staging):
-            if log_name(group.base_offset) not in applied.staging.freed:
-                item = OriginalsItem(place=applied.place, change=group, keep=applied.keep)
-                yield SecondReading(group, ORIGINALS, COMPARE_ORIGINALS, (item,), whys_of)
-
-
-def finished_again(applied: Applied) -> Iterator[SecondReading]:
-    """Every batch, every index entry and the plan's counts of new segments."""
-    staging = applied.staging
-    for group in groups_of(staging):
-        item = finish_item(applied.work, staging, group, staging.folder.path, make=False)
-        yield SecondReading(group, NEW_SEGMENTS, FINISH, (item,), whys_of)
 
 
 # -- copy
