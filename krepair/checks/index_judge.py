@@ -107,7 +107,7 @@ class IndexAudit:
             self.largest_batch = max(self.largest_batch, int((positions[1:] - positions[:-1]).max()))
         self._last_position = int(positions[-1])
         self.last_offset = int(lasts[-1])
-        top = int(np.argmax(stamps))
+        top = int(stamps.argmax())
         if int(stamps[top]) > self.largest:
             self.largest, self.offset_of_largest = int(stamps[top]), int(lasts[top])
 

@@ -42,7 +42,7 @@ class _GrowingAudit(IndexAudit):
     def is_what_was_judged(self, offsets: Int64s, times: Int64s) -> bool:
         """Whether the entries of finished files begin with those that were judged."""
         pairs = ((offsets, self.offsets, self._next_offset), (times, self.times, self._next_time))
-        return all(np.array_equal(new[:count], judged[:count]) for new, judged, count in pairs)
+        return all(new[:count].tobytes() == judged[:count].tobytes() for new, judged, count in pairs)
 
 
 class MadeIndexes:

@@ -42,7 +42,8 @@ def padding_start(buf: Bytes, entry_size: int) -> int:
 def are_ascending(*columns: npt.NDArray[np.int64]) -> bool:
     """Whether the values of each column, int64[N], start at 0 or more and rise from entry to entry."""
     return all(
-        len(values) == 0 or (values[0] >= 0 and bool((values[1:] > values[:-1]).all())) for values in columns
+        len(values) == 0 or (values[0] >= 0 and (len(values) == 1 or bool((values[1:] > values[:-1]).all())))
+        for values in columns
     )
 
 

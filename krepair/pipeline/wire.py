@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
@@ -27,8 +28,14 @@ def _encoded(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], bytes]:
 def _decoded(kind: type, pair: tuple[list[int], bytes]) -> np.ndarray[Any, Any]:
     """An array of the kind that the field is declared with, see ``krepair.formats.arrays``."""
     shape, raw = pair
+    return np.ndarray(shape, _number_in(kind), bytearray(raw))  # bytes that may be changed
+
+
+@cache
+def _number_in(kind: type) -> Any:
+    """The kind of number in a kind of array; there are only a few."""
     (number,) = get_args(get_args(kind)[1])
-    return np.ndarray(shape, number, bytearray(raw))  # bytes that may be changed
+    return number
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encoded)

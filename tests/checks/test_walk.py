@@ -125,7 +125,9 @@ def test_a_claim_that_lies_is_not_believed(noise: list[int], replace: bool) -> N
     true = list(places_of(LOG))
     lie = noise if replace else sorted({*true[:3], *noise})
     claim = np.array(lie, np.int64)
-    headers = proven_headers(as_window(LOG), claim)
-    assert (headers is not None) == (len(lie) > 0 and lie == true[: len(lie)])
-    if headers is not None:
+    proven = proven_headers(as_window(LOG), claim)
+    assert (proven is not None) == (len(lie) > 0 and lie == true[: len(lie)])
+    if proven is not None:
+        headers, sizes = proven
         assert headers.tobytes() == headers_at(as_window(LOG), claim).tobytes()
+        assert (claim + sizes).tolist() == [*true, len(LOG)][1 : len(lie) + 1]
