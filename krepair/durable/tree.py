@@ -36,6 +36,7 @@ _KEPT_AT_MOST = 16
 """Descriptors of folders: work on one partition comes to no more than ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _DOTS = frozenset({".", ".."})
+_OF_NAMES: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _HOW_BYTES: Final = 24
 """Size of ``struct open_how``: flags, mode and resolve, 64 bits each."""
 
@@ -114,27 +115,31 @@ class Tree:
         """
         return self.open(path, _FOLDER_FLAGS)
 
-    @contextlib.contextmanager
-    def keeping_folders(self) -> Iterator[None]:
-        """Keep folders open that are come to while the body runs: a file in one of them is then a single call away.
+    def keeping_folders(self) -> Keeping:
+        """A context manager: folders stay open that are come to while the body runs, and a file is a single call away.
 
         Each is opened as ever, below the directory and by no link. From then on it is that very folder, whatever takes
         its name. So the body should be short, such as the work on one partition between two records of its journal,
         and be followed by ``let_go`` where it goes on.
         """
+        return Keeping(self)
+
+    def keep(self) -> None:
+        """What ``keeping_folders`` begins with, and ``keep_no_more`` ends."""
         self._keepers += 1
-        try:
-            yield
-        finally:
-            self._keepers -= 1
-            if not self._keepers:
-                self.let_go()
+
+    def keep_no_more(self) -> None:
+        """See ``keep``."""
+        self._keepers -= 1
+        if not self._keepers:
+            self.let_go()
 
     def let_go(self, path: str = "") -> None:
         """Close the folders that are kept: all, or one that is renamed or removed, and those below it."""
         below = f"{path}/"
-        for kept in [one for one in self._kept if not path or f"{one}/".startswith(below)]:
-            os.close(self._kept.pop(kept))
+        for kept in tuple(self._kept):
+            if not path or kept == path or kept.startswith(below):
+                os.close(self._kept.pop(kept))
 
     def reached(self, path: str) -> Reached:
         """A context manager that gives the descriptor of a folder, for calls relative to it in the body.
@@ -322,6 +327,21 @@ class Tree:
             os.close(folder)
 
 
+class Keeping:
+    """Folders are kept open while a body runs; see ``Tree.keeping_folders``."""
+
+    __slots__ = ("_tree",)
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def __enter__(self) -> None:
+        self._tree.keep()
+
+    def __exit__(self, *exception: object) -> None:
+        self._tree.keep_no_more()
+
+
 class Reached:
     """A folder that is open while a body runs; see ``Tree.reached``. A generator would cost more than most bodies."""
 
@@ -429,9 +449,10 @@ def _name(error: OSError, path: str) -> None:
 def _openat2(folder: int, below: str, flags: int, mode: int) -> int:
     # RESOLVE_NO_SYMLINKS covers O_NOFOLLOW. With both, a link in place of a folder would give ENOTDIR, not ELOOP.
     how = _how(flags & ~os.O_NOFOLLOW, mode)
+    name = below.encode(*_OF_NAMES)
     code = errno.EAGAIN
     for _ in range(_TRIES):
-        descriptor = _libc().syscall(_OPENAT2, folder, os.fsencode(below), how, _HOW_BYTES)
+        descriptor = _libc().syscall(_OPENAT2, folder, name, how, _HOW_BYTES)
         if descriptor >= 0:
             return int(descriptor)
         code = ctypes.get_errno()
