@@ -258,7 +258,10 @@ class _Look:
         if isinstance(loaded, str):
             return loaded
         rows = [self.facts[base].summary.rows for base in self.needed]
-        table = ProducerTable(loaded, rows, self.seen.log_start, rules).entries()
+        if len(loaded) or any(map(len, rows)):
+            table = ProducerTable(loaded, rows, self.seen.log_start, rules).entries()
+        else:
+            table = _NO_ENTRIES  # as in most partitions: nobody wrote with a producer id
         self.seen = self.seen._replace(
             data=producer_snapshot.encode_table(table),
             producers=len(table),
