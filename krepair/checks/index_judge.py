@@ -96,7 +96,7 @@ class IndexAudit:
         """Feed the next batches as columns: position, last offset and largest timestamp, int64[N] each."""
         if len(positions) == 0:
             return
-        if lasts[0] < self.last_offset or (lasts[1:] <= lasts[:-1]).any():
+        if lasts[0] < self.last_offset or np.count_nonzero(lasts[1:] <= lasts[:-1]):
             self.disordered = True
         if not self.disordered:
             self._feed_offsets(positions, lasts)
@@ -123,7 +123,7 @@ class IndexAudit:
         at = np.minimum(np.searchsorted(positions, mine[:, 1]), len(positions) - 1)
         exact = positions[at] == mine[:, 1]
         wrong = ~exact | (before[at] >= mine[:, 0])
-        if wrong.any():
+        if np.count_nonzero(wrong):
             entry = int(np.argmax(wrong))
             text = (
                 f"the batches before that position end at offset {int(before[at[entry]])}"
@@ -162,7 +162,7 @@ class IndexAudit:
 
     def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:
         wrong = mine[:, 0] <= before
-        if wrong.any():
+        if np.count_nonzero(wrong):
             entry = int(np.argmax(wrong))
             text = f"a batch before that offset has timestamp {int(before[entry])}"
             self._note_time(first + entry, text, misleads=True)

@@ -33,8 +33,8 @@ class _GrowingAudit(IndexAudit):
             return
         end = int(np.searchsorted(self.times[:, 1], self.last_offset, side="right"))
         mine = self.times[self._next_time : end]
-        wrong = (mine != (self.largest, self.offset_of_largest)).any(axis=1)
-        if wrong.any():
+        wrong = (mine[:, 0] != self.largest) | (mine[:, 1] != self.offset_of_largest)
+        if np.count_nonzero(wrong):
             text = f"the largest timestamp so far is {self.largest}, of offset {self.offset_of_largest}"
             self._note_time(self._next_time + int(np.argmax(wrong)), text, misleads=True)
         self._next_time = max(self._next_time, end)

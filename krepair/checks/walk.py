@@ -99,15 +99,16 @@ def proven_headers(window: Uint8s, places: Any) -> tuple[np.ndarray[Any, Any], I
         window: uint8[W].
         places: int[N], an untrusted claim.
     """
-    if len(places) == 0 or places[0] != 0 or places.min() < 0 or places.max() + HEADER.size > len(window):
+    outside = (places < 0) | (places > len(window) - HEADER.size)
+    if len(places) == 0 or places[0] != 0 or np.count_nonzero(outside):
         return None
     headers = headers_at(window, places)
     sizes: Int64s = headers["batch_length"].astype(np.int64) + LOG_OVERHEAD
     following = places + sizes
     proven = (
-        sizes.min() >= HEADER.size
-        and (headers["magic"] == MAGIC).all()
-        and (following[:-1] == places[1:]).all()
+        not np.count_nonzero(sizes < HEADER.size)
+        and not np.count_nonzero(headers["magic"] != MAGIC)
+        and not np.count_nonzero(following[:-1] != places[1:])
         and following[-1] <= len(window)
     )
     return (headers, sizes) if proven else None
@@ -303,7 +304,7 @@ def _judged(
     before = np.empty_like(walked.lasts)
     before[:1], before[1:] = last_offset, walked.lasts[:-1]
     wrong = (walked.firsts <= before) | (walked.lasts < walked.firsts)
-    if not wrong.any():
+    if not np.count_nonzero(wrong):  # of a few batches it is known in a tenth of the time of ``any``
         return walked
     first = int(wrong.argmax())
     text = f"offset {walked.firsts[first]} does not ascend"

@@ -265,7 +265,7 @@ class _Look:
         self.seen = self.seen._replace(
             data=producer_snapshot.encode_table(table),
             producers=len(table),
-            open_transactions=int((table[:, -1] >= 0).sum()),
+            open_transactions=int(np.count_nonzero(table[:, -1] >= 0)),
             forgets=not self.seen.files and len(table) > 0,
         )
         return ""
