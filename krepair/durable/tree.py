@@ -16,7 +16,6 @@ import stat
 import struct
 import sys
 import weakref
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -98,6 +97,8 @@ class Tree:
                 parent, _, name = path.rpartition("/")
                 if parent in self._kept and name:
                     return os.open(name, flags | _FILE_FLAGS, mode, dir_fd=self._kept[parent])
+            if "/" not in below:  # a single component needs no walk
+                return self._open_in(self._root(), below, flags | _FILE_FLAGS, mode)
             # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
             sys.audit("open", path, None, flags)
             if self._step_by_step or not _has_openat2():
@@ -246,19 +247,17 @@ class Tree:
         with self.reached(path) as folder, named(path), os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
-    @contextlib.contextmanager
-    def opened(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
-        """Open a regular file; yields the descriptor.
+    def opened(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Opened:
+        """Open a regular file; a context manager that gives the descriptor.
 
         Raises:
-            OSError: see ``open``; ``EINVAL`` if it is not a regular file.
+            OSError: when it is entered, see ``open``; ``EINVAL`` if it is not a regular file.
         """
-        with self.opened_with_status(path, flags, mode) as (descriptor, _):
-            yield descriptor
-
-    def opened_with_status(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Opened:
-        """As ``opened``; gives the descriptor and what was seen of the file when it was opened."""
         return Opened(self, path, flags, mode)
+
+    def opened_with_status(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> OpenedWithStatus:
+        """As ``opened``; gives the descriptor and what was seen of the file when it was opened."""
+        return OpenedWithStatus(self, path, flags, mode)
 
     def read(self, path: str, at_most: int) -> bytes | None:
         """The first ``at_most`` bytes of a regular file; None if nothing has this path.
@@ -322,6 +321,15 @@ class Tree:
         finally:
             self._leave(folder)
 
+    def _open_in(self, folder: int, name: str, flags: int, mode: int) -> int:
+        try:
+            return os.open(name, flags, mode, dir_fd=folder)
+        except NotADirectoryError:
+            # see ``_walk``
+            if _is_link(name, folder):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+            raise
+
     def _leave(self, folder: int) -> None:
         if folder != self._descriptor:
             os.close(folder)
@@ -378,15 +386,15 @@ class Parent:
             _name(error, self._path)
 
 
-class Opened:
-    """A regular file that is open while a body runs, and what it is; see ``Tree.opened_with_status``."""
+class _Opening:
+    """A regular file that is open while a body runs."""
 
     __slots__ = ("_descriptor", "_flags", "_mode", "_path", "_tree")
 
     def __init__(self, tree: Tree, path: str, flags: int, mode: int) -> None:
         self._tree, self._path, self._flags, self._mode = tree, path, flags, mode
 
-    def __enter__(self) -> tuple[int, os.stat_result]:
+    def _open(self) -> tuple[int, os.stat_result]:
         self._descriptor = self._tree.open(self._path, self._flags, self._mode)
         try:
             status = os.fstat(self._descriptor)
@@ -401,6 +409,24 @@ class Opened:
         os.close(self._descriptor)
         if isinstance(error, OSError):
             _name(error, self._path)
+
+
+class Opened(_Opening):
+    """See ``Tree.opened``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> int:
+        return self._open()[0]
+
+
+class OpenedWithStatus(_Opening):
+    """See ``Tree.opened_with_status``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> tuple[int, os.stat_result]:
+        return self._open()
 
 
 class Named:

@@ -302,8 +302,29 @@ def test_walk_is_one_call_unless_steps_are_asked_for(tmp_path: Path, monkeypatch
     tree.names(tree.path)
     kernel = Kernel()
     monkeypatch.setattr(module, "_libc", lambda: kernel)
-    os.close(tree.open(f"{tree.path}/t-0", os.O_RDONLY))
+    os.close(tree.open(f"{tree.path}/t-0/0.log", os.O_RDONLY))
     assert kernel.calls == 1
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDONLY | os.O_DIRECTORY])
+def test_a_name_in_the_directory_itself_needs_no_walk_and_may_be_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "link").symlink_to("t-0")
+    (tmp_path / "file").touch()
+    tree = Tree(str(tmp_path))
+    tree.names(tree.path)
+    kernel = Kernel()
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    os.close(tree.open(f"{tree.path}/t-0", flags))
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        tree.open(f"{tree.path}/link", flags)
+    assert (caught.value.errno, caught.value.filename) == (errno.ELOOP, f"{tree.path}/link")
+    if flags & os.O_DIRECTORY:
+        with pytest.raises(NotADirectoryError):
+            tree.open(f"{tree.path}/file", flags)
+    assert kernel.calls == 0
 
 
 def test_number_of_an_error_comes_from_the_kernel_itself(monkeypatch: pytest.MonkeyPatch) -> None:
