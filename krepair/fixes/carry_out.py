@@ -41,7 +41,7 @@ def _stage_all(work: Work, stagings: Sequence[Staging]) -> None:
     for staging in stagings:
         if staging.problem is None:
             with staging.taking_problems():
-                if work.disk.tree.is_folder(staging.folder.private):
+                if staging.folder.has_private_folders():
                     work.keep_plan(staging.folder)
     able = [staging for staging in stagings if staging.problem is None]
     if work.together:

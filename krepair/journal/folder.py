@@ -151,6 +151,14 @@ class PartitionFolder:
                 self.disk.sync_dir(path)
         self._has_private_folders = True
 
+    def has_private_folders(self) -> bool:
+        """Whether the private sub-folder is there. What this object has made, or seen, is not looked at again.
+
+        Raises:
+            OSError: it could not be looked at.
+        """
+        return self._has_private_folders or self.tree.is_folder(self.private)
+
     @property
     def is_unsynced(self) -> bool:
         """Whether it was made here and is not durable yet: ``sync_new`` is still to be called."""

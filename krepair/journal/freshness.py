@@ -143,7 +143,7 @@ def check_staged(
         )
         raise RefusedError(message)
     for name, digest in (made or {}).items():
-        if digest_file(folder.at(folder.names.stage(name))) != digest:
+        if digest_file(folder.at(folder.names.stage(name)), folder.tree) != digest:
             path = folder.at(folder.names.stage(name))
             raise VerifyFailedError(
                 f"{path}: its bytes are not those that krepair wrote; nothing was replaced"
@@ -204,7 +204,7 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
     if staged is None or staged.size != size:
         found = "nothing" if staged is None else f"{staged.size} bytes"
         raise RefusedError(f"{folder.at(path)}: expected {size} bytes, found {found}")
-    if digest_file(folder.at(path)) != digest:
+    if digest_file(folder.at(path), folder.tree) != digest:
         raise VerifyFailedError(
             f"{folder.at(path)}: its bytes are no longer those of the plan; nothing was replaced"
         )

@@ -114,8 +114,10 @@ def _swaps(folder: PartitionFolder) -> list[str]:
 
 
 def _kept_names(folder: PartitionFolder) -> list[str]:
-    keep = folder.at(folder.names.keep())
-    return folder.tree.names(keep) if folder.tree.is_folder(keep) else []
+    try:
+        return folder.tree.names(folder.at(folder.names.keep()))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str]) -> list[str]:
