@@ -248,15 +248,15 @@ def _wrong_lines(work: Work, staging: Staging, change: ChangeLines) -> str:
     if not work.disk.tree.is_there(kept):
         return ""
     original = read_whole(kept, LARGEST_BYTES, work.disk.tree)
-    gone = {(line.topic, line.partition) for line in change.lines}
+    gone = {(line.topic, str(line.partition)) for line in change.lines}
     stays = [line for line in _plain_lines(original) if line[:2] not in gone]
     return "" if _plain_lines(data) == stays else "other lines than those of the plan changed"
 
 
-def _plain_lines(data: bytes) -> list[tuple[str | int, ...]]:
+def _plain_lines(data: bytes) -> list[tuple[str, ...]]:
     """Topic, partition and offset of each line, read by none of the code that made the file; any words if it rotted."""
     rows = [line.split() for line in data.decode("utf-8", "replace").splitlines()[2:]]
-    return [(*row[:1], *(int(word) if word.isdecimal() else word for word in row[1:])) for row in rows]
+    return [(*row[:1], *(word.lstrip("0") or "0" for word in row[1:])) for row in rows]
 
 
 def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:

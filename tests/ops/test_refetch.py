@@ -348,7 +348,11 @@ class TestLinesOfTheRoot:
         assert report.exit_code is ExitCode.FOUND
         assert "other lines than those of the plan changed" in str(report.problems)
 
-    @pytest.mark.parametrize("rotten", [b"", b"\xff" * 20, b"0\n2\nt 0\nx\n"], ids=str)
+    @pytest.mark.parametrize(
+        "rotten",
+        [b"", b"\xff" * 20, b"0\n2\nt 0\nx\n", b"0\n1\nt 0 " + b"9" * 5000],
+        ids=["empty", "no text", "torn", "a number of 5,000 digits"],
+    )
     def test_a_kept_file_that_rotted_is_a_problem_for_verify(
         self, name: str, rotten: bytes, scene: tuple[Path, Options, Plan]
     ) -> None:
