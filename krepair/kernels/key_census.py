@@ -34,6 +34,7 @@ from krepair.kernels.key_fronts import (
     FRONT_SIZE,
     USED_SIZE,
     VERSION,
+    front_size,
     name_row,
 )
 from krepair.kernels.next_batch import next_batch
@@ -122,6 +123,17 @@ def add_groups(names: Any, rows: Any, groups: Any, slots: Any, arena: Any, state
     return True
 
 
+@inlined
+def _kind(buf: Any, front: Any, size: Any) -> Any:
+    """The kind of a record, from the front of its key, see ``key_fronts``."""
+    kind = np.int64(OTHER_KIND)
+    if size >= VERSION:
+        version = be16(buf, front)
+        if 0 <= version < OTHER_KIND:
+            kind = np.int64(version)
+    return kind
+
+
 @kernel
 def add_fronts(names: Any, fronts: Any, kinds: Any, groups: Any, slots: Any, arena: Any, state: Any) -> None:
     """Add the records and bytes that were counted by the fronts of their keys.
@@ -137,11 +149,7 @@ def add_fronts(names: Any, fronts: Any, kinds: Any, groups: Any, slots: Any, are
     """
     for number in range(fronts.shape[0]):
         place, size = fronts[number, FRONT_PLACE], fronts[number, FRONT_SIZE]
-        kind = OTHER_KIND
-        if size >= VERSION:
-            version = be16(names, place)
-            if 0 <= version < OTHER_KIND:
-                kind = version
+        kind = _kind(names, place, size)
         kinds[kind, K_RECORDS] += fronts[number, FRONT_RECORDS]
         kinds[kind, K_BYTES] += fronts[number, FRONT_BYTES]
         if size >= BEFORE_GROUP:
@@ -168,17 +176,15 @@ def _count(
 
     ``last``: the last of its key. ``gone``: its transaction was aborted. ``past``: tombstones of its batch may go.
     """
-    kind = NO_KEY
+    kind = np.int64(NO_KEY)
     group = -1
     if key_size >= 0:
-        kind = OTHER_KIND
-        if key_size >= BEFORE_GROUP:
-            version = be16(buf, key)
-            if 0 <= version < OTHER_KIND:
-                kind = version
-            length = be16(buf, key + VERSION)
-            if 0 <= length <= key_size - BEFORE_GROUP:
-                group = name_row(buf, key + BEFORE_GROUP, length, groups, slots, arena, state)
+        size_of_front = front_size(buf, key, key_size)
+        kind = _kind(buf, key, size_of_front)
+        if size_of_front >= BEFORE_GROUP:
+            group = name_row(
+                buf, key + BEFORE_GROUP, size_of_front - BEFORE_GROUP, groups, slots, arena, state
+            )
     if inputs[N_ONLY_KEPT] == 0:
         kinds[kind, K_RECORDS] += 1
         kinds[kind, K_BYTES] += size

@@ -113,7 +113,6 @@ class Prepared:
         keyless: base offset -> records without a key.
         planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
         headers: base offset -> headers of its batches, where they were noted.
-        counted: base offset -> its records by kind and by group, where they were counted with the keys.
         problem: why it is left alone, None if it is not.
         scratch: path of the scratch folder, empty if there is none.
     """
@@ -128,7 +127,6 @@ class Prepared:
     keyless: dict[int, int] = field(default_factory=dict)
     planned: dict[int, OffsetFile] = field(default_factory=dict)
     headers: dict[int, bytes] = field(default_factory=dict)
-    counted: dict[int, SegmentCensus] = field(default_factory=dict)
     problem: LeftAlone | None = None
     scratch: str = ""
 
@@ -243,8 +241,6 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
         each.problem = each.problem or _problem(result, log_name(base_offset), each)
         each.keyless[base_offset] = result.keyless
         each.headers[base_offset] = result.headers
-        if result.census is not None:
-            each.counted[base_offset] = result.census
         each.found[base_offset] = result
 
     work = []
@@ -392,7 +388,7 @@ def compact_item(
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
         most_groups=most_groups,
-        counted=each.counted.get(facts.base_offset) if most_groups else None,
+        counted=each.found[facts.base_offset].census if most_groups else None,
         most_packed=most_packed,
     )
 
