@@ -16,7 +16,6 @@ from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, 
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, read_logs, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
-from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.second_readings import Applied, SecondReading
@@ -34,6 +33,7 @@ from krepair.pipeline.jobs import FIND_KEYS, SCAN, TAKE_CENSUS
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
+from krepair.rules.open_snapshot import why_a_start_would_fail
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
@@ -269,7 +269,14 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
             decision = outcome.decision
             changed = [one for one in decision.groups if one.sources[0].base_offset in outcome.changed]
             outcome = (
-                why_a_start_would_fail(context, survey, found.policy, decision.log_end_offset, changed)
+                why_a_start_would_fail(
+                    survey.partition.folder,
+                    found.policy,
+                    decision.log_end_offset,
+                    changed,
+                    version=context.version,
+                    clean_shutdown=context.view.clean_shutdown,
+                )
                 or outcome
             )
         if isinstance(outcome, LeftAlone):

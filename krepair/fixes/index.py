@@ -28,7 +28,7 @@ from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, ReplaceFile
-from krepair.rules.aborts import may_have_aborts
+from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import (
@@ -344,7 +344,7 @@ def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
         return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
     if depth == "regenerate":
         return True
-    return entries or any(may_have_aborts(facts.summary) for facts in survey.segments)
+    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in survey.segments))
 
 
 def index_findings(survey: Survey) -> Iterator[Finding]:

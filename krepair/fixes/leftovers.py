@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from krepair.checks.catalogue import Finding, Severity
 from krepair.durable.real_disk import RealDisk
@@ -17,7 +17,6 @@ from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
     SWAP,
-    Removal,
     SeenLeftovers,
     SeenSwap,
     completed_item,
@@ -40,12 +39,18 @@ from krepair.formats.filenames import (
 from krepair.formats.words import count_text
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
-from krepair.rules.leftovers import RENAMES_SINCE, Completion, LiveSegment, SwapDecision, decide_swaps
+from krepair.rules.leftovers import (
+    Completion,
+    LiveSegment,
+    SwapDecision,
+    decide_removals,
+    decide_swaps,
+    no_brokers_name,
+)
 from krepair.rules.model import LeftAlone
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
@@ -54,10 +59,6 @@ _LEFT_ALONE = "left alone"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
 """Where one replica cannot tell, another one can."""
-_LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
-    ("deleted", "set aside to be deleted"),
-    ("cleaned", "an unfinished cleaning"),
-)
 
 SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)
 
@@ -165,8 +166,11 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
     left = why_left_alone(partition) or decision.left
-    removals = () if left else tuple(_removals(partition, decision, version))
-    return SeenLeftovers(decision, makes, removals, left, damaged)
+    if left:
+        return SeenLeftovers(decision, makes, (), left, damaged)
+    logs = frozenset(swap.base_offset for swap in log_swaps(partition))
+    removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
+    return SeenLeftovers(decision, makes, removals, damaged=damaged)
 
 
 def _live(survey: Survey) -> list[LiveSegment]:
@@ -190,7 +194,11 @@ def cleaned_bases(partition: Partition) -> list[int]:
 
 def why_left_alone(partition: Partition) -> str:
     """Why nothing is decided on the leftovers of a folder, by its files alone; empty if there is no reason."""
-    return half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
+    return (
+        half_done(partition)
+        or no_brokers_name(partition.leftovers, partition.specials)
+        or _txn_swap_alone(partition)
+    )
 
 
 def half_done(partition: Partition) -> str:
@@ -204,20 +212,6 @@ def half_done(partition: Partition) -> str:
             return f"{private.name}: its journal could not be read: {error}"
         if changes:
             return f"{changes[0]} of plan {private.plan_id} is half done here: krepair apply or undo that plan first"
-    return ""
-
-
-def _odd(partition: Partition) -> str:
-    """A name that a broker itself would not make of a leftover, and the first of them."""
-    for leftover in partition.leftovers:
-        canonical = parse_file_name(leftover.file.name).is_canonical
-        if not leftover.file.name.isprintable():
-            return f"{shown_path(leftover.file.name)}: not a name that a plan can hold; remove it by hand"
-        if leftover.kind in {"swap", "cleaned"} and not canonical:
-            return f"{leftover.file.name}: no broker names a file so; move it out of the folder by hand"
-    for special in partition.specials:
-        if parse_file_name(special.name).kind is not FileKind.FOREIGN:
-            return f"{special.name}: a regular file was expected, found a {special.kind}"
     return ""
 
 
@@ -253,33 +247,6 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
     except OSError:
         return False
     return first == second
-
-
-def _removals(partition: Partition, decision: SwapDecision, version: Version) -> Iterator[Removal]:
-    """Void swaps first: as long as the ``.cleaned`` is there, every broker throws them away."""
-    void = {swap.base_offset for swap in decision.void}
-    logs = {swap.base_offset for swap in log_swaps(partition)}
-    swaps = [leftover for leftover in partition.leftovers if leftover.kind == "swap"]
-    for each in swaps:
-        if each.base_offset in void:
-            yield Removal("void swap", each.file, "a swap that did not begin: its .cleaned is still there")
-        elif each.base_offset not in logs:
-            yield Removal("index swap", each.file, f"an index swap without its log; {_alone(version)}")
-    for kind, text in _LEFT_BEHIND:
-        for leftover in partition.leftovers:
-            if leftover.kind == kind:
-                yield Removal(kind, leftover.file, f"{text}; the next start deletes it")
-    for orphan in partition.orphan_indexes:
-        if int(orphan.name.partition(".")[0]) not in logs:
-            yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
-
-
-def _alone(version: Version) -> str:
-    later = "a broker since 3.0 renames it over the index that is there, unread"
-    earlier = "one before 3.0 deletes the indexes of that segment and leaves it"
-    if version is None:
-        return f"{later}, {earlier}"
-    return later if version >= RENAMES_SINCE else earlier
 
 
 # -- changes

@@ -14,7 +14,6 @@ from krepair.fixes.context import Context, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
-from krepair.fixes.open_snapshot import why_a_start_would_fail
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
@@ -36,7 +35,7 @@ from krepair.plan.model import (
     Span,
 )
 from krepair.rules import span as spans
-from krepair.rules.evidence import NONE, latest_horizon_ms
+from krepair.rules.evidence import NONE, allows_mixed_epochs, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import decide, held_between
 from krepair.rules.model import (
@@ -47,6 +46,7 @@ from krepair.rules.model import (
     PartitionDecision,
     SegmentFacts,
 )
+from krepair.rules.open_snapshot import why_a_start_would_fail
 
 STAMPS_SINCE = (3, 1, 0)
 TXN_CODES = frozenset({"txnindex-disagrees", "txnindex-damage"})
@@ -198,7 +198,14 @@ def _decide(context: Context, survey: Survey) -> SeenMarkers:
     if isinstance(outcome, LeftAlone):
         return SeenMarkers(None, outcome)
     changed = [group for group in outcome.groups if group.changes]
-    left = why_a_start_would_fail(context, survey, policy, outcome.log_end_offset, changed)
+    left = why_a_start_would_fail(
+        survey.partition.folder,
+        policy,
+        outcome.log_end_offset,
+        changed,
+        version=context.version,
+        clean_shutdown=context.view.clean_shutdown,
+    )
     return SeenMarkers(None, left) if left else SeenMarkers(outcome, None)
 
 
@@ -293,7 +300,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
         snapshot=snapshot,
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
-        mixed_epochs=kind in ("only-replica", "alone"),
+        mixed_epochs=allows_mixed_epochs(kind),
         held_markers=np.empty(0, np.int64) if held is None else held.markers,
     )
 

@@ -44,7 +44,7 @@ from krepair.plan.model import (
     RollSegment,
 )
 from krepair.rules import epochs
-from krepair.rules.aborts import may_have_aborts
+from krepair.rules.aborts import may_be_untrue
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.damage import unmapped
 from krepair.rules.epochs import epochs_of_log
@@ -409,7 +409,7 @@ def _has_transactions(one: Range) -> bool:
     """Whether a replay may find a transaction index of the range that is not true."""
     segments = one.part.partition.segments
     entries = any(segment.txn_index and segment.txn_index.size for segment in segments)
-    return entries or any(may_have_aborts(facts.summary) for facts in one.part.segments)
+    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in one.part.segments))
 
 
 def same_bytes(file: FileRef, data: bytes) -> bool:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import NameState, log_name
-from krepair.logdir.values import FileRef, Leftover, Partition
+from krepair.logdir.values import Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
-from krepair.rules.leftovers import PendingSwap, SwapDecision
+from krepair.rules.leftovers import PendingSwap, Removal, SwapDecision
 
 if TYPE_CHECKING:
     from krepair.pipeline.swaps import SwapItem, SwapResult, VerifySwapItem
 
 SWAP: Final = NameState.SWAP.value
-
-
-class Removal(NamedTuple):
-    """A file that the next start would delete.
-
-    Attributes:
-        kind: what it is.
-        file: it.
-        why: one line.
-    """
-
-    kind: Literal["void swap", "index swap", "deleted", "cleaned", "orphan"]
-    file: FileRef
-    why: str
 
 
 class SeenSwap(NamedTuple):

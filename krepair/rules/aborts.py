@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from krepair.kernels import classes as c
 from krepair.kernels.scan import SegmentSummary
 
@@ -25,3 +27,13 @@ def may_have_aborts(summary: SegmentSummary) -> bool:
         or bool((summary.rows[:, c.P_LEAD_ABORT] == 1).any())
         or bool(summary.tallies[list(_UNCLEAR), c.T_BATCHES].any())
     )
+
+
+def may_be_untrue(*, entries: bool, summaries: Iterable[SegmentSummary]) -> bool:
+    """Whether a replay could find a ``.txnindex`` of a log that is not true.
+
+    Args:
+        entries: whether one of them has an entry.
+        summaries: of its segments, see ``may_have_aborts``.
+    """
+    return entries or any(may_have_aborts(summary) for summary in summaries)

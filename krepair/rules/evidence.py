@@ -172,6 +172,11 @@ def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
     return now_ms - delete_retention_ms if kind in BY_TIME else _ANY_TIME_MS
 
 
+def allows_mixed_epochs(kind: Kind) -> bool:
+    """Whether a partition with a transaction of two producer epochs may change: only without another replica."""
+    return kind in {"only-replica", "alone"}
+
+
 CLOCKS_APART_MS: Final = 60_000
 """How far the clock of the host that asked the cluster may be from the clock of this broker."""
 

@@ -1,8 +1,9 @@
-"""Decides what to do with ``.swap`` files that a broker left in a partition folder. Pure: the files were read before.
+"""Decides what to do with files that a broker left in a partition folder. Pure: the files were read before.
 
 A ``.swap`` holds data. Every broker finishes it at its next start: the swap becomes the segment, and the segments whose
 base offset is within it are deleted. If two broker versions would end with different records, or if a broker would lose
-records, krepair decides nothing. It shows both sides, and a person decides.
+records, krepair decides nothing. It shows both sides, and a person decides. Files that the next start would delete are
+removed, unless a swap beside them is left to a person.
 
 Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
 table of experiments in ``docs/leftovers.md``.
@@ -10,16 +11,23 @@ table of experiments in ``docs/leftovers.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from krepair.formats.broker_version import Version
-from krepair.formats.filenames import segment_name
+from krepair.formats.filenames import FileKind, parse_file_name, segment_name
 from krepair.formats.words import count_text
+from krepair.logdir.not_a_log_dir import shown_path
+from krepair.logdir.values import FileRef, Leftover, Special
 
 RENAMES_SINCE: Final = (3, 0, 0)
 """From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
+
+_LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
+    ("deleted", "set aside to be deleted"),
+    ("cleaned", "an unfinished cleaning"),
+)
 
 
 class LiveSegment(NamedTuple):
@@ -91,6 +99,20 @@ class SwapDecision(NamedTuple):
     void: tuple[PendingSwap, ...] = ()
     left: str = ""
     sides: tuple[str, ...] = ()
+
+
+class Removal(NamedTuple):
+    """A file that the next start would delete.
+
+    Attributes:
+        kind: what it is.
+        file: it.
+        why: one line.
+    """
+
+    kind: Literal["void swap", "index swap", "deleted", "cleaned", "orphan"]
+    file: FileRef
+    why: str
 
 
 def decide_swaps(
@@ -224,3 +246,75 @@ def _why_versions_differ(
             f"{between[0]} on), an earlier one keeps them; start one before 3.0, or plan with its --broker-version"
         )
     return ""
+
+
+def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) -> str:
+    """The first name in a folder that no broker would give a leftover, and what to do; empty if there is none.
+
+    Args:
+        leftovers: of the folder.
+        specials: names in it that are no regular files.
+    """
+    for leftover in leftovers:
+        canonical = parse_file_name(leftover.file.name).is_canonical
+        if not leftover.file.name.isprintable():
+            return f"{shown_path(leftover.file.name)}: not a name that a plan can hold; remove it by hand"
+        if leftover.kind in {"swap", "cleaned"} and not canonical:
+            return f"{leftover.file.name}: no broker names a file so; move it out of the folder by hand"
+    for special in specials:
+        if parse_file_name(special.name).kind is not FileKind.FOREIGN:
+            return f"{special.name}: a regular file was expected, found a {special.kind}"
+    return ""
+
+
+def decide_removals(
+    leftovers: Sequence[Leftover],
+    orphan_indexes: Sequence[FileRef],
+    log_swaps: Collection[int],
+    decision: SwapDecision,
+    version: Version,
+) -> tuple[Removal, ...]:
+    """Decide which leftovers of one partition go, in the order in which they go.
+
+    Void swaps are first: as long as the ``.cleaned`` is there, every broker throws them away.
+
+    Args:
+        leftovers: of the folder.
+        orphan_indexes: indexes without a log.
+        log_swaps: base offsets of the ``.log.swap`` files.
+        decision: on these.
+        version: version of the broker that will start next, None if not known.
+    """
+    return tuple(_removals(leftovers, orphan_indexes, log_swaps, decision, version))
+
+
+def _removals(
+    leftovers: Sequence[Leftover],
+    orphan_indexes: Sequence[FileRef],
+    log_swaps: Collection[int],
+    decision: SwapDecision,
+    version: Version,
+) -> Iterator[Removal]:
+    void = {swap.base_offset for swap in decision.void}
+    for leftover in leftovers:
+        if leftover.kind == "swap" and leftover.base_offset in void:
+            yield Removal(
+                "void swap", leftover.file, "a swap that did not begin: its .cleaned is still there"
+            )
+        elif leftover.kind == "swap" and leftover.base_offset not in log_swaps:
+            yield Removal("index swap", leftover.file, f"an index swap without its log; {_alone(version)}")
+    for kind, text in _LEFT_BEHIND:
+        for leftover in leftovers:
+            if leftover.kind == kind:
+                yield Removal(kind, leftover.file, f"{text}; the next start deletes it")
+    for orphan in orphan_indexes:
+        if int(orphan.name.partition(".")[0]) not in log_swaps:
+            yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
+
+
+def _alone(version: Version) -> str:
+    later = "a broker since 3.0 renames it over the index that is there, unread"
+    earlier = "one before 3.0 deletes the indexes of that segment and leaves it"
+    if version is None:
+        return f"{later}, {earlier}"
+    return later if version >= RENAMES_SINCE else earlier

@@ -18,7 +18,7 @@ from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
-from krepair.rules.aborts import may_have_aborts
+from krepair.rules.aborts import may_be_untrue, may_have_aborts
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied
 from tests.kernels.scanning import joined, scan_bytes
@@ -69,6 +69,16 @@ def test_a_damaged_log_may_hold_an_abort_behind_its_damage() -> None:
     assert not may_have_aborts(scan_bytes(bytes(log), BASE))
     log[100] ^= 1
     assert may_have_aborts(scan_bytes(bytes(log), BASE))
+
+
+@pytest.mark.parametrize("entries", [False, True])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_an_index_may_be_untrue_where_one_has_an_entry_or_a_segment_may_have_an_abort(
+    entries: bool, aborted: bool
+) -> None:
+    plain = scan_bytes(joined([data(100, 2)]), BASE)
+    second = scan_bytes(joined([abort(100, pid=7)]), BASE) if aborted else plain
+    assert may_be_untrue(entries=entries, summaries=(plain, second)) == (entries or aborted)
 
 
 @pytest.mark.parametrize(("aborted", "readings"), [(False, 1), (True, 2)])

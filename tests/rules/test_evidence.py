@@ -11,6 +11,7 @@ from krepair.rules.evidence import (
     CLOCKS_APART_MS,
     Evidence,
     Kind,
+    allows_mixed_epochs,
     latest_horizon_ms,
     reach_of,
     why_not_in_sync,
@@ -21,18 +22,21 @@ NOW = 10_000_000
 
 
 @pytest.mark.parametrize(
-    ("kind", "latest"),
+    ("kind", "latest", "mixed"),
     [
-        ("none", 0),
-        ("in-sync", NOW - 70),
-        ("as-broker", NOW - 70),
-        ("only-replica", 2**63 - 1),
-        ("alone", 2**63 - 1),
-        ("replicas", 2**63 - 1),
+        ("none", 0, False),
+        ("in-sync", NOW - 70, False),
+        ("as-broker", NOW - 70, False),
+        ("only-replica", 2**63 - 1, True),
+        ("alone", 2**63 - 1, True),
+        ("replicas", 2**63 - 1, False),
     ],
 )
-def test_time_limits_only_the_evidence_that_rests_on_time(kind: Kind, latest: int) -> None:
+def test_time_limits_only_the_evidence_that_rests_on_time_and_two_epochs_need_an_only_replica(
+    kind: Kind, latest: int, mixed: bool
+) -> None:
     assert latest_horizon_ms(kind, NOW, 70) == latest
+    assert allows_mixed_epochs(kind) == mixed
     assert Evidence(kind=kind, why="").keeps_all == (kind == "none")
 
 

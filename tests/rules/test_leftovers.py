@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from krepair.formats.broker_version import Version
-from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
+from krepair.logdir.values import FileRef, Leftover, Special
+from krepair.rules.leftovers import (
+    LiveSegment,
+    PendingSwap,
+    SwapDecision,
+    decide_removals,
+    decide_swaps,
+    no_brokers_name,
+)
 
 LIVE = (
     LiveSegment(0, 100, 1000, 10),
@@ -194,3 +202,84 @@ def test_empty_swap_is_told_with_its_base():
     assert told.startswith(
         f"{200:020d}.log.swap: holds no batch, and every broker replaces the segment at 200 by it"
     )
+
+
+def file(name: str) -> FileRef:
+    return FileRef(name, f"/logs/t-0/{name}", 10, 0, inode=1, device=1, uid=0, gid=0, mode=0o644, nlink=1)
+
+
+def left(kind: str, base: int, suffix: str) -> Leftover:
+    return Leftover(kind, base, file(f"{base:020d}{suffix}"))
+
+
+def removed(
+    *leftovers: Leftover,
+    orphans: tuple[str, ...] = (),
+    log_swaps: tuple[int, ...] = (),
+    decision: SwapDecision | None = None,
+    version: Version = None,
+) -> list[tuple[str, str]]:
+    found = decide_removals(
+        leftovers, [file(name) for name in orphans], log_swaps, decision or SwapDecision(), version
+    )
+    return [(one.kind, one.file.name.lstrip("0")) for one in found]
+
+
+def test_void_swaps_go_before_the_cleaned_file_that_makes_them_void():
+    cleaned, void = left("cleaned", 100, ".log.cleaned"), left("swap", 200, ".log.swap")
+    index = left("swap", 200, ".index.swap")
+    decision = SwapDecision(void=(swap(200, 300),))
+    assert removed(cleaned, void, index, log_swaps=(200,), decision=decision) == [
+        ("void swap", "200.log.swap"),
+        ("void swap", "200.index.swap"),
+        ("cleaned", "100.log.cleaned"),
+    ]
+
+
+def test_the_indexes_of_a_swap_that_is_completed_stay_and_those_without_a_log_go():
+    own, alone = left("swap", 100, ".index.swap"), left("swap", 300, ".timeindex.swap")
+    log = left("swap", 100, ".log.swap")
+    assert removed(own, log, alone, log_swaps=(100,)) == [("index swap", "300.timeindex.swap")]
+
+
+def test_an_orphan_index_stays_where_a_swap_becomes_its_log():
+    orphans = (f"{100:020d}.index", f"{300:020d}.index")
+    assert removed(orphans=orphans, log_swaps=(100,)) == [("orphan", "300.index")]
+
+
+def test_files_of_other_programs_are_no_removals():
+    assert removed(Leftover("foreign", -1, file("notes.txt"))) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "not_told"),
+    [
+        ((2, 8, 2), "one before 3.0 deletes", "since 3.0 renames"),
+        ((3, 0, 0), "since 3.0 renames", "before 3.0"),
+    ],
+)
+def test_an_index_swap_alone_is_told_as_the_next_broker_treats_it(version: Version, told: str, not_told: str):
+    (one,) = decide_removals([left("swap", 300, ".index.swap")], [], (), SwapDecision(), version)
+    assert told in one.why
+    assert not_told not in one.why
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("swap", "100.log.swap", "no broker names a file so"),
+        ("cleaned", "100.log.cleaned", "no broker names a file so"),
+        ("deleted", f"{100:020d}.log\n.deleted", "not a name that a plan can hold"),
+        ("deleted", "100.log.deleted", ""),
+    ],
+)
+def test_a_name_that_no_broker_makes_leaves_the_folder_to_a_person(kind: str, name: str, told: str):
+    found = no_brokers_name([Leftover(kind, 100, file(name))], [])
+    assert told in found
+    assert bool(found) == bool(told)
+
+
+def test_a_device_in_the_place_of_a_log_is_left_and_a_foreign_one_is_nobodys_business():
+    log = f"{100:020d}.log"
+    assert "expected, found a FIFO" in no_brokers_name([], [Special(log, f"/logs/t-0/{log}", "FIFO")])
+    assert no_brokers_name([], [Special("pipe", "/logs/t-0/pipe", "FIFO")]) == ""

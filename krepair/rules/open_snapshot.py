@@ -14,28 +14,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from krepair.fixes.context import Context
-from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import Version
 from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy
 
 _READS_ON: Final = (2, 4, 0)
 
 
 def why_a_start_would_fail(
-    context: Context, survey: Survey, policy: MarkerPolicy, log_end: int, changed: Iterable[GroupDecision]
+    folder: str,
+    policy: MarkerPolicy,
+    log_end: int,
+    changed: Iterable[GroupDecision],
+    *,
+    version: Version,
+    clean_shutdown: bool,
 ) -> LeftAlone | None:
     """Why segments of a partition cannot change before a broker has made a snapshot at its log end, or None.
 
     Args:
-        context: of the plan.
-        survey: of the partition.
+        folder: name of the partition folder.
         policy: with the snapshot that a broker would load.
         log_end: offset after the last valid batch.
         changed: the groups of segments that would change.
+        version: version of the broker that will start next, None if not known.
+        clean_shutdown: whether the broker was stopped cleanly.
     """
     older = 0 <= policy.snapshot_offset < log_end
-    reads_on = context.version is not None and context.version >= _READS_ON
-    if not older or reads_on or not context.view.clean_shutdown:
+    reads_on = version is not None and version >= _READS_ON
+    if not older or reads_on or not clean_shutdown:
         return None
     spans = [(group.sources[0].base_offset, group.last_offset) for group in changed]
     for producer in policy.snapshot:
@@ -43,7 +49,7 @@ def why_a_start_would_fail(
         if first >= 0 and any(base <= first <= last for base, last in spans):
             return LeftAlone(
                 "open-snapshot",
-                f"{survey.partition.folder}: the newest usable producer snapshot is of offset "
+                f"{folder}: the newest usable producer snapshot is of offset "
                 f"{policy.snapshot_offset}, before the log end {log_end}, and has a transaction of producer "
                 f"{producer.producer_id} open from offset {first}, in a segment that would change. A broker before 2.4 "
                 "may then not start. Start the broker and stop it cleanly, which writes a snapshot at the log end; or "
