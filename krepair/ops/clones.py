@@ -12,6 +12,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from krepair.durable.disk import Disk
@@ -27,6 +28,8 @@ _LOCAL: Final = frozenset(
 )
 """Kinds of file systems on which a look at a name cannot hang."""
 _MOST_BESIDE: Final = 1000
+_MOST_LISTED: Final = 100
+"""Names of a folder that are listed, also for a plan of fewer partitions."""
 _SHOWN: Final = 3
 
 
@@ -46,9 +49,23 @@ def other_directories(log_dir: str, private: Sequence[str], named: Iterable[str]
         if known is None or known in seen:
             continue
         seen.add(known)
-        if any(os.path.lexists(f"{path}/{journal}") for journal in journals):
+        if _holds_one(path, journals):
             found.append(path)
     return tuple(found)
+
+
+def _holds_one(path: str, journals: Sequence[str]) -> bool:
+    """Whether a folder holds one of these files.
+
+    Most folders hold no partition of the plan. A listing tells that at once, and no file has to be looked at: a host
+    may have a thousand mounts, and a plan thousands of partitions. A listing that would take longer than that is left.
+    """
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        most = max(len(journals), _MOST_LISTED)
+        names = {entry.name for entry in islice(entries, most + 1)}
+        if len(names) <= most:
+            journals = [journal for journal in journals if journal.partition("/")[0] in names]
+    return any(os.path.lexists(f"{path}/{journal}") for journal in journals)
 
 
 def told_places(disk: Disk, log_dir: str, plan_id: str, private: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from krepair.durable import medium, writing_error
 from krepair.durable.tree import Tree
+from krepair.durable.writing_error import FileSystem
 from krepair.journal.record import JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -50,8 +51,9 @@ def test_check_opens_each_file_once_and_once_more_to_play_the_start(tmp_path: Pa
 def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_two_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # each mounted file system, of which machines have some more or fewer, is looked at for a copy of the directory
-    monkeypatch.setattr("krepair.ops.clones.mounted", list)
+    mounts = _empty_mounts(tmp_path, 50)
+    # each mounted file system is looked at for a copy of the directory: once, and not for each partition
+    monkeypatch.setattr("krepair.ops.clones.mounted", lambda: mounts)
     options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plans = {
         number: [
@@ -75,6 +77,16 @@ def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_t
     most = {"open": 42, "stat": 75, "close": 42}
     assert {name: undone[name] for name in most if undone[name] > most[name]} == {}
     assert applied["fsync"] == undone["fsync"] == 16, "what is made durable does not become less"
+
+
+def _empty_mounts(tmp_path: Path, number: int) -> list[FileSystem]:
+    """Other file systems of the host, with nothing on them."""
+    found = []
+    for name in range(number):
+        path = tmp_path / "mounts" / str(name)
+        path.mkdir(parents=True, exist_ok=True)
+        found.append(FileSystem(str(path), "ext4"))
+    return found
 
 
 def test_undo_reads_each_journal_once_to_look_and_once_under_the_lease(
