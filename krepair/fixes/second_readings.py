@@ -6,8 +6,9 @@ tasks share no code with what made the files (``pipeline.readings``). ``read_aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from krepair.durable.tree import Tree
@@ -32,7 +33,7 @@ from krepair.pipeline.jobs import (
 )
 from krepair.plan.effects import log_effect
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, MendLog, PartitionPlan, Plan, ReplaceFile
+from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.snapshots import expiry_of
 
@@ -134,6 +135,11 @@ class Applied:
         """What ``log-start-offset-checkpoint`` says of the partition, -1 if nothing."""
         return self.work.view.log_start.offsets.get((self.part.topic, self.part.partition), -1)
 
+    @cached_property
+    def planned(self) -> Mapping[str, FileFingerprint]:
+        """Fingerprints of the partition's files as they were planned, by name."""
+        return self.part.by_name
+
     @property
     def keep(self) -> str:
         """Absolute path of the folder with the kept originals, empty if there is none."""
@@ -146,7 +152,7 @@ class Applied:
 
     def kept(self, name: str) -> str:
         """Absolute path under which an original is kept, or was until it was purged; empty if there was none."""
-        return f"{self._keep}/{name}" if any(file.name == name for file in self.part.files) else ""
+        return f"{self._keep}/{name}" if name in self.planned else ""
 
     def logs_now(self) -> tuple[LogFile, ...]:
         """The logs as they are."""
@@ -247,7 +253,7 @@ def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondRead
     """Files that are gone, and kept as they were, unless apply has freed them."""
     from krepair.pipeline.readings.logs import GoneItem
 
-    files = applied.part.by_name
+    files = applied.planned
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.staging.freed.intersection(names) else applied.keep
     item = GoneItem(place=applied.place, files=rows, keep=keep)

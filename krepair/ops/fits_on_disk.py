@@ -47,12 +47,11 @@ def shortage(
 def copies_shortage(plan: Plan, targets: Iterable[PartitionPlan]) -> str:
     """Why the copies of originals do not fit where ``--keep`` wants them; empty if they do, or if there are none."""
     path = copies_in(plan.policy.keep)
-    needed = sum(
-        action_of(change).space(change, sizes_by_name(target.files)).taken_out
-        for target in targets
-        for change in target.changes
-        if is_copied(change)
-    )
+    needed = 0
+    for target in targets:
+        copied = [change for change in target.changes if is_copied(change)]
+        sizes = sizes_by_name(target.files) if copied else {}
+        needed += sum(action_of(change).space(change, sizes).taken_out for change in copied)
     if not path or not needed:
         return ""
     free = read_space(path).free_bytes

@@ -6,7 +6,7 @@ bytes outside of valid batches, and every other file, is held against the digest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError
@@ -23,7 +23,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
-from krepair.plan.model import PartitionPlan, Plan
+from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
 BadCopies = dict[str, str]
 """Change id -> what is wrong with its kept originals."""
@@ -78,6 +78,7 @@ def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, Ba
     logs: list[_Log] = []
     for partition, folder, files in kept:
         found = bad.setdefault(partition.folder, {})
+        planned = partition.by_name
         try:
             for change_id, one in files:
                 if one.digest or not one.original.name.endswith(".log"):
@@ -85,7 +86,7 @@ def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, Ba
                     if wrong:
                         found.setdefault(change_id, wrong)
                 elif folder.state(one.path) is not None:
-                    logs.append(_log(plan, partition, folder, change_id, one))
+                    logs.append(_log(plan, partition, folder, change_id, one, planned))
         except (KrepairError, OSError):
             continue  # undo itself meets it, and says so
     for index, result in engine.run(SCAN, [log.item for log in logs]):
@@ -135,9 +136,13 @@ def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
 
 
 def _log(
-    plan: Plan, partition: PartitionPlan, folder: PartitionFolder, change_id: str, kept: KeptFile
+    plan: Plan,
+    partition: PartitionPlan,
+    folder: PartitionFolder,
+    change_id: str,
+    kept: KeptFile,
+    planned: Mapping[str, FileFingerprint],
 ) -> _Log:
-    digests = {file.name: file.digest for file in partition.files}
     name = kept.original.name
     item = ScanItem(
         place=planned_place(plan, f"{partition.folder}/{folder.names.keep()}"),
@@ -146,7 +151,8 @@ def _log(
         now_ms=plan.policy.now_ms,
         high_watermark=INT64_MAX,
     )
-    return _Log(partition, change_id, folder.at(kept.path), item, digests.get(name, ""))
+    digest = planned[name].digest if name in planned else ""
+    return _Log(partition, change_id, folder.at(kept.path), item, digest)
 
 
 def _log_problem(log: _Log, result: ScanResult) -> str:

@@ -59,11 +59,10 @@ def names_text(names: Sequence[str]) -> str:
 
 def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
     """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
-    made = sum(
-        action_of(change).space(change, sizes_by_name(partition.files)).made
-        for partition in partitions
-        for change in partition.changes
-    )
+    made = 0
+    for partition in partitions:
+        sizes = sizes_by_name(partition.files)
+        made += sum(action_of(change).space(change, sizes).made for change in partition.changes)
     return made / READ_BYTES_PER_SECOND
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
 from krepair.errors import KrepairError
@@ -47,8 +48,8 @@ class Target:
     damaged: frozenset[int] = frozenset()
     staged: Mapping[str, StagedGroup] = field(default_factory=dict)
 
-    @property
-    def planned(self) -> dict[str, FileFingerprint]:
+    @cached_property
+    def planned(self) -> Mapping[str, FileFingerprint]:
         """Fingerprints of the partition's files as they were planned, by name."""
         return self.partition.by_name
 

@@ -103,11 +103,11 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         bad = {offset_name(base) for base in target.damaged & set(sources)}
         copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
         # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
-        of_batches = {name for name, file in target.planned.items() if name.endswith(".log") and file.digest}
+        planned = target.planned
         digests = {
             state.name: digest_content(folder.at(state.name))
             for state in originals
-            if state.name not in of_batches or state.name in copied
+            if not (state.name.endswith(".log") and planned[state.name].digest) or state.name in copied
         }
         return ApplyIntent(
             change_id=change.change_id,

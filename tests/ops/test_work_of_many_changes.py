@@ -1,0 +1,94 @@
+"""The files of a partition are gone through once for all of its changes, not once for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.fixes import second_readings
+from krepair.journal.actions.action import KeptFile, Target
+from krepair.journal.record import FileState
+from krepair.ops.fits_on_disk import copies_shortage
+from krepair.ops.kept_copies import Kept, bad_copies
+from krepair.plan.model import FileFingerprint, KeepCopy, PartitionPlan, ReplaceFile
+from krepair.plan.ticket import verify_seconds
+from tests.plan.plans import fingerprint, good_plan, nothing, policy, replaced_file
+
+FEW, MANY = 2, 6
+
+
+class Files(tuple[FileFingerprint, ...]):
+    """Counts how often somebody goes through it."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[FileFingerprint]:
+        Files.times += 1
+        return super().__iter__()
+
+
+def changing(number: int) -> PartitionPlan:
+    """A partition with so many changes that are copied first; its files are counted."""
+    names = [f"{base:020d}.index" for base in range(number)]
+    changes = tuple(replaced_file(name, undo=KeepCopy()) for name in names)
+    files = Files(fingerprint(name, 8) for name in names)
+    return replace(nothing(), status="change", files=files, changes=changes)
+
+
+def names_of(partition: PartitionPlan) -> list[str]:
+    return [change.name for change in partition.changes if isinstance(change, ReplaceFile)]
+
+
+def verified(partition: PartitionPlan) -> None:
+    assert verify_seconds([partition]) > 0
+
+
+def copied(partition: PartitionPlan) -> None:
+    plan = good_plan()
+    assert copies_shortage(replace(plan, policy=policy(keep="/")), [partition]) == ""
+
+
+def carried_out(partition: PartitionPlan) -> None:
+    folder: Any = None
+    target = Target(folder, partition, "P1")
+    assert all(name in target.planned for name in names_of(partition))
+
+
+def read_again(partition: PartitionPlan) -> None:
+    folder = SimpleNamespace(private="/private")
+    tree = SimpleNamespace(is_folder=lambda path: True)
+    staging: Any = SimpleNamespace(plan=partition, folder=folder, freed=frozenset())
+    work: Any = SimpleNamespace(disk=SimpleNamespace(tree=tree), place=lambda staging: None)
+    applied = second_readings.Applied(work, staging)
+    for change, name in zip(partition.changes, names_of(partition), strict=True):
+        assert applied.kept(name) == f"/private/keep/{name}"
+        assert second_readings.gone(applied, change, (name,)).files == 1
+    assert applied.kept("another") == ""
+
+
+def kept(partition: PartitionPlan) -> None:
+    folder: Any = SimpleNamespace(
+        state=lambda path: "there", at=lambda path: path, names=SimpleNamespace(keep=lambda: "keep")
+    )
+    files = [
+        (str(base), KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1, inode=1), ""))
+        for base in range(len(partition.changes))
+    ]
+    engine: Any = SimpleNamespace(run=lambda task, items: iter(()))
+    bad_copies(good_plan(), [Kept(partition, folder, files)], engine)
+
+
+@pytest.mark.parametrize("work", [verified, copied, carried_out, read_again, kept])
+def test_files_of_a_partition_are_gone_through_as_often_for_many_changes_as_for_few(
+    work: Callable[[PartitionPlan], None],
+) -> None:
+    times = []
+    for number in (FEW, MANY):
+        Files.times = 0
+        work(changing(number))
+        times.append(Files.times)
+    assert times == [1, 1]
