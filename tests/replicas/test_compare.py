@@ -13,6 +13,7 @@ import pytest
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode
+from krepair.formats.facts_file import FactsReader
 from krepair.logdir.config import load_settings
 from krepair.ops.compare import CompareReport, Comparison, compare, find_item
 from krepair.ops.facts import facts
@@ -330,3 +331,31 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
     options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
     [verdict] = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert verdict.verdict == m.IS_BEHIND
+
+
+@pytest.mark.parametrize("partitions", [2, 6])
+def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_once_for_all_partitions_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        for number in range(partitions):
+            value = b"v" * broker  # of each partition another one on each broker
+            directory.partition("t", number).segment(batch_of(0, [Record(b"k", value)]))
+        root = directory.write()
+        meta = root / "meta.properties"
+        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+    path = str(tmp_path / "b1.facts")
+    facts([f"{tmp_path}/b1"], path, Options(engine=Engine.INLINE))
+    read = Counter[str]()
+    real = FactsReader._digest_of
+
+    def counted(reader: FactsReader, size: int) -> bytes:
+        read["digest"] += 1
+        return real(reader, size)
+
+    monkeypatch.setattr(FactsReader, "_digest_of", counted)
+    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    verdicts = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
+    assert [one.verdict for one in verdicts] == [m.DIVERGED] * partitions
+    assert read == {"digest": 2}

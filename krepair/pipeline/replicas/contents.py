@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import RefusedError
+from krepair.formats.facts_file import FactsReader
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
@@ -46,12 +48,18 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
     items: list[ReplicaItem] = []
     rows: list[list[list[RowsResult]]] = [[[] for _ in one.sources] for one in work]
     for number, one in enumerate(work):
-        for column, source in one.facts():
-            with opened_facts(source.facts) as reader:
-                rows[number][column].append(read_rows(reader, source.index, folder, rows_inline))
         for column, item in one.items():
             places.append((number, column))
             items.append(replace(item, scratch=folder, rows_inline=rows_inline))
+    with ExitStack() as opened:
+        readers: dict[str, FactsReader] = {}
+        for number, one in enumerate(work):
+            for column, source in one.facts():
+                if source.facts not in readers:  # to open one reads it whole, for its digest
+                    readers[source.facts] = opened.enter_context(opened_facts(source.facts))
+                rows[number][column].append(
+                    read_rows(readers[source.facts], source.index, folder, rows_inline)
+                )
     found: dict[int, RowsResult] = {}
     unread: list[UnreadRows] = []
     for index, result in engine.run(READ_REPLICA_RECORDS, items):
