@@ -440,7 +440,8 @@ class Journal:
         self.purging: PurgeIntent | None = None
         self.copies: CopiesKept | None = None
         self.here: Here | None = None
-        self._whole = b""
+        self._whole = bytearray()
+        """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
         self._read()
         self.is_torn = self._torn
@@ -463,7 +464,7 @@ class Journal:
         if records and records[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
             raise self._refused(f"{self.path}: byte 0: {expected}; nothing was changed")
-        self._whole, self._torn = data[:whole], whole < len(data)
+        self._whole, self._torn = bytearray(data[:whole]), whole < len(data)
         for line, record in enumerate(records[1:], 2):
             for step in record.records if isinstance(record, Together) else (record,):
                 if not self._may_follow(step):
@@ -554,9 +555,9 @@ class Journal:
     def _append(self, record: Record) -> None:
         lines = encode_record(record)
         if self._torn or not self._whole:
-            whole = self._whole or encode_record(self._header)
-            self._make_anew(whole + lines)
-            self._whole = whole + lines
+            new = (bytes(self._whole) or encode_record(self._header)) + lines
+            self._make_anew(new)
+            self._whole = bytearray(new)
         else:
             self._torn = True
             self._disk.append(self.path, lines)
@@ -582,9 +583,9 @@ class Journal:
         if not self._whole:
             return
         if self._has_room_for_another():
-            self._make_anew(self._whole)
+            self._make_anew(bytes(self._whole))
             return
-        self._disk.write_at(self.path, 0, [memoryview(self._whole)])
+        self._disk.write_at(self.path, 0, [memoryview(bytes(self._whole))])
         if self._torn:
             self._disk.truncate(self.path, len(self._whole))
         self._disk.sync_file(self.path)
@@ -599,7 +600,7 @@ class Journal:
 
     def records(self) -> list[Record]:
         """All whole records behind the first one, in order."""
-        return decode_records(self._whole, self.path)[0][1:]
+        return decode_records(bytes(self._whole), self.path)[0][1:]
 
     def at_work(self) -> list[str]:
         """Ids of the changes that are done, half done or half undone: something is, or was, kept for them."""

@@ -216,6 +216,16 @@ def test_record_is_appended_to_a_whole_journal_which_is_not_written_again(tmp_pa
     assert disk.kinds() == ["append", "append"]
 
 
+def test_what_was_written_before_is_not_copied_for_a_record_that_comes_behind_it(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.append(intent("a"))
+    records_so_far = journal._whole
+    for change in "bcd":
+        journal.append(intent(change))
+    assert journal._whole is records_so_far
+    assert bytes(journal._whole) == (tmp_path / "journal").read_bytes()
+
+
 def test_journal_of_the_largest_size_is_read_and_a_larger_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
