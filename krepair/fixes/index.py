@@ -121,10 +121,9 @@ class Index(Fix):
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Each file is held against its log, and transaction indexes against a replay of the logs."""
         yield from indexes_against_logs(applied)
-        for change in applied.changes:
-            assert isinstance(change, ReplaceFile)
-            if change.name.endswith(".txnindex"):
-                yield aborted_of(applied, change, change.name, applied.logs_before_compaction()[0])
+        made = transaction_indexes_made(applied)
+        if made:
+            yield aborted_of(applied, made, applied.logs_before_compaction()[0])
 
 
 INDEX = Index()
@@ -174,6 +173,15 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
 
         kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
         yield SecondReading(changes[0], kind, VERIFY_MENDED, (together,), says, files=len(changes))
+
+
+def transaction_indexes_made(applied: Applied) -> dict[str, Change]:
+    """Names of the transaction indexes that were made anew, each with its change."""
+    return {
+        change.name: change
+        for change in applied.changes
+        if isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith(".txnindex")
+    }
 
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from krepair.fixes.index import indexes_against_logs
+from krepair.fixes.index import indexes_against_logs, transaction_indexes_made
 from krepair.fixes.recovery_look import replayed_from
 from krepair.fixes.recovery_staging import floor_in, is_index, range_items
 from krepair.fixes.second_readings import (
@@ -51,9 +51,13 @@ def second_readings(applied: Applied) -> Iterator[SecondReading]:
     yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(is_index, staging.changes))))
     floor = floor_in(applied.work, applied.part)
     replayed = replayed_from(staging.listed, floor)
+    made = transaction_indexes_made(applied)
     for change in applied.changes:
         if isinstance(change, ReplaceFile):
-            yield from _small_file_again(applied, change, floor, replayed)
+            yield from _small_file_again(applied, change, floor)
+    if made:
+        logs = applied.logs_before_compaction()[0]
+        yield aborted_of(applied, made, tuple(one for one in logs if one.base_offset >= replayed))
 
 
 def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
@@ -66,20 +70,13 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
     return seen_here(change, ROLLED, *wrong)
 
 
-def _small_file_again(
-    applied: Applied, change: ReplaceFile, floor: int, replayed: int
-) -> Iterator[SecondReading]:
+def _small_file_again(applied: Applied, change: ReplaceFile, floor: int) -> Iterator[SecondReading]:
     if change.method == "remove":
         yield gone(applied, change, (change.name,))
     elif change.name == LEADER_EPOCH_CHECKPOINT:
         yield epochs_of(applied, change, floor)
     elif is_snapshot(change.name):
         yield snapshot_of(applied, change, floor)
-    elif change.name.endswith(".txnindex"):
-        logs = applied.logs_before_compaction()[0]
-        yield aborted_of(
-            applied, change, change.name, tuple(one for one in logs if one.base_offset >= replayed)
-        )
 
 
 def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:

@@ -38,6 +38,7 @@ from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
+    from krepair.pipeline.readings.aborted import AbortedReading
     from krepair.pipeline.readings.partition import LogFile
 
 OFFSETS_AT_MOST_BYTES = 64 << 20
@@ -274,23 +275,38 @@ def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
         next_base=later[0] if later else -1,
     )
     yield SecondReading(change, MENDED, VERIFY_MENDED_LOG, (item,))
-    for new in change.companions:
-        if new.name.endswith(".txnindex"):
-            yield aborted_of(applied, change, new.name, applied.logs_now())
+    made = {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
+    if made:
+        yield aborted_of(applied, made, applied.logs_now())
 
 
-def aborted_of(applied: Applied, change: Change, name: str, logs: tuple[LogFile, ...]) -> SecondReading:
-    """A ``.txnindex``, held against a replay of the logs."""
-    from krepair.pipeline.readings.aborted import AbortedItem
+def aborted_of(applied: Applied, made: Mapping[str, Change], logs: tuple[LogFile, ...]) -> SecondReading:
+    """``.txnindex`` files, all held against one replay of the logs.
 
-    item = AbortedItem(
-        place=applied.place,
-        base_offset=int(name.partition(".")[0]),
-        path=f"{applied.place.path}/{name}",
-        original=applied.kept(name),
-        logs=logs,
+    Args:
+        applied: the partition.
+        made: name of each file, at least one -> the change that made it.
+        logs: of all segments, or of those from which on they are replayed.
+    """
+    from krepair.pipeline.readings.aborted import AbortedIndex, AbortedItem
+
+    indexes = (
+        AbortedIndex(
+            base_offset=int(name.partition(".")[0]),
+            path=f"{applied.place.path}/{name}",
+            original=applied.kept(name),
+        )
+        for name in made
     )
-    return SecondReading(change, ABORTS, VERIFY_ABORTED, (item,))
+    item = AbortedItem(place=applied.place, indexes=tuple(indexes), logs=logs)
+    changes = tuple(made.values())
+
+    def says(results: Sequence[AbortedReading]) -> Iterator[Wrong]:
+        for change, text in zip(changes, results[0].problems, strict=True):
+            if text:
+                yield Wrong(applied.part.folder, change.change_id, text)
+
+    return SecondReading(changes[0], ABORTS, VERIFY_ABORTED, (item,), says, files=len(changes))
 
 
 def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondReading:

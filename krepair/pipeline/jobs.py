@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         VerifyItem,
         VerifyResult,
     )
-    from krepair.pipeline.readings.aborted import AbortedItem
+    from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
     from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
     from krepair.pipeline.readings.epochs import EpochsItem
     from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
@@ -144,7 +144,7 @@ VERIFY_EPOCHS: Task[EpochsItem, Reading] = Task("verify epochs", "readings.epoch
 VERIFY_SNAPSHOT: Task[SnapshotItem, Reading] = Task(
     "verify snapshot", "readings.snapshots:verify_snapshot", "verify"
 )
-VERIFY_ABORTED: Task[AbortedItem, Reading] = Task(
+VERIFY_ABORTED: Task[AbortedItem, AbortedReading] = Task(
     "verify aborted", "readings.aborted:verify_aborted", "verify"
 )
 VERIFY_MENDED_LOG: Task[MendedLogItem, Reading] = Task(

@@ -25,6 +25,7 @@ from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.jobs import Task, run_encoded
+from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
 from krepair.pipeline.readings.partition import Reading
 from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile
 from tests import builders
@@ -56,18 +57,19 @@ class Applied:
         """What the plan says of the partition."""
         return next(one for one in self.plan.partitions if one.folder == FOLDER)
 
-    def works(self) -> Iterator[tuple[Change, SecondReading]]:
-        """Every change of the partition with each reading of its small files."""
+    def works(self, *, together: bool = False) -> Iterator[tuple[Change, SecondReading]]:
+        """Every change of the partition with each reading of its small files; together: as ``verify`` asks for them."""
         view = read_log_dir(str(self.root))
         partition = next(one for one in view.partitions if one.folder == FOLDER)
         disk = RealDisk(Tree(view.path, view.inode))
         folder = PartitionFolder(disk, view.path, FOLDER, self.plan.plan_id)
         work = Work(self.plan, view, InlineEngine(""), disk, Scratch("", (view.path,)))
-        for change in self.part.changes:
-            asked = Asked(work, Staging(self.part, partition, folder, (change,)))
-            for reading in owner_of(change).second_readings(asked):
-                if isinstance(reading.way, Task) and reading.way.result is Reading:
-                    yield change, reading
+        changes = self.part.changes
+        for asked_of in [changes] if together else [(change,) for change in changes]:
+            asked = Asked(work, Staging(self.part, partition, folder, asked_of))
+            for reading in owner_of(asked_of[0]).second_readings(asked):
+                if isinstance(reading.way, Task) and reading.way.result in (Reading, AbortedReading):
+                    yield reading.change, reading
 
     def work(self, name: str) -> SecondReading:
         """The one reading of a change whose id or item ends with a name."""
@@ -84,14 +86,14 @@ def read(work: SecondReading) -> tuple[str, ...]:
     (item,), task = work.items, work.way
     assert isinstance(task, Task)
     answer = run_encoded(task.name, msgspec.msgpack.encode(item))
-    result: Reading = msgspec.msgpack.decode(answer, type=task.result)
-    return result.problems
+    result: Reading | AbortedReading = msgspec.msgpack.decode(answer, type=task.result)
+    return tuple(filter(None, result.problems))
 
 
 def read_instead(work: SecondReading, data: bytes) -> tuple[str, ...]:
     """The same, had the plan made other bytes: what a defect of the first implementation would have planned."""
     (item,) = work.items
-    path = Path(item.path)
+    path = Path(item.indexes[0].path if isinstance(item, AbortedItem) else item.path)
     right = path.read_bytes()
     try:
         path.write_bytes(data)

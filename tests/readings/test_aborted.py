@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from krepair.fixes.second_readings import SecondReading
+from krepair.fixes.staging import Wrong
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.ops.verify import verify_plan
 from krepair.pipeline.indexes import transactions as txn_indexes
+from krepair.pipeline.readings import aborted
+from krepair.pipeline.readings.aborted import verify_aborted
+from krepair.pipeline.readings.partition import LogFile, Part
 from tests import builders, strategies
 from tests.builders import abort, commit, data
 from tests.readings.scenes import FOLDER, Applied, applied, options, read, read_instead
@@ -111,3 +118,86 @@ def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
         path.unlink()
     done = applied(root, options("index=regenerate"))
     assert [text for _, work in done.works() for text in read(work)] == []
+
+
+def many(root: Path, number: int) -> tuple[Applied, list[str]]:
+    """So many segments, in each of which a transaction aborts that began in the one before; no index is there."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("t")
+    for base in range(0, 10 * number, 10):
+        ends = [abort(base, pid=base - 10)] if base else [data(base)]
+        partition.segment(*ends, data(base + 1, 2, pid=base, txn=True))
+    partition.segment(data(10 * number))
+    path = directory.write()
+    names = [f"{base:020d}.txnindex" for base in range(10, 10 * number, 10)]
+    for name in names:
+        (path / FOLDER / name).unlink(missing_ok=True)
+    return applied(path, options("index=regenerate")), names
+
+
+def readings_of(done: Applied) -> list[SecondReading]:
+    return [work for _, work in done.works(together=True)]
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_one_replay_serves_all_transaction_indexes_of_a_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    done, names = many(tmp_path / "logs", number)
+    logs: list[int] = []
+    real = aborted.parts_of
+
+    def counting(given: Sequence[LogFile], *more: Any, **named: Any) -> Iterator[Part]:
+        logs.extend(log.base_offset for log in given)
+        return real(given, *more, **named)
+
+    monkeypatch.setattr(aborted, "parts_of", counting)
+    [reading] = readings_of(done)
+    assert [Path(index.path).name for index in reading.items[0].indexes] == names
+    assert reading.files == len(names)
+    assert read(reading) == ()
+    assert logs == list(range(0, 10 * number, 10))
+
+
+def test_of_several_transaction_indexes_only_the_wrong_one_is_blamed(tmp_path: Path) -> None:
+    done, names = many(tmp_path / "logs", 4)
+    (done.folder / names[1]).write_bytes(b"")
+    (done.folder / names[0]).unlink()
+    texts = {one.change_id: one.text for one in verify_plan(done.plan, done.options).problems}
+    assert set(texts) == {f"{FOLDER}/{names[0]}", f"{FOLDER}/{names[1]}"}
+    [reading] = readings_of(done)
+    assert [type(one) for one in reading.says([verify_aborted(reading.items[0])])] == [Wrong, Wrong]
+    assert [
+        one.text for one in reading.says([verify_aborted(reading.items[0])]) if isinstance(one, Wrong)
+    ] == [
+        "the transaction of producer 0 that was aborted at offset 10 is missing",
+        "the transaction of producer 10 that was aborted at offset 20 is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage", ["a log is cut", "a log is gone", "an index is a folder", "an index is torn"]
+)
+def test_several_transaction_indexes_are_told_the_same_of_together_and_one_by_one(
+    tmp_path: Path, damage: str
+) -> None:
+    done, names = many(tmp_path / "logs", 6)
+    [reading] = readings_of(done)
+    item = reading.items[0]
+    log, index = done.folder / f"{30:020d}.log", done.folder / names[2]
+    if damage == "a log is cut":
+        log.write_bytes(log.read_bytes()[:-5])
+    elif damage == "a log is gone":
+        log.unlink()
+    else:
+        whole = index.read_bytes()
+        index.unlink()
+        if damage == "an index is torn":
+            index.write_bytes(whole[:-1])
+        else:
+            index.mkdir()
+    together = verify_aborted(item).problems
+    alone = [verify_aborted(msgspec.structs.replace(item, indexes=(one,))).problems for one in item.indexes]
+    assert [(text,) for text in together] == alone
+    wrong = [number for number, text in enumerate(together) if text]
+    assert wrong == ([2, 3, 4] if damage.startswith("a log") else [2])

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.pipeline.readings import aborted
-from krepair.pipeline.readings.aborted import AbortedItem, verify_aborted
-from krepair.pipeline.readings.partition import Reading
+from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading, verify_aborted
 from krepair.plan.review import review
 from tests.journal.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
@@ -49,7 +48,7 @@ def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_lo
         file.write_bytes(b"")
     read: list[tuple[int, ...]] = []
 
-    def noting(item: AbortedItem) -> Reading:
+    def noting(item: AbortedItem) -> AbortedReading:
         read.append(tuple(log.base_offset for log in item.logs))
         return verify_aborted(item)
 

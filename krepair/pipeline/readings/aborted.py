@@ -1,4 +1,4 @@
-"""Second reading of a ``.txnindex`` that was made anew: the aborted transactions of a partition, by a plain replay.
+"""Second reading of ``.txnindex`` files made anew: the aborted transactions of a partition, by a plain replay.
 
 The first reading is a kernel that links open transactions in a list (``krepair.kernels.transactions``). This one keeps
 a dictionary of open transactions, and a heap of their first offsets.
@@ -9,11 +9,13 @@ KAFKA-10702 for markers without data.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
@@ -21,27 +23,26 @@ from krepair.formats.control import ControlType
 from krepair.formats.filenames import log_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
+from krepair.pipeline.place import reached
 from krepair.pipeline.readings.partition import (
     LogFilesItem,
     Part,
-    Reading,
     parts_of,
     read_kept,
-    second_reading,
+    unreadable,
 )
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _NO_MARKER = -2
 
 
-class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
-    """Read the ``.txnindex`` of one segment.
+class AbortedIndex(Struct, frozen=True, kw_only=True):
+    """The ``.txnindex`` of one segment.
 
     Attributes:
         base_offset: of the segment.
         path: absolute path of its ``.txnindex``; a file that is not there has no entries.
         original: absolute path of the kept one, empty if there was none. One that is gone was purged.
-        logs: of all segments, ascending. A transaction may begin in any of them.
     """
 
     base_offset: int
@@ -49,44 +50,106 @@ class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
     original: str
 
 
-@second_reading
-def verify_aborted(item: AbortedItem, tree: Tree) -> Reading:
-    """Replay the partition up to the end of the segment, and hold the file against it."""
-    try:
-        data = read_whole(item.path, TXN_INDEX_AT_MOST_BYTES, tree)
-    except FileNotFoundError:
-        data = b""
-    damage = txn_index.damage(data, item.base_offset)
-    if damage:
-        text = f"position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
-        return Reading(problems=(text,))
-    original = read_kept(item.original, TXN_INDEX_AT_MOST_BYTES, tree)
-    recorded = None if item.original and original is None else set(txn_index.decode(original or b""))
-    replay, read = _Replay(), 0
-    logs = [log for log in item.logs if log.base_offset <= item.base_offset]
-    for part in parts_of(logs, tree, check_crc=False):
-        read += int(part.walked.sizes.sum())
-        replay.keeps = part.base_offset == item.base_offset
-        replay.take(part)
-        if part.walked.problem:
-            text = f"{log_name(part.base_offset)}, position {part.walked.position}: {part.walked.problem}"
-            return Reading(problems=(text,), bytes=read)
+class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
+    """Read ``.txnindex`` files of one partition.
+
+    Attributes:
+        indexes: at most one of each segment.
+        logs: of all segments, ascending. A transaction may begin in any of them.
+    """
+
+    indexes: tuple[AbortedIndex, ...]
+
+
+class AbortedReading(Struct, frozen=True, kw_only=True):
+    """What reading ``.txnindex`` files came to.
+
+    Attributes:
+        problems: one line for each file, in the order of the item; empty if it is as it should be.
+        bytes: of ``.log`` that were read.
+    """
+
+    problems: tuple[str, ...]
+    bytes: int = 0
+
+
+def verify_aborted(item: AbortedItem) -> AbortedReading:
+    """Replay the partition up to the last segment asked for, and at the end of each hold its file against it."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return AbortedReading(problems=tuple(wrong for _ in item.indexes))
+    with tree.keeping_folders():
+        return _held_against_replay(item, tree)
+
+
+def _held_against_replay(item: AbortedItem, tree: Tree) -> AbortedReading:
+    replay, read, wrong = _Replay(), 0, ""
     log_start = item.logs[0].base_offset if item.logs else 0
-    problems = _problems(txn_index.decode(data), replay, recorded, log_start)
-    return Reading(problems=tuple(problems)[:1], bytes=read)
+    waiting = deque(sorted(item.indexes, key=lambda index: index.base_offset))
+    found: dict[int, str] = {}
+
+    def hold(index: AbortedIndex) -> None:
+        if replay.base_offset != index.base_offset:
+            replay.begin(index.base_offset)  # its log is not there
+        found[index.base_offset] = _problem(item, index, replay, log_start, wrong, tree)
+
+    for log in item.logs:
+        while waiting and waiting[0].base_offset < log.base_offset:
+            hold(waiting.popleft())
+        if not waiting or wrong:
+            break
+        replay.begin(log.base_offset, keeps=log.base_offset == waiting[0].base_offset)
+        try:
+            for part in parts_of([log], tree, check_crc=False):
+                read += int(part.walked.sizes.sum())
+                replay.take(part)
+                if part.walked.problem:
+                    name = log_name(part.base_offset)
+                    wrong = f"{name}, position {part.walked.position}: {part.walked.problem}"
+                    break
+        except OSError as error:
+            wrong = unreadable(item.place, error).problems[0]
+    while waiting:
+        hold(waiting.popleft())
+    return AbortedReading(problems=tuple(found[index.base_offset] for index in item.indexes), bytes=read)
+
+
+def _problem(
+    item: AbortedItem, index: AbortedIndex, replay: _Replay, log_start: int, wrong: str, tree: Tree
+) -> str:
+    """What a file is not, or why its log could not be replayed; empty if all is as it should be."""
+    try:
+        try:
+            data = read_whole(index.path, TXN_INDEX_AT_MOST_BYTES, tree)
+        except FileNotFoundError:
+            data = b""
+        damage = txn_index.damage(data, index.base_offset)
+        if damage:
+            return (
+                f"position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+            )
+        original = read_kept(index.original, TXN_INDEX_AT_MOST_BYTES, tree)
+    except OSError as error:
+        return unreadable(item.place, error).problems[0]
+    if wrong:
+        return wrong
+    recorded = None if index.original and original is None else set(txn_index.decode(original or b""))
+    return next(_problems(txn_index.decode(data), replay, recorded, log_start), "")
 
 
 @dataclass
 class _Replay:
-    """Open transactions by producer, and what ended in the segment that counts.
+    """Open transactions by producer, and what ended in the segment at hand, if that is kept.
 
     Attributes:
-        keeps: whether the batches at hand are of that segment.
+        base_offset: of the segment at hand.
+        keeps: whether what ends in it is kept.
         aborted: (producer id, offset of the marker) -> the entry of each aborted transaction with data.
         without_data: the same keys, of abort markers without data.
         compacted: whether records are missing from the log.
     """
 
+    base_offset: int = -1
     keeps: bool = False
     aborted: dict[tuple[int, int], AbortedTxn] = field(default_factory=dict)
     without_data: set[tuple[int, int]] = field(default_factory=set)
@@ -94,6 +157,11 @@ class _Replay:
     _opened: dict[int, int] = field(default_factory=dict)
     _by_offset: list[tuple[int, int]] = field(default_factory=list)
     _next_offset: int = -1
+
+    def begin(self, base_offset: int, *, keeps: bool = False) -> None:
+        """The next segment; what ended in the one before it is forgotten."""
+        self.base_offset, self.keeps = base_offset, keeps
+        self.aborted, self.without_data = {}, set()
 
     def take(self, part: Part) -> None:
         """The next batches."""
