@@ -333,7 +333,9 @@ class Watch:
         self._disk = disk
         self._log_dir = log_dir
         self._places: list[str] | None = None
+        self._entries: dict[str, Seen] | None = None
         self._seen: Seen | None = None
+        self._ours: set[str] = set()
         self._put_up_here: set[str] = set()
         self._turn = 0
 
@@ -394,14 +396,38 @@ class Watch:
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:
-        """The files that every unclean start changes, as they are.
+        """The files that every unclean start changes, as they were when this run first looked.
+
+        Only where this run itself has changed something it has looked again: what changes elsewhere meanwhile is not
+        krepair's doing, and a fence that goes up later must not take it for the state that a broker left.
 
         Raises:
             OSError: a folder could not be looked at.
         """
+        tree = self._disk.tree
+        if self._entries is None:
+            self._entries = {
+                name: _watched(tree, self._log_dir, name, found)
+                for name, found in tree.entries(self._log_dir)
+            }
+            self._seen = None
+            self._ours.clear()
+        for name in sorted(self._ours):
+            found = tree.status(f"{self._log_dir}/{name}")
+            self._entries[name] = {} if found is None else _watched(tree, self._log_dir, name, found)
+            self._seen = None
+            self._ours.discard(name)
         if self._seen is None:
-            self._seen = _active_files(self._disk.tree, self._log_dir)
+            self._seen = {path: was for seen in self._entries.values() for path, was in seen.items()}
         return self._seen
+
+    def look_again(self, paths: Iterable[str]) -> None:
+        """Says that krepair itself has changed files: what lies in their folders is looked at once more.
+
+        Args:
+            paths: relative to the log directory.
+        """
+        self._ours.update(path.partition("/")[0] for path in paths)
 
     @contextlib.contextmanager
     def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
@@ -425,7 +451,7 @@ class Watch:
         try:
             yield
         finally:
-            self._seen = None
+            self.look_again(names)
         for place, seen in watching:
             now = {name: _look(tree, f"{self._log_dir}/{name}") for name in names if name in seen}
             _write_seen(self._disk, place, seen | now)
@@ -500,20 +526,18 @@ def _look(tree: Tree, path: str) -> tuple[int, int, int] | None:
     return None if found is None else (found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def _active_files(tree: Tree, log_dir: str) -> Seen:
-    """The files that every unclean start changes: those of each partition's active segment.
+def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:
+    """What every unclean start changes of one entry of the log directory: of a partition those of its active segment.
 
     Recovery resets and resizes the indexes of the last segment even when its log is right
     (``LogSegment.recover``).
     """
-    seen: Seen = {}
-    for name, found in tree.entries(log_dir):
-        if stat.S_ISDIR(found.st_mode) and name.isascii():
-            with contextlib.suppress(FileNotFoundError):
-                seen.update(_active_files_of(tree, log_dir, name))
-        elif stat.S_ISREG(found.st_mode) and name in _ROOT_FILES:
-            seen[name] = (found.st_size, found.st_mtime_ns, found.st_ino)
-    return seen
+    if stat.S_ISDIR(found.st_mode) and name.isascii():
+        with contextlib.suppress(FileNotFoundError):
+            return _active_files_of(tree, log_dir, name)
+    elif stat.S_ISREG(found.st_mode) and name in _ROOT_FILES:
+        return {name: (found.st_size, found.st_mtime_ns, found.st_ino)}
+    return {}
 
 
 def _active_files_of(tree: Tree, log_dir: str, folder: str) -> Seen:

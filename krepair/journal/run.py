@@ -235,7 +235,13 @@ class Run:
 
     def forget(self, intents: Sequence[Intent]) -> None:
         """Ends changes that belong together and never committed: every file is as before them."""
-        action_of(intents[0]).forget_all(self.folder, intents)
+        action = action_of(intents[0])
+        try:
+            action.forget_all(self.folder, intents)
+        finally:
+            self.watch.look_again(
+                self.folder.relative(name) for intent in intents for name in action.touches(intent)
+            )
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
 
 

@@ -300,6 +300,108 @@ def test_change_of_a_file_that_no_fence_watches_writes_nothing(tmp_path: Path) -
     assert disk.calls == []
 
 
+def another(scene: Scene, topic: str) -> Path:
+    """A further partition with an active segment."""
+    path = scene.root / f"{topic}-0"
+    (path / f"krepair~{PLAN_ID}").mkdir(parents=True)
+    for extension in (".log", ".index", ".timeindex"):
+        put(path / name(0, extension), b"another", 700)
+    return path
+
+
+def fence_of(scene: Scene, topic: str, watch: Watch) -> Fence:
+    return Fence(
+        PartitionFolder(UnsyncedDisk(), str(scene.root), f"{topic}-0", PLAN_ID), Point(topic, 0, 3), watch
+    )
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_behind_a_change_of_krepairs_own_a_run_lists_the_folder_of_that_change_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    for topic in "abcdef"[:number]:
+        another(scene, topic)
+    watch = Watch(UnsyncedDisk(), str(scene.root))
+    watch.seen()
+    listed: list[str] = []
+    real = Tree.entries
+
+    def listing(tree: Tree, path: str) -> list[tuple[str, os.stat_result]]:
+        listed.append(path.removeprefix(f"{scene.root}"))
+        return real(tree, path)
+
+    monkeypatch.setattr(Tree, "entries", listing)
+    for topic in "abcdef"[:number]:
+        path = scene.root / f"{topic}-0" / name(0, ".index")
+        with watch.our_own_change([f"{topic}-0/{path.name}"]):
+            put(path, b"mended", 9_000)
+        seen = watch.seen()
+        assert seen == watch.seen()
+    folders = [path for path in listed if path]
+    assert folders == [f"/{topic}-0" for topic in "abcdef"[:number]]
+    assert list(seen.items()) == list(Watch(UnsyncedDisk(), str(scene.root)).seen().items())
+
+
+def test_behind_changes_of_krepairs_own_a_run_knows_what_another_one_that_looks_anew_sees(
+    tmp_path: Path,
+) -> None:
+    """Another segment is the active one; a folder has no log any more; a file of the root is another one."""
+    scene = Scene(tmp_path / "logs")
+    path = another(scene, "a")
+    watch = Watch(UnsyncedDisk(), str(scene.root))
+    watch.seen()
+    rolled = [f"t-0/{name(700, end)}" for end in (".log", ".index", ".timeindex")]
+    emptied = [f"a-0/{name(0, end)}" for end in (".log", ".index", ".timeindex")]
+    with watch.our_own_change([*rolled, *emptied, "replication-offset-checkpoint"]):
+        for file in rolled:
+            put(scene.root / file, b"", 9_000)
+        for found in path.iterdir():
+            if found.is_file():
+                found.unlink()
+        put(scene.root / "replication-offset-checkpoint", b"0\n0\n", 9_000)
+    assert set(rolled) <= set(watch.seen())
+    assert list(watch.seen().items()) == list(Watch(UnsyncedDisk(), str(scene.root)).seen().items())
+    assert f"t-0/{name(600)}" not in watch.seen()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_somebody_else_changed_before_a_change_of_krepairs_own_is_noticed_by_a_fence_that_goes_up_behind_it(
+    tmp_path: Path, removed: bool
+) -> None:
+    """Was the whole directory looked at anew, the broker's file was taken for what a clean stop had left."""
+    scene = Scene(tmp_path / "logs")
+    another(scene, "a")
+    watch = Watch(UnsyncedDisk(), str(scene.root))
+    first = fence_of(scene, "a", watch)
+    first.put_up()
+    assert first.lift() is False
+    brokers, own = scene.root / "o-0" / name(0, ".timeindex"), scene.root / "a-0" / name(0, ".index")
+    if removed:
+        brokers.unlink()
+    else:
+        put(brokers, b"\0" * 100, 9_000)
+    with watch.our_own_change([f"a-0/{own.name}"]):
+        put(own, b"mended", 9_001)
+    (scene.path / f"krepair~{PLAN_ID}").mkdir()
+    second = fence_of(scene, "t", watch)
+    second.put_up()
+    assert second.lift() is True
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+
+
+def test_what_a_run_takes_back_outside_of_a_change_is_no_brokers_start(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    another(scene, "a")
+    watch = Watch(UnsyncedDisk(), str(scene.root))
+    watch.seen()
+    put(scene.path / name(600, ".index"), b"as before", 9_000)
+    watch.look_again([f"t-0/{name(600, '.index')}"])
+    one = fence_of(scene, "a", watch)
+    one.put_up()
+    assert one.lift() is False
+
+
 def three(scene: Scene) -> list[Fence]:
     """Fences of three partitions in one run, all up."""
     watch = Watch(UnsyncedDisk(), str(scene.root))

@@ -8,11 +8,14 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, LockLostError, RefusedError
+from krepair.journal.actions.replace import ReplaceFiles
+from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Skipped, Undone
 from krepair.journal.purge import purge_partition
@@ -593,3 +596,27 @@ def test_a_lost_last_record_of_the_journal_never_costs_an_original(tmp_path: Pat
             if shown.endswith(".log"):
                 assert row[2] in {path.read_bytes() for path in (here, kept) if path.exists()}, (stop, shown)
     assert refused
+
+
+def test_files_of_a_half_done_change_that_is_taken_back_are_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stop in each_stop():
+        scene = Scene(tmp_path / str(stop.number))
+        with stop as disk:
+            scene.apply(disk=disk)
+        change = scene.partition.changes[0].change_id
+        if scene.folder().journal().unfinished() == [change]:
+            break
+    done: list[object] = []
+    forget = ReplaceFiles.forget_all
+
+    def forgetting(*given: Any) -> None:
+        forget(*given)
+        done.append("taken back")
+
+    monkeypatch.setattr(ReplaceFiles, "can_go_on", lambda *given: False)
+    monkeypatch.setattr(ReplaceFiles, "forget_all", forgetting)
+    monkeypatch.setattr(Watch, "look_again", lambda watch, paths: done.append(list(paths)))
+    scene.apply()
+    assert done[:2] == ["taken back", [f"{FOLDER}/{name(0, '.timeindex')}"]]

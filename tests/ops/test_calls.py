@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from krepair.durable import medium, writing_error
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import FileSystem
+from krepair.errors import ExitCode
 from krepair.journal.record import JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -17,8 +19,9 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
+from krepair.plan.model import ReplaceFile, RewriteSegments
 from tests import calls
-from tests.builders import NOW_MS, LogDir, data
+from tests.builders import NOW_MS, LogDir, commit, data
 
 OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)
 
@@ -128,3 +131,35 @@ def test_the_table_of_mounts_is_read_once_by_apply_and_undo_however_many_partiti
     verb = "undo"
     undo(plan, options)
     assert looked == {"apply": 1, "undo": 1}
+
+
+def test_apply_and_undo_of_swaps_and_other_changes_list_the_folder_of_a_change_alone_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixes = ("index=regenerate", "markers")
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS + 10**12, fixes=fixes, include_active=True)
+    listed: Counter[str] = Counter()
+    real = Tree.entries
+
+    def listing(tree: Tree, path: str) -> list[tuple[str, os.stat_result]]:
+        listed["folders"] += path.rpartition("/")[0] == str(root)
+        return real(tree, path)
+
+    monkeypatch.setattr(Tree, "entries", listing)
+    for number in (2, 6):
+        made = LogDir(tmp_path / str(number))
+        for one in range(number):
+            partition = made.partition("__consumer_offsets", one)
+            for base in (0, 12, 24):
+                partition.segment(*(commit(base + at, pid=base + at) for at in range(11)), data(base + 11))
+            partition.segment(data(36))
+        root = made.write()
+        for index in root.glob(f"*/{36:020d}.timeindex"):
+            index.write_bytes(b"wrong")
+        plan = make_plan(str(root), options)
+        kinds = Counter(type(change) for part in plan.partitions for change in part.changes)
+        assert kinds == {RewriteSegments: number, ReplaceFile: number}
+        for verb, most in (("apply", 2 * number), ("undo", 2 * number)):
+            listed.clear()
+            assert (apply if verb == "apply" else undo)(plan, options).exit_code is ExitCode.DONE
+            assert 0 < listed["folders"] <= most, verb
