@@ -255,6 +255,7 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
     if unmapped(logs):
         return ()
     found = []
+    behind = _behind_each(logs)
     for number, facts in enumerate(logs.segments):
         mapped = logs.maps.get(facts.base_offset)
         if mapped is None:
@@ -264,7 +265,7 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
             torn = active and _is_torn(one, flushed)
             rule = rule_of(one.damage, torn=torn)
             harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
-            broker = broker_loss(logs, number, one.start)
+            broker = _cut_loss(logs, number, one.start, behind[number])
             found.append(
                 Damaged(
                     base_offset=facts.base_offset,
@@ -272,15 +273,17 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
                     rule=rule,
                     torn=torn,
                     consent="" if harmless else f"{rule}:{logs.folder}:{one.first_lost}",
-                    excised=_excised(logs, number, one),
+                    excised=_excised(logs, number, one, behind[number]),
                     broker=broker,
-                    recovery=_recovery(logs, number, one, rule, broker),
+                    recovery=_recovery(logs, number, one, rule, broker, behind[number]),
                 )
             )
     return tuple(found)
 
 
-def _recovery(logs: DamagedLogs, number: int, one: DamagedRange, rule: str, broker: Loss) -> str:
+def _recovery(
+    logs: DamagedLogs, number: int, one: DamagedRange, rule: str, broker: Loss, behind: _Behind
+) -> str:
     """What a broker's recovery does that comes to a damage."""
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
@@ -289,9 +292,9 @@ def _recovery(logs: DamagedLogs, number: int, one: DamagedRange, rule: str, brok
         return "a broker's recovery splits the segment there and loses nothing"
     if mapped.recovery == "empties":
         why = "a broker's recovery comes to an index entry that goes back and empties the segment"
-        return f"{why}: {broker_loss(logs, number, 0).text()} are lost"
+        return f"{why}: {_cut_loss(logs, number, 0, behind).text()} are lost"
     if not mapped.recovery and one.start < mapped.cut < one.end:
-        loss = broker_loss(logs, number, mapped.cut)
+        loss = _cut_loss(logs, number, mapped.cut, behind)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
     what = {
         "strays": "a broker's recovery splits the segment, and the log end jumps there",
@@ -319,17 +322,16 @@ def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
     return (0, False) if one.zeros else (-1, True)
 
 
-def _excised(logs: DamagedLogs, number: int, one: DamagedRange) -> Loss:
+def _excised(logs: DamagedLogs, number: int, one: DamagedRange, behind: _Behind) -> Loss:
     """What is lost without the damaged bytes alone."""
-    following = [ran for ran in valid_ranges(logs, logs.segments[number]) if ran.start >= one.end]
-    for facts in logs.segments[number + 1 :]:
-        following += valid_ranges(logs, facts)[:1]
-    if not following:
+    here = valid_ranges(logs, logs.segments[number])
+    following = next((ran for ran in here if ran.start >= one.end), behind.first)
+    if following is None:
         records, at_most = _records_of(one, one.last_lost)
         return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
-    last = following[0].first_offset - 1
+    last = following.first_offset - 1
     records, at_most = _records_of(one, last)
-    return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following[0].first_is_old)
+    return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following.first_is_old)
 
 
 def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = False) -> Loss:
@@ -341,25 +343,96 @@ def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = Fal
         start: position of the cut.
         alone: whether later segments stay, as where only this one is recovered for its missing index.
     """
+    return _cut_loss(logs, number, start, _NOTHING_BEHIND if alone else _behind_each(logs)[number])
+
+
+def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Loss:
     facts = logs.segments[number]
-    later = () if alone else logs.segments[number + 1 :]
-    size = facts.summary.file_size - start + sum(one.summary.file_size for one in later)
     here = logs.maps[facts.base_offset]
     kept = [ran for ran in here.valid if ran.end <= start]
-    valid = [ran for ran in here.valid if ran.end > start]
-    gaps = [gap for gap in here.damaged if gap.start >= start]
-    within = any(gap.start < start < gap.end for gap in here.damaged)
-    for one in later:
-        valid += valid_ranges(logs, one)
-        gaps += logs.maps[one.base_offset].damaged if one.base_offset in logs.maps else ()
+    counts = _counts(
+        [ran for ran in here.valid if ran.end > start], [gap for gap in here.damaged if gap.start >= start]
+    ).and_of(behind.counts)
     first = kept[-1].last_offset + 1 if kept else facts.base_offset
-    last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=-1)
-    records, at_most, at_least = sum(ran.records for ran in valid), False, within
+    within = any(gap.start < start < gap.end for gap in here.damaged)
+    at_least = counts.at_least or within
+    return Loss(
+        facts.summary.file_size - start + behind.bytes,
+        first,
+        -1 if counts.last is None else counts.last,
+        -1 if at_least and not counts.records else counts.records,
+        counts.at_most,
+        behind.segments,
+        at_least=at_least,
+    )
+
+
+class _Counts(NamedTuple):
+    """What is in valid and damaged ranges.
+
+    Attributes:
+        last: the last offset, None where there are no ranges.
+        records: as far as they can be told.
+        at_most: see ``Loss``.
+        at_least: see ``Loss``.
+    """
+
+    last: int | None = None
+    records: int = 0
+    at_most: bool = False
+    at_least: bool = False
+
+    def and_of(self, other: _Counts) -> _Counts:
+        """Of both."""
+        return _Counts(
+            max((last for last in (self.last, other.last) if last is not None), default=None),
+            self.records + other.records,
+            self.at_most or other.at_most,
+            self.at_least or other.at_least,
+        )
+
+
+def _counts(valid: Sequence[ValidRange], gaps: Sequence[DamagedRange]) -> _Counts:
+    last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=None)
+    records, at_most, at_least = sum(ran.records for ran in valid), False, False
     for gap in gaps:
         count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
         records += max(count, 0)
         at_most = at_most or (bound and count >= 0)
         at_least = at_least or count < 0
-    if at_least and not records:
-        records = -1
-    return Loss(size, first, last, records, at_most, len(later), at_least=at_least)
+    return _Counts(last, records, at_most, at_least)
+
+
+class _Behind(NamedTuple):
+    """All segments behind one.
+
+    Attributes:
+        segments: how many.
+        bytes: of their logs.
+        counts: what is in them.
+        first: their first valid range, None where they have none.
+    """
+
+    segments: int = 0
+    bytes: int = 0
+    counts: _Counts = _Counts()
+    first: ValidRange | None = None
+
+
+_NOTHING_BEHIND: Final = _Behind()
+
+
+def _behind_each(logs: DamagedLogs) -> list[_Behind]:
+    """What is behind each segment: worked out once for all of them, from the last one on."""
+    found, behind = [], _NOTHING_BEHIND
+    for facts in reversed(logs.segments):
+        found.append(behind)
+        valid = valid_ranges(logs, facts)
+        gaps = logs.maps[facts.base_offset].damaged if facts.base_offset in logs.maps else ()
+        behind = _Behind(
+            behind.segments + 1,
+            behind.bytes + facts.summary.file_size,
+            behind.counts.and_of(_counts(valid, gaps)),
+            valid[0] if valid else behind.first,
+        )
+    return found[::-1]

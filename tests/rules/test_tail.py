@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from krepair.kernels import classes as c
+from krepair.rules import damage
 from krepair.rules.damage import (
     DamagedLogs,
     DamagedRange,
@@ -17,6 +19,7 @@ from krepair.rules.damage import (
     damages_of,
     unmapped,
 )
+from krepair.rules.model import SegmentFacts
 from krepair.rules.tail import (
     LogEnd,
     LogFile,
@@ -287,3 +290,19 @@ def test_a_last_offset_that_is_only_a_bound_is_told_as_one() -> None:
     assert found._replace(last=-1).text() == "100 bytes, offsets from 40 on, 10 records"
     assert found._replace(first=1, last=0).text() == "100 bytes, no offsets, 10 records"
     assert found._replace(last_at_most=True).text() == "100 bytes, offsets 40 to at most 49, 10 records"
+
+
+def test_segments_are_gone_through_as_often_for_many_damaged_ranges_as_for_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: Counter[int] = Counter()
+    real = damage.valid_ranges
+
+    def counting(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ...]:
+        asked[len(logs.segments)] += 1
+        return real(logs, facts)
+
+    monkeypatch.setattr(damage, "valid_ranges", counting)
+    for number in (2, 6):
+        assert len(damages_of(logs(*[TWICE] * number), 0)) == 2 * number
+    assert asked == {2: 2 * 3, 6: 6 * 3}, "once for all, and once for each of its two ranges"
