@@ -76,6 +76,7 @@ class MetadataImage:
     Attributes:
         topics: name by topic id.
         partitions: by topic id and number.
+        numbers: of the partitions of each topic, by its id.
         brokers: by broker id; one that is not there is not registered.
         configs: by (type of the resource, name of the resource), then by setting. Brokers' are the dynamic ones.
         features: levels by name, such as ``metadata.version``.
@@ -88,6 +89,7 @@ class MetadataImage:
 
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionState] = field(default_factory=dict)
+    numbers: dict[str, set[int]] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
@@ -298,6 +300,7 @@ def _add_topic(image: MetadataImage, values: dict[str, Any]) -> None:
 def _add_partition(image: MetadataImage, values: dict[str, Any]) -> None:
     _topic_of(image, values)
     image.partitions[values["topic_id"], values["partition_id"]] = _registered(values)
+    image.numbers.setdefault(values["topic_id"], set()).add(values["partition_id"])
 
 
 def _set_feature(image: MetadataImage, values: dict[str, Any]) -> None:
@@ -350,8 +353,8 @@ def _remove_topic(image: MetadataImage, values: dict[str, Any]) -> None:
     if name is None:
         raise _NoProofError(f"topic id {topic_id} is not known")
     image.configs.pop((metadata.TOPIC_RESOURCE, name), None)
-    for key in [key for key in image.partitions if key[0] == topic_id]:
-        del image.partitions[key]
+    for number in image.numbers.pop(topic_id, ()):
+        del image.partitions[topic_id, number]
 
 
 def _registered(values: dict[str, Any]) -> PartitionState:
@@ -392,8 +395,9 @@ def _change_partition(image: MetadataImage, values: dict[str, Any]) -> None:
 
 def _clear_elr(image: MetadataImage, values: dict[str, Any]) -> None:
     topic = values["topic_name"]
-    for (topic_id, _), state in image.partitions.items():
-        if not topic or image.topics[topic_id] == topic:
+    for topic_id in [topic_id for topic_id, name in image.topics.items() if topic in ("", name)]:
+        for number in image.numbers.get(topic_id, ()):
+            state = image.partitions[topic_id, number]
             state.elr = state.last_known_elr = ()
 
 

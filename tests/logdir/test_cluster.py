@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,9 @@ from krepair.formats import cluster_metadata as metadata
 from krepair.formats.batch_v2 import BatchHeader, PlacedBatch, batches, decode_header, encode_batch
 from krepair.formats.message_schema import Schema, encode
 from krepair.formats.record import Record, encode_record
+from krepair.logdir import metadata_log
 from krepair.logdir.cluster import ClusterView, read_cluster_file
+from krepair.logdir.metadata_log import MetadataImage, PartitionState
 
 LOGS = Path(__file__).parent / "metadata_logs"
 """Logs of the active controllers of real clusters, copied at the moment of the text of the same name."""
@@ -259,3 +263,32 @@ class TestRecords:
         view = read_cluster_file(str(tmp_path))
         assert (view.as_of_ms, view.end_offset) == (5000, 3)
         assert decode_header(second).base_offset == 2
+
+
+def test_partitions_of_other_topics_are_not_gone_through_for_a_topic_that_goes() -> None:
+    class Partitions(dict[tuple[str, int], PartitionState]):
+        times = 0
+
+        def __iter__(self) -> Iterator[tuple[str, int]]:
+            Partitions.times += 1
+            return super().__iter__()
+
+        def items(self) -> Any:
+            Partitions.times += 1
+            return super().items()
+
+    image = MetadataImage(partitions=Partitions())
+    for number in range(6):
+        topic_id = f"id-{number}"
+        metadata_log._add_topic(image, {"topic_id": topic_id, "name": f"t{number}"})
+        for partition in (0, 1, 7):
+            registered = {"replicas": [1], "isr": [1], "leader": 1, "leader_epoch": 0}
+            others: dict[str, list[int]] = {"adding_replicas": [], "removing_replicas": []}
+            values = {"topic_id": topic_id, "partition_id": partition, **registered, **others}
+            metadata_log._add_partition(image, values)
+    for number in range(5):
+        metadata_log._clear_elr(image, {"topic_name": f"t{number}"})
+        metadata_log._remove_topic(image, {"topic_id": f"id-{number}"})
+    assert Partitions.times == 0
+    assert list(image.partitions) == [("id-5", 0), ("id-5", 1), ("id-5", 7)]
+    assert image.numbers == {"id-5": {0, 1, 7}}
