@@ -58,19 +58,22 @@ class Forward(Run):
             elif isinstance(outcomes[change.change_id], Committed):
                 self._begin_again(change, outcomes, todo)
         # An earlier run may have ended between the commit of a group and its verification.
+        left = {change.change_id for change in todo}
         begun = [
             [change]
             for change in self.changes
-            if change not in todo and plan_action(change).by_itself(change)
+            if change.change_id not in left and plan_action(change).by_itself(change)
         ]
+        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
         for batch in (*begun, *in_batches(todo)):
-            stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
             new = [change for change in batch if change.change_id not in outcomes]
             done = list(self.skipped(new)) if stopped else self._commit(new, stage)
             outcomes |= {outcome.change_id: outcome for outcome in done}
             if all(isinstance(outcomes[change.change_id], Committed) for change in batch):
                 alone = [change for change in batch if plan_action(change).by_itself(change)]
-                outcomes |= {failure.change_id: failure for failure in self._free(alone, verify)}
+                done += self._free(alone, verify)
+                outcomes |= {outcome.change_id: outcome for outcome in done}
+            stopped = stopped or any(isinstance(outcome, Failed) for outcome in done)
         if all(isinstance(outcome, Committed) for outcome in outcomes.values()):
             outcomes |= {failure.change_id: failure for failure in self._free(self.changes, verify)}
         yield from (outcomes[change.change_id] for change in self.changes)

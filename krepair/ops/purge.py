@@ -162,8 +162,10 @@ def _purge_alone(
 
 def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) -> ChangeResult | None:
     """The undo of a partition that keeps its originals begins with the lines of the root, so these stay with it."""
+    if folder.folder != ROOT:
+        return None
     failed = next((result.partition for result in results if result.outcome == "failed"), "")
-    if folder.folder != ROOT or not failed or not folder.tree.is_folder(folder.private):
+    if not failed or not folder.tree.is_folder(folder.private):
         return None
     text = (
         f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
