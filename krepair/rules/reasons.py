@@ -8,7 +8,7 @@ kernel has numbers of its own (``krepair.kernels.classes``); ``REASON_OF_CLASS``
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Verdict(StrEnum):
@@ -115,6 +115,9 @@ REASONS: dict[Reason, ReasonText] = {
 }
 
 
+_CODES: Final = frozenset(Reason)
+
+
 def told_of(code: str) -> ReasonText | None:
     """The row of a code; None if no reason has it."""
-    return REASONS[Reason(code)] if code in set(Reason) else None
+    return REASONS[Reason(code)] if code in _CODES else None
