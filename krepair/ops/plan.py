@@ -429,7 +429,8 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
         for partition in view.partitions
         if not partition.unreadable and partition.topic != METADATA_TOPIC
     ]
-    return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
+    wanted = frozenset(changing)
+    return next((folder for folder in usable if folder in wanted), usable[0] if usable else "")
 
 
 # -- the policy

@@ -196,13 +196,14 @@ class Reading:
 
     def plan(self, options: Options, folders: Sequence[str]) -> Plan:
         """The preview of some of the partitions that were read; ``options`` say what it records as asked for."""
+        wanted = frozenset(folders)
         return build_plan(
             facts_of_dir(self.view),
             policy_of([self.surveys[folder] for folder in folders], self.settings, options, self.others),
             [self.done[folder] for folder in folders],
             _NOT_KNOWN,
-            copied_mtimes=[folder for folder in self.copied_mtimes if folder in folders],
-            dead_cleaner=[folder for folder in self.dead_cleaner if folder in folders],
+            copied_mtimes=[folder for folder in self.copied_mtimes if folder in wanted],
+            dead_cleaner=[folder for folder in self.dead_cleaner if folder in wanted],
             unsafe_places=list(unsafe_places(options.keep, self.view.path)),
             asked=asked_of(options),
             preview=Preview(unknown=UNKNOWN),
