@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.logdir.space import Space
 from krepair.ops.target import is_root
 from krepair.plan.actions.table import action_of
-from krepair.plan.figures import PRIVATE_FOLDER_BYTES, on_top_of_all, plan_copy_bytes
+from krepair.plan.figures import PRIVATE_FOLDER_BYTES, copy_of_size, on_top_of_all, plan_copy_bytes
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan, Setting
+from krepair.plan.planfile import dumps
 
+_ANY: Final = PartitionPlan(topic="t", partition=0, folder="t-0", status="nothing")
 FILES_OF_A_TARGET: Final = 12
 """Folders, journals, fence files and the copy of the plan in one private sub-folder."""
 
@@ -72,6 +75,70 @@ def part_of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
         partitions=tuple(target for target in targets if not is_root(target)),
         policy=replace(plan.policy, settings=settings),
     )
+
+
+class PartLengths:
+    """How long the plans of parts of one plan are: of each only what differs is written out.
+
+    Args:
+        plan: the whole plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        policy = replace(plan.policy, settings={})
+        self._bare_bytes = len(dumps(replace(plan, partitions=(), policy=policy)))
+        # What may be long is left out of the frame: it is written out once for each partition.
+        self._frame = replace(
+            plan,
+            partitions=(),
+            root=None,
+            asked=UNSET,
+            preview=UNSET,
+            policy=replace(policy, accepted_losses=(), others=UNSET),
+        )
+        self._frame_bytes = len(dumps(self._frame))
+        one, two = self._partitions(_ANY), self._partitions(_ANY, _ANY)
+        self._brackets = one - (two - one)
+        none, some = self._settings({"a": ()}), self._settings({"a": (), "b": ()})
+        self._braces = none - (some - none)
+        self._of_topic = {
+            topic: self._settings({topic: rows}) - self._braces
+            for topic, rows in plan.policy.settings.items()
+        }
+
+    def length(self, targets: Sequence[PartitionPlan]) -> int:
+        """Bytes of the file of ``part_of`` these targets."""
+        topics = {"", *(target.topic for target in targets)} & self._of_topic.keys()
+        partitions = [target for target in targets if not is_root(target)]
+        return (
+            self._bare_bytes
+            + sum(self._of_topic[topic] for topic in topics)
+            + self._braces * bool(topics)
+            + sum(self._partitions(partition) - self._brackets for partition in partitions)
+            + self._brackets * bool(partitions)
+        )
+
+    def _partitions(self, *partitions: PartitionPlan) -> int:
+        return len(dumps(replace(self._frame, partitions=partitions))) - self._frame_bytes
+
+    def _settings(self, settings: dict[str, tuple[Setting, ...]]) -> int:
+        policy = replace(self._frame.policy, settings=settings)
+        return len(dumps(replace(self._frame, policy=policy))) - self._frame_bytes
+
+
+class PartNeeds:
+    """``need_of_part`` of many parts of one plan.
+
+    Args:
+        plan: the whole plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._lengths = PartLengths(replace(plan, peak_extra_bytes=0, digest="", plan_id=""))
+
+    def need(self, targets: Sequence[PartitionPlan]) -> Need:
+        """What a plan of these targets alone would need."""
+        return need_with_copy(copy_of_size(self._lengths.length(targets)), targets)
 
 
 def bytes_that_stay(plan: Plan, targets: Sequence[PartitionPlan]) -> int:

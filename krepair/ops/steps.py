@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.ops.need import Need, bytes_that_stay, need_of_all, need_with_copy, part_of, stays_with_copy
+from krepair.ops.need import (
+    Need,
+    PartLengths,
+    bytes_that_stay,
+    need_of_all,
+    need_with_copy,
+    part_of,
+    stays_with_copy,
+)
 from krepair.ops.target import targets_of
 from krepair.plan.figures import copy_of_size, in_apply_order, plan_copy_bytes, with_figures
 from krepair.plan.keep import INPLACE, with_undo
@@ -151,11 +159,12 @@ class _Chooser:
 
     def parts(self) -> list[_Part]:
         """The partitions that change, in the order in which they fit first."""
-        bare = len(dumps(part_of(self._whole, [])))
+        lengths = PartLengths(self._whole)
+        bare = lengths.length([])
         kept = {one.folder: one for one in self._whole.partitions if one.changes}
         freed = [with_figures(with_undo(self._freeing, one)) for one in kept.values()]
         found = [
-            _Part(kept[one.folder], one, len(dumps(part_of(self._whole, [one]))) - bare)
+            _Part(kept[one.folder], one, lengths.length([one]) - bare)
             for one in in_apply_order(self._freeing, freed)
         ]
         self._texts = {part.kept.folder: part.text_bytes for part in found}
