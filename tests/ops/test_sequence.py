@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from typer.testing import CliRunner, Result
 from krepair.cli.main import app
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError
+from krepair.fixes.context import Context
+from krepair.fixes.survey import Survey
 from krepair.logdir.space import Space
 from krepair.ops import apply as apply_module
+from krepair.ops import order
 from krepair.ops import sequence as ops
 from krepair.ops.apply import apply
 from krepair.ops.need import bytes_that_stay, need_of_all
@@ -27,6 +31,7 @@ from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps
 from krepair.plan.sequence import PlanSequence, loads_sequence
+from krepair.rules.model import SegmentFacts
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.ops.scene import BLOAT, Scene, scene, tree
 from tests.ops.test_full_disks import FOLDER, _copies
@@ -346,3 +351,22 @@ def test_the_names_of_a_steps_partitions_are_gone_through_as_often_for_many_as_f
         one.has(1 << 30)
         assert maker(str(one.path), one.options(keep="until-verified")).steps
     assert times[0] == times[1]
+
+
+def test_active_segments_of_other_partitions_are_read_once_for_all_steps(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+    real = order.read_last_logs
+
+    def reading(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
+        read.update(survey.partition.folder for survey in surveys)
+        return real(context, surveys)
+
+    monkeypatch.setattr(order, "read_last_logs", reading)
+    only = (("__consumer_offsets", 0), ("__consumer_offsets", 1))
+    full.has(SMALLEST + 40_000)
+    made = ops.make_sequence(str(full.path), full.scene.options(partitions=only))
+    assert len(made.steps) > 1
+    assert read
+    assert set(read.values()) == {1}
