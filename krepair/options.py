@@ -106,6 +106,13 @@ class Options:
     at: str = ""
     free: bool = False
     without_undo: bool = False
+    _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
+    _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Each partition of a log directory is looked up in what was named: thousands in thousands.
+        object.__setattr__(self, "_topics_named", frozenset(self.topics))
+        object.__setattr__(self, "_partitions_named", frozenset(self.partitions))
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -161,7 +168,7 @@ class Options:
         """Whether ``--topic`` and ``--partition`` let this partition in."""
         if not self.topics and not self.partitions:
             return True
-        return topic in self.topics or (topic, partition) in self.partitions
+        return topic in self._topics_named or (topic, partition) in self._partitions_named
 
 
 _DEFAULT: Final = Options(now_ms=0)

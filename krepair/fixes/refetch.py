@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.durable.attributes import read_attributes
-from krepair.errors import RefusedError, StalePlanError, UsageError
+from krepair.errors import KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import put_staged, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -101,12 +101,14 @@ class Refetch(Fix):
         if purpose == "check":
             return
         partitions = [survey.partition for survey in surveys]
+        moved = _being_moved(context.view)
+        damaged = list(_damaged_checkpoints(context.view))
         proofs = context.prove(context.view, context.options, partitions)
         for survey in surveys:
             proof = proofs.get(survey.partition.folder)
             reasons = [
-                *_being_moved(context.view, survey),
-                *_damaged_checkpoints(context.view),
+                *moved.get((survey.partition.topic, survey.partition.number), ()),
+                *damaged,
                 *_reasons(survey, proof, context.options.now_ms),
             ]
             if reasons or proof is None:
@@ -146,10 +148,11 @@ class Refetch(Fix):
 
         No log is touched where a line of the root is not as it was planned.
         """
+        wrong = _wrong_root(work) if any(staging.partition is not None for staging in stagings) else None
         for staging in stagings:
             with staging.taking_problems():
-                if staging.partition is not None:
-                    _check_lines(work)
+                if staging.partition is not None and wrong is not None:
+                    raise wrong
                 staging.folder.make_private_folders()
                 for change in staging.changes:
                     if isinstance(change, ChangeLines):
@@ -203,6 +206,15 @@ def _without_lines(checkpoint: OffsetCheckpoint, emptied: frozenset[tuple[str, i
         reason="the log of which it speaks is fetched anew",
         undo=KeepOriginal(),
     )
+
+
+def _wrong_root(work: Work) -> KrepairError | OSError | None:
+    """Why the logs must stay as they are, None if the lines of the root are right: the same for all partitions."""
+    try:
+        _check_lines(work)
+    except (KrepairError, OSError) as error:
+        return error
+    return None
 
 
 def _check_lines(work: Work) -> None:
@@ -259,11 +271,14 @@ def _plain_lines(data: bytes) -> list[tuple[str, ...]]:
     return [(*row[:1], *(word.lstrip("0") or "0" for word in row[1:])) for row in rows]
 
 
-def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:
-    name = (survey.partition.topic, survey.partition.number)
+def _being_moved(view: LogDir) -> dict[tuple[str, int], list[str]]:
+    """Why a partition that the broker moves away from here must not be emptied, by topic and number."""
+    found: dict[tuple[str, int], list[str]] = {}
     for marked in view.marked:
-        if marked.role == "future" and (marked.topic, marked.number) == name:
-            yield f"{marked.folder}: the broker moves it to another log directory and reads it here"
+        if marked.role == "future":
+            why = f"{marked.folder}: the broker moves it to another log directory and reads it here"
+            found.setdefault((marked.topic, marked.number), []).append(why)
+    return found
 
 
 def _reasons(survey: Survey, proof: RefetchProof | None, now_ms: int) -> list[str]:

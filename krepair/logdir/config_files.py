@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 from krepair.errors import UsageError
@@ -17,6 +18,8 @@ from krepair.logdir.reading import why
 MAX_BYTES = 16 << 20
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_NEW_LINE = re.compile(r"\n")
+_END_OF_NAME = re.compile(r'"\s*:')
 _OLD_TOPIC = re.compile(r"Configs for topic '(?P<topic>[^']*)' are ?(?P<configs>.*)")
 _NEW_TOPIC = re.compile(r"(?:Dynamic |All )?[Cc]onfigs for topic '?(?P<topic>[^\s']+)'? are:?")
 _NEW_KEY = re.compile(
@@ -116,7 +119,8 @@ def _from_json(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
         raise UsageError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected JSON: {shown(str(error))}") from error
-    return {topic: _json_topic(path, text, topic, configs) for topic, configs in document.items()}
+    places = _Places(text)
+    return {topic: _json_topic(path, places, topic, configs) for topic, configs in document.items()}
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -128,14 +132,14 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _json_topic(path: str, text: str, topic: str, configs: object) -> dict[str, ConfigLine]:
-    topic_place = _place_of_name(text, topic, 0)
+def _json_topic(path: str, places: _Places, topic: str, configs: object) -> dict[str, ConfigLine]:
+    topic_place = places.of_name(topic, 0)
     if not isinstance(configs, dict):
-        where = f"{path}:{_line_at(text, topic_place)}"
+        where = f"{path}:{places.line_at(topic_place)}"
         raise UsageError(f"{where}: topic {shown(topic)!r}: expected an object of keys and values")
     found: dict[str, ConfigLine] = {}
     for key, value in configs.items():
-        where = f"{path}:{_line_at(text, _place_of_name(text, key, topic_place))}"
+        where = f"{path}:{places.line_at(places.of_name(key, topic_place))}"
         if isinstance(value, bool):
             found[key] = ConfigLine("true" if value else "false", where)
         elif isinstance(value, (str, int)):
@@ -145,14 +149,30 @@ def _json_topic(path: str, text: str, topic: str, configs: object) -> dict[str, 
     return found
 
 
-def _place_of_name(text: str, name: str, start: int) -> int:
-    """The probable place of a name in a JSON text, else ``start``: the JSON parser gives no places."""
-    match = re.compile(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:").search(text, start)
-    return start if match is None else match.start()
+class _Places:
+    """The probable places of names in a JSON text: the JSON parser gives no places. The text is gone through once."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._line_ends = [end.start() for end in _NEW_LINE.finditer(text)]
+        self._names: dict[str, list[int]] = {}
+        for end in _END_OF_NAME.finditer(text):
+            start = text.rfind('"', 0, end.start())
+            if start >= 0:
+                self._names.setdefault(text[start : end.start() + 1], []).append(start)
 
-def _line_at(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1
+    def of_name(self, name: str, start: int) -> int:
+        """Where a name is first written from ``start`` on, else ``start``."""
+        written = json.dumps(name, ensure_ascii=False)
+        if '"' in name:  # only such a name has a quotation mark between its own two
+            match = re.compile(re.escape(written) + r"\s*:").search(self._text, start)
+            return start if match is None else match.start()
+        starts = self._names.get(written, [])
+        at = bisect_left(starts, start)
+        return starts[at] if at < len(starts) else start
+
+    def line_at(self, place: int) -> int:
+        return bisect_left(self._line_ends, place) + 1
 
 
 def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:

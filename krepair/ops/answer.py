@@ -107,13 +107,12 @@ def write_answers(
         OSError: a file fails.
     """
     found = []
+    by_name: dict[tuple[str, int], list[ReplicaState]] = {}
+    for state in side.state.partitions:
+        if state.kind in (CURRENT, FUTURE):
+            by_name.setdefault((state.topic, state.partition), []).append(state)
     for number, one in enumerate(question.partitions):
-        folders = [
-            state
-            for state in side.state.partitions
-            if (state.topic, state.partition) == (one.topic, one.partition)
-            and state.kind in (CURRENT, FUTURE)
-        ]
+        folders = by_name.get((one.topic, one.partition), [])
         folder = make_scratch(scratch.path, (), asked=True) if scratch.path else ""
         try:
             found.append(_answered(writer, engine, side, question, number, folders, folder))

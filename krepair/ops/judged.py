@@ -42,7 +42,7 @@ def judge(
     options: Options,
     policies: Mapping[str, str],
 ) -> Mapping[tuple[str, int], Judgement]:
-    """Compare the replicas of some partitions.
+    """Compare the replicas of some partitions, those of one ``cleanup.policy`` together.
 
     Args:
         view: the log directory at hand.
@@ -55,9 +55,13 @@ def judge(
     Raises:
         KrepairError: see ``krepair.ops.compare.compare``.
     """
-    found: dict[tuple[str, int], Judgement] = {}
+    typed = options.topic_config or any(key == _POLICY for key, _ in options.settings)
+    by_policy: dict[str, list[tuple[str, int]]] = {}
     for name in partitions:
-        report = compared(view, broker_id, sides, (name,), _with_policy(options, policies.get(name[0], "")))
+        by_policy.setdefault("" if typed else policies.get(name[0], ""), []).append(name)
+    found: dict[tuple[str, int], Judgement] = {}
+    for policy, names in by_policy.items():
+        report = compared(view, broker_id, sides, tuple(names), _with_policy(options, policy))
         found |= {(one.topic, one.partition): _of(one, broker_id, view, sides) for one in report.partitions}
     return found
 
@@ -83,9 +87,7 @@ def compared(
 
 def _with_policy(options: Options, policy: str) -> Options:
     """Whether a topic is compacted decides what a missing record means."""
-    typed = options.topic_config or any(key == _POLICY for key, _ in options.settings)
-    settings = options.settings if typed or not policy else (*options.settings, (_POLICY, policy))
-    return replace(options, settings=settings)
+    return replace(options, settings=(*options.settings, (_POLICY, policy))) if policy else options
 
 
 def _of(verdict: PartitionVerdict, broker_id: int, view: LogDir, sides: Sequence[Side]) -> Judgement:

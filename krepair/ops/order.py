@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
+from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.table import action_for
 from krepair.journal.commit_order import DamagedSegment, choose_commit, damage_in_reach
@@ -24,6 +26,8 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import LogDir, Partition
 from krepair.plan.model import Commit, PartitionPlan
 from krepair.rules.model import SegmentFacts
+
+_LAST: Final[Sight[SegmentFacts]] = Sight("facts of an active segment whose log is not read otherwise")
 
 
 def commit_of(context: Context, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
@@ -96,13 +100,23 @@ def _all_damage(context: Context) -> list[DamagedSegment]:
             for partition in context.view.partitions
             if partition.folder not in folders and partition.segments and not partition.unreadable
         ]
-        last = read_last_logs(context, context.survey_all(others))
-        found += [(survey, facts, True) for survey, facts in last]
+        found += [(survey, facts, True) for survey, facts in _last_logs(context, context.survey_all(others))]
     return [
         DamagedSegment(survey.partition.folder, facts.base_offset, active=active)
         for survey, facts, active in found
         if _would_lose(context.view, survey.partition, facts, active=active)
     ]
+
+
+def _last_logs(context: Context, surveys: Sequence[Survey]) -> Iterator[tuple[Survey, SegmentFacts]]:
+    """As ``read_last_logs``, of one listing: a sequence makes many plans of it. ``apply`` reads for itself."""
+    new = [survey for survey in surveys if survey.seen(_LAST) is None]
+    for survey, facts in read_last_logs(context, new):
+        survey.put(_LAST, facts)
+    for survey in surveys:
+        seen = survey.seen(_LAST)
+        if seen is not None:
+            yield survey, seen
 
 
 def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from krepair.errors import KrepairError, UsageError
 from krepair.logdir.cluster import ClusterView
@@ -37,16 +38,22 @@ class OtherDirs:
         """Where they are."""
         return tuple(view.path for view in self.views)
 
-    def elsewhere(self, topic: str, number: int) -> str:
-        """Where a partition is as well, or is being moved to; or empty."""
+    @cached_property
+    def elsewhere(self) -> Mapping[tuple[str, int], str]:
+        """Topic and number -> where the partition is, or is being moved to."""
+        found: dict[tuple[str, int], str] = {}
         for view in self.views:
             for one in view.partitions:
-                if (one.topic, one.number) == (topic, number):
-                    return f"{one.path}: this broker has the partition here as well"
+                found.setdefault(
+                    (one.topic, one.number), f"{one.path}: this broker has the partition here as well"
+                )
             for marked in view.marked:
-                if (marked.topic, marked.number) == (topic, number) and marked.role == "future":
-                    return f"{view.path}/{marked.folder}: the broker moves the partition here"
-        return ""
+                if marked.role == "future":
+                    name = (marked.topic, marked.number)
+                    found.setdefault(
+                        name, f"{view.path}/{marked.folder}: the broker moves the partition here"
+                    )
+        return found
 
     @property
     def last_write_ms(self) -> int:

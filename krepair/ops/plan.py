@@ -6,7 +6,8 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -71,6 +72,8 @@ _TOPIC_KEYS_USED = (
 )
 _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
+NO_VIEWS: Final[Mapping[str, LogDir]] = MappingProxyType({})
+
 Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
 
@@ -90,7 +93,11 @@ class Seen(NamedTuple):
 
 
 def make_plan(
-    log_dir: str, options: Options, progress: Progress | None = None, engine: Engine | None = None
+    log_dir: str,
+    options: Options,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    views: Mapping[str, LogDir] = NO_VIEWS,
 ) -> Plan:
     """Make a plan for one log directory.
 
@@ -99,18 +106,24 @@ def make_plan(
         options: as typed.
         progress: told of bytes.
         engine: where tasks run; None: one is chosen, and closed at the end.
+        views: path -> a log directory of another broker that was listed in this run. It is not listed again: a plan has
+            digests of the files that it rests on as they were listed, and ``apply`` holds them against what is there.
 
     Raises:
         KrepairError: see ``looked_at``.
         PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
-    with looked_at(log_dir, options, progress, engine) as seen:
+    with looked_at(log_dir, options, progress, engine, views) as seen:
         return plan_of(*seen)
 
 
 @contextlib.contextmanager
 def looked_at(
-    log_dir: str, options: Options, progress: Progress | None = None, engine: Engine | None = None
+    log_dir: str,
+    options: Options,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    views: Mapping[str, LogDir] = NO_VIEWS,
 ) -> Iterator[Seen]:
     """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
 
@@ -129,7 +142,7 @@ def looked_at(
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack, clusters[0])
+        sides = read_sides(fixes, options, view, stack, clusters[0], views)
         if engine is None:
             engine = choose_engine(
                 options.engine, options.master, work_of(fixes, partitions, options), progress
@@ -163,6 +176,7 @@ def read_sides(
     view: LogDir,
     stack: ExitStack,
     cluster: ClusterView | None = None,
+    listed: Mapping[str, LogDir] = NO_VIEWS,
 ) -> OtherSides:
     """The log directories and facts of the other brokers, where records or markers may go from this one.
 
@@ -172,6 +186,7 @@ def read_sides(
         view: the log directory.
         stack: closes the facts files.
         cluster: what ``--cluster`` names.
+        listed: path -> a log directory that was listed in this run, and is not listed again.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
@@ -194,7 +209,7 @@ def read_sides(
             opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
             facts[side.broker_id] = opened
             _check_question(opened, view, facts.values())
-        views = _views_of(side, view)
+        views = _views_of(side, view, listed)
         if str(side.broker_id) == view.broker_id:
             own = side
         elif views:
@@ -206,7 +221,7 @@ def read_sides(
     return OtherSides(found, facts, "" if mine.unsaid else mine.unknown)
 
 
-def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
+def _views_of(side: Side, view: LogDir, listed: Mapping[str, LogDir]) -> tuple[LogDir, ...]:
     """The log directories of one side; none of them is in use.
 
     Raises:
@@ -214,7 +229,7 @@ def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
         RefusedError: one is of another cluster.
         LockedError: one is in use.
     """
-    views = tuple(map(read_log_dir, side.log_dirs))
+    views = tuple(listed.get(path) or read_log_dir(path) for path in side.log_dirs)
     for other in views:
         if other.broker_id not in ("", str(side.broker_id)):
             raise UsageError(
@@ -259,9 +274,8 @@ def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) 
             )
 
 
-def work_of_dir(log_dir: str, options: Options) -> Load:
+def work_of_dir(view: LogDir, options: Options) -> Load:
     """What a plan of a log directory has to read, see ``work_of``."""
-    view = read_log_dir(log_dir)
     return work_of(asked(options.fixes), partitions_named(view, options), options)
 
 
@@ -415,7 +429,8 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
         for partition in view.partitions
         if not partition.unreadable and partition.topic != METADATA_TOPIC
     ]
-    return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
+    wanted = frozenset(changing)
+    return next((folder for folder in usable if folder in wanted), usable[0] if usable else "")
 
 
 # -- the policy

@@ -146,11 +146,13 @@ def plan_each(
     each = [_options_of(view, views, options) for view in holding]
     work = dict.fromkeys(WorkKind, 0)
     for view, own in zip(holding, each, strict=True):
-        for kind, size in work_of_dir(view.path, own).items():
+        for kind, size in work_of_dir(view, own).items():
             work[kind] += size
+    listed = {view.path: view for view in views}
     with closing(choose_engine(options.engine, options.master, work, progress)) as engine:
         made = tuple(
-            make_plan(view.path, own, progress, engine) for view, own in zip(holding, each, strict=True)
+            make_plan(view.path, own, progress, engine, listed)
+            for view, own in zip(holding, each, strict=True)
         )
     owners = {view.path: int(view.broker_id) for view in views}
     rows = tuple(_row(plan, paths[plan.log_dir], owners) for plan in made)

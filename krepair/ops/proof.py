@@ -22,8 +22,7 @@ from krepair.journal.actions.aside import has_segments_out
 from krepair.journal.record import Journal
 from krepair.logdir.cluster import DESCRIBE, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.reading import read_whole
-from krepair.logdir.reassignments import is_of_reassignments, moving_partitions, read_text
-from krepair.logdir.unclean import Said, unclean_of
+from krepair.logdir.unclean import ClusterConfig, Said, unclean_of
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.judged import Judgement, judge
@@ -51,7 +50,9 @@ class Known:
         broker_id: whose it is.
         cluster: what the cluster says.
         as_of_ms: time of that.
-        configs: paths of ``--cluster-config``.
+        stopped_ms: when this broker last wrote, in any of its log directories.
+        kraft: whether it is one without ZooKeeper.
+        configs: files of ``--cluster-config``.
         broker_version: of this broker, as typed; may be empty.
         aside: partition -> brokers among those given that have it set aside.
         judgements: partition -> what ``compare`` says.
@@ -63,7 +64,9 @@ class Known:
     broker_id: int
     cluster: ClusterView
     as_of_ms: int
-    configs: tuple[str, ...]
+    stopped_ms: int
+    kraft: bool
+    configs: tuple[ClusterConfig, ...]
     broker_version: str
     aside: Mapping[Name, tuple[int, ...]] = field(default_factory=dict)
     judgements: Mapping[Name, Judgement] = field(default_factory=dict)
@@ -86,16 +89,22 @@ def prove(view: LogDir, options: Options, partitions: Sequence[Partition]) -> di
     own = typed.pop(_broker_id(view), None)
     sides = tuple(typed.values())
     names = [(partition.topic, partition.number) for partition in partitions]
+    broker_id, as_of_ms = _broker_id(view), _time_of(cluster, options)
+    aside = _aside(sides, names)
+    judgements = judge(view, broker_id, sides, names, options, _policies(cluster))
+    others = other_dirs(view, own, options.config, options.cluster_configs, cluster)
     known = Known(
         view=view,
-        broker_id=_broker_id(view),
+        broker_id=broker_id,
         cluster=cluster,
-        as_of_ms=_time_of(cluster, options),
-        configs=options.cluster_configs,
+        as_of_ms=as_of_ms,
+        stopped_ms=_stopped_ms(view, others),
+        kraft=is_kraft(view),
+        configs=tuple(map(ClusterConfig, options.cluster_configs)),
         broker_version=options.broker_version,
-        aside=_aside(sides, names),
-        judgements=judge(view, _broker_id(view), sides, names, options, _policies(cluster)),
-        others=other_dirs(view, own, options.config, options.cluster_configs, cluster),
+        aside=aside,
+        judgements=judgements,
+        others=others,
         seen={side.broker_id: _seen(side) for side in sides},
     )
     found = ((partition, _proof(known, partition)) for partition in partitions)
@@ -120,14 +129,18 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
             next_command=again,
         )
     cluster = _cluster_of(options)
+    broker_id, as_of_ms = _broker_id(view), _time_of(cluster, options)
+    others = reread(view, sorted({path for _, before in proven for path in before.other_dirs}))
     known = Known(
         view=view,
-        broker_id=_broker_id(view),
+        broker_id=broker_id,
         cluster=cluster,
-        as_of_ms=_time_of(cluster, options),
-        configs=options.cluster_configs,
+        as_of_ms=as_of_ms,
+        stopped_ms=_stopped_ms(view, others),
+        kraft=is_kraft(view),
+        configs=tuple(map(ClusterConfig, options.cluster_configs)),
         broker_version=plan.policy.broker_version,
-        others=reread(view, sorted({path for _, before in proven for path in before.other_dirs})),
+        others=others,
     )
     now_ms = time.time_ns() // 1_000_000
     partitions = {partition.folder: partition for partition in view.partitions}
@@ -202,6 +215,10 @@ def _broker_id(view: LogDir) -> int:
     return int(view.broker_id)
 
 
+def _stopped_ms(view: LogDir, others: OtherDirs) -> int:
+    return max(last_write_ms(view), others.last_write_ms)
+
+
 def _proof(known: Known, partition: Partition) -> RefetchProof | None:
     name = (partition.topic, partition.number)
     one = known.cluster.partitions.get(name)
@@ -209,20 +226,19 @@ def _proof(known: Known, partition: Partition) -> RefetchProof | None:
         return None
     said: Said = unclean_of(partition.topic, known.cluster, known.configs)
     judgement = known.judgements.get(name, _NOTHING)
-    stopped_ms = max(last_write_ms(known.view), known.others.last_write_ms)
     return RefetchProof(
         broker_id=known.broker_id,
         source=known.cluster.source,
         source_is_certain=known.cluster.source_is_certain,
         digest=known.cluster.digest,
         as_of_ms=known.as_of_ms,
-        stopped_ms=stopped_ms,
+        stopped_ms=known.stopped_ms,
         topic_id=one.topic_id,
         own_topic_id=_topic_id(partition),
         replicas=one.replicas,
         isr=one.isr,
         elr=one.elr,
-        kraft=is_kraft(known.view),
+        kraft=known.kraft,
         may_have_elr=_may_have_elr(known),
         leader=one.leader,
         moving=_is_moving(known, name) if one.moving is None else one.moving,
@@ -236,8 +252,10 @@ def _proof(known: Known, partition: Partition) -> RefetchProof | None:
         wrong=judgement.wrong,
         other_dirs=known.others.paths,
         dirs_unknown=known.others.unknown,
-        elsewhere=known.others.elsewhere(*name),
-        too_old=tuple(broker for broker, seen in sorted(known.seen.items()) if seen.at_ms <= stopped_ms),
+        elsewhere=known.others.elsewhere.get(name, ""),
+        too_old=tuple(
+            broker for broker, seen in sorted(known.seen.items()) if seen.at_ms <= known.stopped_ms
+        ),
         unseen=_unseen(known, one),
     )
 
@@ -272,8 +290,8 @@ def _unseen(known: Known, one: Assignment) -> tuple[int, ...]:
 
 def _is_moving(known: Known, name: Name) -> bool | None:
     """Of a cluster whose tools do not print it: what ZooKeeper says, where a file holds that; else None."""
-    texts = ((path, read_text(path)) for path in known.configs)
-    found = [name in moving_partitions(path, text) for path, text in texts if is_of_reassignments(text)]
+    moving = (file.moving for file in known.configs)
+    found = [name in some for some in moving if some is not None]
     return any(found) if found else None
 
 
@@ -293,7 +311,7 @@ def _may_have_elr(known: Known) -> bool:
     version = version_of(known.broker_version)
     if version is not None and version < _ELR_SINCE:
         return False
-    return is_kraft(known.view)
+    return known.kraft
 
 
 def is_kraft(view: LogDir) -> bool:

@@ -62,7 +62,8 @@ def make_sequence(log_dir: str, options: Options, progress: Progress | None = No
 
         def make(keep: str, folders: Sequence[str]) -> Plan:
             seen.context.options = _options_of_step(options, keep, [names[folder] for folder in folders])
-            chosen = {folder: seen.proposals[folder] for folder in seen.proposals if folder in set(folders)}
+            wanted = frozenset(folders)
+            chosen = {folder: one for folder, one in seen.proposals.items() if folder in wanted}
             return plan_of(seen.context, seen.fixes, chosen)
 
         return _sequence_of(make, list(names), options)
@@ -79,7 +80,8 @@ def make_preview_sequence(log_dir: str, options: Options, progress: Progress | N
 
     def make(keep: str, folders: Sequence[str]) -> Plan:
         step = _options_of_step(options, keep, [names[folder] for folder in folders])
-        return reading.plan(step, [folder for folder in names if folder in set(folders)])
+        wanted = frozenset(folders)
+        return reading.plan(step, [folder for folder in names if folder in wanted])
 
     return _sequence_of(make, list(names), options)
 

@@ -7,13 +7,23 @@ of the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.ops.need import Need, bytes_that_stay, need_of_all, need_with_copy, part_of, stays_with_copy
+from krepair.ops.need import (
+    Need,
+    PartLengths,
+    TargetNeed,
+    bytes_that_stay,
+    need_of_all,
+    need_of_target,
+    need_together,
+    part_of,
+    stays_together,
+)
 from krepair.ops.target import targets_of
 from krepair.plan.figures import copy_of_size, in_apply_order, plan_copy_bytes, with_figures
 from krepair.plan.keep import INPLACE, with_undo
@@ -96,11 +106,17 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One partition, with originals kept, and as apply frees them; and how long it makes a plan."""
+    """One partition, with originals kept, and as apply frees them; how long it makes a plan; what it needs.
+
+    A search looks at many numbers of them: what each of them adds is made once.
+    """
 
     kept: PartitionPlan
     freed: PartitionPlan
     text_bytes: int
+    kept_need: TargetNeed
+    freed_need: TargetNeed
+    originals: int
 
 
 def choose_steps(whole: Plan, make: Make, room: Room, freeing: str, *, keeps: bool) -> Chosen:
@@ -147,29 +163,36 @@ class _Chooser:
         self._bare_bytes = len(dumps(part_of(whole, []))) + sum(
             len(dumps(rows)) for settings in whole.policy.settings.values() for rows in settings
         )
-        self._texts: Mapping[str, int] = {}
 
     def parts(self) -> list[_Part]:
         """The partitions that change, in the order in which they fit first."""
-        bare = len(dumps(part_of(self._whole, [])))
+        lengths = PartLengths(self._whole)
+        bare = lengths.length([])
         kept = {one.folder: one for one in self._whole.partitions if one.changes}
         freed = [with_figures(with_undo(self._freeing, one)) for one in kept.values()]
-        found = [
-            _Part(kept[one.folder], one, len(dumps(part_of(self._whole, [one]))) - bare)
+        return [
+            _Part(
+                kept[one.folder],
+                one,
+                lengths.length([one]) - bare + len(one.topic) + len(str(one.partition)),
+                need_of_target(kept[one.folder]),
+                need_of_target(one),
+                originals_out(one) if self._freeing.startswith("/") else 0,
+            )
             for one in in_apply_order(self._freeing, freed)
         ]
-        self._texts = {part.kept.folder: part.text_bytes for part in found}
-        return found
 
-    def need(self, targets: Sequence[PartitionPlan]) -> Need:
-        """What a plan of these partitions needs, to within the rounding of its copy."""
-        return need_with_copy(self._copy(targets), targets)
+    def need(self, parts: Sequence[_Part]) -> Need:
+        """What a plan that frees these partitions' originals needs, to within the rounding of its copy."""
+        return need_together(self._copy(parts), [part.freed_need for part in parts])
 
     def keeping_fits(self, parts: Sequence[_Part], room: Room) -> bool:
         """Whether originals of all these can be kept in place, and the broker can start then."""
-        targets = [part.kept for part in parts]
-        stays = stays_with_copy(self._copy(targets), targets)
-        return room.has(self.need(targets)) and room.for_broker - stays >= room.start_needs
+        needs, copy = [part.kept_need for part in parts], self._copy(parts)
+        return (
+            room.has(need_together(copy, needs))
+            and room.for_broker - stays_together(copy, needs) >= room.start_needs
+        )
 
     def most_that_fit(self, parts: Sequence[_Part], room: Room) -> int:
         """How many of the first partitions fit into one step that frees."""
@@ -201,7 +224,7 @@ class _Chooser:
 
     def lacking(self, parts: Sequence[_Part], room: Room) -> tuple[tuple[PartitionPlan, Missing], ...]:
         """Partitions, and what each lacks for a step of its own."""
-        return tuple((one.kept, room.missing(self.need([one.freed]))) for one in parts)
+        return tuple((one.kept, room.missing(self.need([one]))) for one in parts)
 
     def _step(self, keep: str, folders: Sequence[str], room: Room) -> tuple[Step | None, Room]:
         plan = self._make(keep, folders)
@@ -222,22 +245,18 @@ class _Chooser:
         return step, after
 
     def _freeing_fits(self, parts: Sequence[_Part], room: Room) -> bool:
-        targets = [part.freed for part in parts]
-        return room.has(self.need(targets)) and self._copied(targets) <= room.elsewhere
+        return room.has(self.need(parts)) and sum(part.originals for part in parts) <= room.elsewhere
 
     def _left_by(self, parts: Sequence[_Part]) -> tuple[int, int]:
-        targets = [part.freed for part in parts]
-        return stays_with_copy(self._copy(targets), targets), self._copied(targets)
+        stays = stays_together(self._copy(parts), [part.freed_need for part in parts])
+        return stays, sum(part.originals for part in parts)
 
     def _copied(self, targets: Sequence[PartitionPlan]) -> int:
         return sum(map(originals_out, targets)) if self._freeing.startswith("/") else 0
 
-    def _copy(self, targets: Sequence[PartitionPlan]) -> int:
+    def _copy(self, parts: Sequence[_Part]) -> int:
         """Bytes of the copy of a plan of these partitions."""
-        named = sum(len(target.topic) + len(str(target.partition)) for target in targets)
-        return copy_of_size(
-            self._bare_bytes + sum(self._texts.get(target.folder, 0) for target in targets) + named
-        )
+        return copy_of_size(self._bare_bytes + sum(part.text_bytes for part in parts))
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Literal, NamedTuple
 
@@ -32,7 +32,7 @@ from krepair.ops.coordinator_topic import (
 from krepair.ops.findings.abort_command import (
     CoordinatorLog,
     abort_command,
-    coordinator_epoch_of,
+    coordinator_epochs,
     live_commands,
     why_not_proven,
 )
@@ -40,11 +40,11 @@ from krepair.ops.findings.broker_clock import LastWrite, last_write
 from krepair.ops.findings.open_transactions import (
     COORDINATOR_SLACK_MS,
     OpenTransaction,
+    WaitingBytes,
     hanging_finding,
     is_known,
     judge,
     open_in,
-    waiting_bytes,
 )
 from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.reports import EachReport
@@ -248,13 +248,11 @@ def _judge(seen: _Seen, settings: Settings, options: Options, wanted: Sequence[s
         limit_ms=settings.transaction_max_timeout_ms + COORDINATOR_SLACK_MS,
         version=next_version(seen.view, options),
     )
-    judged = [
-        (one, _open(one, judging))
-        for survey in seen.surveys
-        for one in open_in(survey, written)
-        if not wanted
-        or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
-    ]
+    judged = [pair for survey in seen.surveys for pair in _judged(survey, judging, wanted)]
+    rows = [row for _, row in judged]
+    by_producer: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        by_producer.setdefault(row.producer_id, []).append(place)
     hanging = [(one, row) for one, row in judged if row.verdict == "hangs"]
     findings = _findings(hanging)
     damages = sum(result.damages for result in seen.results)
@@ -266,11 +264,11 @@ def _judge(seen: _Seen, settings: Settings, options: Options, wanted: Sequence[s
         partitions=tuple(partition.folder for partition in seen.coordinators),
         states=_counted(states),
         transactions=tuple(
-            _transaction(state, [row for _, row in judged], written)
+            _transaction(state, rows, by_producer, written)
             for state in sorted(states, key=lambda state: (state.transactional_id, state.coordinator))
             if not wanted or state.transactional_id in wanted
         ),
-        open=tuple(row for _, row in judged),
+        open=tuple(rows),
         live_commands=live_commands(
             seen.view.broker_id,
             settings.transaction_max_timeout_ms,
@@ -350,11 +348,29 @@ def _counted(states: Sequence[TransactionState]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _open(one: OpenTransaction, judging: _Judging) -> OpenInLog:
+def _judged(
+    survey: Survey, judging: _Judging, wanted: Sequence[str]
+) -> Iterator[tuple[OpenTransaction, OpenInLog]]:
+    """The open transactions of one partition that were asked for; what they share is made once."""
+    some = [
+        one
+        for one in open_in(survey, judging.written)
+        if not wanted
+        or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
+    ]
+    if not some:
+        return
+    epochs = coordinator_epochs(survey)
+    waiting = WaitingBytes(survey, active=False) if survey.settings.compacts else None
+    for one in some:
+        held_back = 0 if waiting is None else waiting.since(one.first_offset)
+        yield one, _open(one, judging, epochs.get(one.producer_id, -1), held_back)
+
+
+def _open(one: OpenTransaction, judging: _Judging, coordinator_epoch: int, held_back: int) -> OpenInLog:
     owners = judging.owners.get(one.producer_id, ())
     verdict, why = _verdict(one, owners, judging)
     survey = one.survey
-    coordinator_epoch = coordinator_epoch_of(survey, one.producer_id)
     abort = no_abort = ""
     if verdict == "hangs":
         no_abort = why_not_proven(one, owners, judging.logs)
@@ -373,7 +389,7 @@ def _open(one: OpenTransaction, judging: _Judging) -> OpenInLog:
         at_most_ms=one.bounds.at_most_ms if one.bounds.at_most_ms < INT64_MAX else -1,
         verdict=verdict,
         why=why,
-        held_back_bytes=_held_back(one),
+        held_back_bytes=held_back,
         abort=abort,
         no_abort=no_abort,
     )
@@ -415,15 +431,16 @@ def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | N
     )
 
 
-def _held_back(one: OpenTransaction) -> int:
-    return waiting_bytes(one.survey, one.first_offset, active=False) if one.survey.settings.compacts else 0
-
-
-def _transaction(state: TransactionState, rows: Sequence[OpenInLog], written: LastWrite) -> Transaction:
+def _transaction(
+    state: TransactionState,
+    rows: Sequence[OpenInLog],
+    by_producer: Mapping[int, Sequence[int]],
+    written: LastWrite,
+) -> Transaction:
     ids = {state.producer_id, *state.earlier_producer_ids} - {-1}
-    mine = [row for row in rows if row.producer_id in ids]
+    mine = sorted(place for producer_id in ids for place in by_producer.get(producer_id, ()))
     most: dict[str, int] = {}
-    for row in mine:
+    for row in (rows[place] for place in mine):
         most[row.partition] = max(most.get(row.partition, 0), row.held_back_bytes)
     going = state.state in _GOING and 0 <= state.start_ms <= written.by_batch_ms
     return Transaction(

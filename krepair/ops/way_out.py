@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.view import read_log_dir
-from krepair.ops.need import Need, bytes_that_stay, is_let_go, need_of_all, need_of_part, part_of
+from krepair.ops.need import Need, PartNeeds, bytes_that_stay, is_let_go, need_of_all, need_of_part, part_of
 from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.plan_command import plan_command
 from krepair.ops.removable import Way, removable
@@ -153,7 +153,8 @@ def _works(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> bool:
 def _first_part(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> tuple[list[PartitionPlan], int]:
     """As many partitions as fit into one plan, those with the least need first; and how many fit alone."""
     root = [target for target in targets if is_root(target)]
-    needs = [(need_of_part(plan, [*root, target]), target) for target in targets if not is_root(target)]
+    parts = PartNeeds(plan)
+    needs = [(parts.need([*root, target]), target) for target in targets if not is_root(target)]
     able = [target for need, target in sorted(needs, key=_by_need) if need.fits(room.space)]
     if not room.takes_reserve and not able:
         return [], 0
@@ -194,7 +195,8 @@ def _first_groups(plan: Plan, targets: Sequence[PartitionPlan]) -> list[Need]:
         groups = [change for change in target.changes if is_let_go(change)]
         rest = [change for change in target.changes if change not in groups[1:]]
         firsts.append(replace(target, changes=tuple(rest)))
-    return [need_of_part(plan, [first]) for first in firsts]
+    parts = PartNeeds(plan)
+    return [parts.need([first]) for first in firsts]
 
 
 # -- root's reserve

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
-from krepair.logdir.unclean import KEY, unclean_of
+from krepair.logdir.unclean import KEY, ClusterConfig, unclean_of
 from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.jvm import java
@@ -63,10 +63,10 @@ def test_it_is_seen_wherever_a_dynamic_setting_of_all_brokers_shows(version: str
         cluster.create({"t": Topic(1, CONFIG)})
         cluster.wait_in_sync("t", of=(1, 2, 3))
         view = described(cluster, tmp_path)
-        assert unclean_of("t", view, [all_of(cluster, tmp_path, 1)]).unclean == "off"
+        assert unclean_of("t", view, map(ClusterConfig, [all_of(cluster, tmp_path, 1)])).unclean == "off"
         assert unclean_of("t", view, []).unclean == "unknown"
         properties = str(cluster.work / "node-1.properties")
-        assert unclean_of("t", view, [properties]).unclean == "off"
+        assert unclean_of("t", view, map(ClusterConfig, [properties])).unclean == "off"
         for value, unclean in (("true", "on"), ("false", "off")):
             change = (
                 "--alter",
@@ -81,9 +81,14 @@ def test_it_is_seen_wherever_a_dynamic_setting_of_all_brokers_shows(version: str
                 lambda v=value: f"{KEY}={v}" in Path(all_of(cluster, tmp_path, 1)).read_text(), step_s=0.5
             )
             view = described(cluster, tmp_path)
-            assert unclean_of("t", view, [all_of(cluster, tmp_path, 1)]).unclean == unclean
+            assert (
+                unclean_of("t", view, map(ClusterConfig, [all_of(cluster, tmp_path, 1)])).unclean == unclean
+            )
             # one place that says it is on is enough: the file knows nothing of a dynamic setting
-            assert unclean_of("t", copied(cluster, tmp_path), [properties]).unclean == unclean
+            assert (
+                unclean_of("t", copied(cluster, tmp_path), map(ClusterConfig, [properties])).unclean
+                == unclean
+            )
             assert unclean_of("t", copied(cluster, tmp_path), []).unclean == unclean
 
 
@@ -95,7 +100,7 @@ def test_it_is_seen_in_the_file_of_a_broker_and_in_what_the_tool_prints(version:
         view = described(cluster, tmp_path)
         properties = str(cluster.work / "node-1.properties")
         for given in ([properties], [all_of(cluster, tmp_path, 2)]):
-            assert unclean_of("t", view, given).unclean == "on"
+            assert unclean_of("t", view, map(ClusterConfig, given)).unclean == "on"
         # the text shows the setting of the broker that answered; that is enough to refuse
         assert unclean_of("t", view, []).unclean == "on"
         # the metadata log has no static settings

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -130,6 +131,27 @@ def test_topics_and_partitions_are_a_union_and_nothing_means_all():
         False,
         False,
     ]
+
+
+def test_a_partition_is_looked_up_among_those_named_without_going_through_all_of_them():
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    topics = [Name(f"topic-{number}") for number in range(100)]
+    chosen = Options(topics=tuple(topics[:50]), partitions=tuple((topic, 0) for topic in topics[50:]))
+    compared = 0
+    assert all(chosen.wants(str(topic), 0) for topic in topics)
+    assert compared <= 2 * len(topics)
+    fewer = replace(chosen, topics=(), partitions=chosen.partitions[:1])
+    assert [fewer.wants(str(topic), 0) for topic in topics].count(True) == 1
 
 
 def verb_function(verb: str) -> Any:

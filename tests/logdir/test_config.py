@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
+from krepair.logdir import config_files
 from krepair.logdir.config import Setting, load_settings
 
 DAY_MS = 86_400_000
@@ -358,3 +361,42 @@ def test_a_file_without_any_key_of_a_broker_is_no_server_properties(tmp_path: Pa
         load_settings(str(path), None, {})
     path.write_text("broker.id=1\n")
     load_settings(str(path), None, {})
+
+
+def test_places_of_names_are_those_that_a_search_for_each_of_them_finds(tmp_path: Path) -> None:
+    topics = {f'{sign}{number}': {"a": number, f'{sign}{number}': "x", "b\u00e9": True, sign: 1}
+              for number in range(9) for sign in ("t", 'q"', "back\\", "a")}  # fmt: skip
+    for text in (
+        json.dumps(topics, indent=1),
+        json.dumps(topics, indent=1, ensure_ascii=False),
+        json.dumps(topics),
+    ):
+        found = config_files.read_topic_configs(write(tmp_path, "topics.json", text))
+        for topic, configs in topics.items():
+            for key in configs:
+                start = 0
+                for name in (topic, key):
+                    pattern = re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:"
+                    match = re.compile(pattern).search(text, start)
+                    start = start if match is None else match.start()
+                where = found.topics[topic][key].where
+                assert where == f"{tmp_path / 'topics.json'}:{text.count(chr(10), 0, start) + 1}"
+
+
+def test_a_file_of_topics_is_not_searched_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = 0
+    real = re.compile
+
+    def counting(*given: Any) -> re.Pattern[str]:
+        nonlocal searched
+        searched += 1
+        return real(*given)
+
+    monkeypatch.setattr(config_files.re, "compile", counting)
+    for topics in (2, 6):
+        text = json.dumps({f"t{number}": {"segment.bytes": number} for number in range(topics)}, indent=1)
+        path = write(tmp_path, "topics.json", text)
+        config_files.read_topic_configs(path)
+    assert searched == 0

@@ -9,7 +9,7 @@ import pytest
 from krepair.errors import UsageError
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.reassignments import is_of_reassignments, moving_partitions
-from krepair.logdir.unclean import unclean_of
+from krepair.logdir.unclean import ClusterConfig, unclean_of
 
 LOGS = Path(__file__).parent / "metadata_logs"
 TEXTS = Path(__file__).parent.parent / "formats" / "described"
@@ -55,13 +55,28 @@ def test_what_describe_shows_may_be_the_setting_of_the_broker_that_answered(text
     ],
 )  # fmt: skip
 def test_files_of_brokers_and_of_tools(text: ClusterView, tmp_path: Path, content: str, unclean: str) -> None:
-    assert unclean_of("t", text, [written(tmp_path / "f", content)]).unclean == unclean
+    assert unclean_of("t", text, map(ClusterConfig, [written(tmp_path / "f", content)])).unclean == unclean
 
 
 def test_one_file_that_says_on_is_enough(text: ClusterView, tmp_path: Path) -> None:
     off = written(tmp_path / "off", "broker.id=1\n")
     on = written(tmp_path / "on", "broker.id=2\nunclean.leader.election.enable=true\n")
-    assert unclean_of("t", text, [off, on]).unclean == unclean_of("t", text, [on, off]).unclean == "on"
+    assert (
+        unclean_of("t", text, map(ClusterConfig, [off, on])).unclean
+        == unclean_of("t", text, map(ClusterConfig, [on, off])).unclean
+        == "on"
+    )
+
+
+def test_what_the_tool_prints_of_other_topics_says_nothing_of_one(text: ClusterView, tmp_path: Path) -> None:
+    parts = {"t": "false", "'u'": "true"}
+    said = "".join(f"All configs for topic {name} are:\n" + LINE.format(on, on) for name, on in parts.items())
+    file = ClusterConfig(
+        written(tmp_path / "f", said + "Dynamic configs for topic v are:\n" + LINE.format("false", ""))
+    )
+    assert [unclean_of(topic, text, [file]).unclean for topic in ("t", "u")] == ["off", "on"]
+    with pytest.raises(UsageError, match=r"nothing of .* of topic v"):
+        unclean_of("v", text, [file])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +90,7 @@ def test_one_file_that_says_on_is_enough(text: ClusterView, tmp_path: Path) -> N
 )
 def test_a_file_that_says_nothing_of_it_is_an_error(text: ClusterView, tmp_path: Path, content: str) -> None:
     with pytest.raises(UsageError, match="--cluster-config"):
-        unclean_of("t", text, [written(tmp_path / "f", content)])
+        unclean_of("t", text, map(ClusterConfig, [written(tmp_path / "f", content)]))
 
 
 def test_reassignments_of_zookeeper() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from krepair.checks.catalogue import counts
+from krepair.formats.java_numbers import INT64_MAX
+from krepair.ops.findings import open_transactions
+from krepair.ops.findings.broker_clock import LastWrite, Markers
 from krepair.ops.reports import LogDirReport
 from krepair.pipeline.coordinators import states as coordinator_states
+from krepair.rules.model import SegmentFacts
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
 from tests.ops.inline import Inline
@@ -218,3 +226,82 @@ def test_coordinator_log_is_read_window_by_window_and_damage_in_it_says_nothing(
     assert rules(log_dir) == ["KR107"]
     shutil.rmtree(log.parent)
     assert rules(log_dir) == ["KR107"]
+
+
+def test_the_markers_of_a_segment_are_looked_at_as_often_for_many_open_transactions_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    real = open_transactions.markers_in
+
+    def counting(facts: SegmentFacts) -> Markers:
+        nonlocal looked
+        looked += 1
+        return real(facts)
+
+    monkeypatch.setattr(open_transactions, "markers_in", counting)
+    found = []
+    for producers in (1, 5):
+        directory = builders.LogDir(tmp_path / str(producers))
+        partition = directory.partition("t")
+        opened = [data(pid, pid=100 + pid, txn=True, timestamp=LAST) for pid in range(producers)]
+        partition.segment(*opened, mtime_ms=LAST - 21 * MINUTE)
+        partition.segment(data(10, pid=7, txn=True), commit(11, pid=7, timestamp=LAST), mtime_ms=LAST)
+        partition.segment(data(12, timestamp=LAST), mtime_ms=LAST)
+        looked = 0
+        ((_, text),) = said(directory.write())
+        assert text.startswith(f"{producers} transaction")
+        found.append(looked)
+    assert found == [3, 3]
+
+
+def test_bounds_are_those_that_all_markers_give_when_each_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        bases = sorted(chance.sample(range(60), 5))
+        ends = [*bases[1:], 70]
+        markers = [
+            [(chance.randrange(base, end), chance.randrange(-2, 40)) for _ in range(chance.randrange(4))]
+            for base, end in zip(bases, ends, strict=True)
+        ]
+        segments: Any = [
+            SimpleNamespace(base_offset=base, mtime_ms=chance.randrange(40), number=number)
+            for number, base in enumerate(bases)
+        ]
+        monkeypatch.setattr(
+            open_transactions,
+            "markers_in",
+            lambda facts: Markers(*np.array(markers[facts.number], np.int64).reshape(-1, 2).T),  # noqa: B023
+        )
+        first = chance.randrange(bases[0], 70)
+        place = max(number for number, base in enumerate(bases) if base <= first)
+        behind = [time for some in markers[place:] for offset, time in some if offset > first]
+        before = [time for some in markers[:place] for _, time in some]
+        times = open_transactions._marker_times(segments)
+        assert times.earliest_behind(place, first) == min(behind, default=INT64_MAX)
+        assert times.newest_before[place] == max([-1, *before])
+        written = LastWrite(by_file_ms=39, by_batch_ms=chance.randrange(-1, 40))
+        bounds = open_transactions._bounds(segments, times, first, written, copied=True)
+        least = max([0, *(written.by_batch_ms - min(behind) for _ in behind[:1])])
+        newest = max([-1, *before])
+        most = written.by_batch_ms - newest if 0 <= newest <= written.by_batch_ms else INT64_MAX
+        assert bounds[:2] == (least, max(most, least))
+        assert bounds.begun_by_ms == min(behind, default=INT64_MAX)
+
+
+def test_bytes_that_wait_are_those_of_all_segments_that_end_behind_an_offset() -> None:
+    chance = random.Random(8)
+    for active in (True, False):
+        rows = [(chance.randrange(-1, 30), chance.randrange(100)) for _ in range(9)]
+        survey: Any = SimpleNamespace(
+            partition=SimpleNamespace(
+                segments=[SimpleNamespace(log=SimpleNamespace(size=size)) for _, size in rows]
+            ),
+            segments=[SimpleNamespace(summary=SimpleNamespace(last_offset=last)) for last, _ in rows],
+        )
+        waiting = open_transactions.WaitingBytes(survey, active=active)
+        counted = rows if active else rows[:-1]
+        for offset in range(32):
+            assert waiting.since(offset) == sum(size for last, size in counted if last >= offset)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +15,9 @@ from typer.testing import CliRunner, Result
 from krepair.cli.main import app
 from krepair.cli.views.each import each_view
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, UsageError
+from krepair.logdir import view
 from krepair.logdir.cluster import Assignment, ClusterView
+from krepair.logdir.values import LogDir
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.plan_each import EachReport, order_of, plan_each, save_all
@@ -64,6 +68,24 @@ def test_each_is_the_plan_that_would_be_made_alone_with_the_others_as_replicas(
         assert (row.broker_id, row.plan_id) == (number, plan.plan_id)
         assert load(row.path) == plan
     assert report.freed_at_purge == sum(plan.freed_at_purge for plan in plans)
+
+
+def test_each_directory_is_listed_twice_however_many_brokers_there_are(
+    tmp_path: Path, given: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: Counter[str] = Counter()
+    real = view._read_root
+
+    def reading(path: str, *more: Any) -> LogDir:
+        listed[Path(path).name] += 1
+        return real(path, *more)
+
+    monkeypatch.setattr(view, "_read_root", reading)
+    for numbers in ((1, 2), (1, 2, 3)):
+        listed.clear()
+        made(tmp_path, given, *numbers)
+        # once to know all of them, and once more right before its own plan is made
+        assert listed == {f"b{number}": 2 for number in numbers}
 
 
 def test_a_plan_that_rests_on_a_changed_log_is_made_again_and_so_the_page_says(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +17,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.logdir.lock import hold_lock
+from krepair.logdir.replica import ReplicaState
+from krepair.ops import answer
 from krepair.ops.ask import AskReport, ask
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
@@ -312,3 +317,25 @@ def test_answers_let_go_what_directories_let_go(seed: int, tmp_path: Path) -> No
     assert part(first).changes == part(second).changes
     if part(first).changes:
         assert Verbs(by_answers.log_dir, by_answers.given).apply(first).exit_code is ExitCode.DONE
+
+
+def test_the_folders_of_a_broker_are_gone_through_once_for_all_partitions_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = 0
+
+    class Counting(tuple[ReplicaState, ...]):
+        def __iter__(self) -> Iterator[ReplicaState]:
+            nonlocal times
+            times += 1
+            return super().__iter__()
+
+    monkeypatch.setattr(answer, "write_answered", lambda writer, found: None)
+    side: Any = SimpleNamespace(state=SimpleNamespace(partitions=Counting()))
+    nothing: Any = SimpleNamespace(path="")
+    question: Any = SimpleNamespace(
+        path="Q", partitions=[SimpleNamespace(topic="t", partition=number) for number in range(5)]
+    )
+    found = answer.write_answers(nothing, nothing, side, question, nothing)
+    assert [one.why for one in found] == ["one folder of it was expected, found 0"] * 5
+    assert times == 1

@@ -7,8 +7,11 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import UNSET
@@ -17,14 +20,18 @@ from typer.testing import CliRunner
 
 from krepair.cli.main import app
 from krepair.errors import ExitCode, KrepairError, RefusedError, UnreadableError, UsageError
+from krepair.fixes import refetch as refetch_module
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.logdir import unclean as unclean_module
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.metadata_log import BrokerRegistration
 from krepair.logdir.view import read_log_dir
+from krepair.ops import compare as compare_module
+from krepair.ops import judged as judged_module
 from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
 from krepair.ops.facts import facts
-from krepair.ops.judged import Judgement
+from krepair.ops.judged import Judgement, judge
 from krepair.ops.own_dirs import other_dirs
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
@@ -70,10 +77,10 @@ RIGHT = Judgement(right=(1, 2), wrong=True, verdict="tombstone-missed on 3")
 def judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """What compare would say."""
 
-    def judge(*_: object) -> Mapping[tuple[str, int], Judgement]:
+    def said(*_: object) -> Mapping[tuple[str, int], Judgement]:
         return {("t", number): RIGHT for number in (0, 1)}
 
-    monkeypatch.setattr(proof_module, "judge", judge)
+    monkeypatch.setattr(proof_module, "judge", said)
 
 
 def log_dir(
@@ -415,6 +422,75 @@ def test_of_two_partitions_each_loses_its_lines(tmp_path: Path, judged: None) ->
     assert [lines_of(root, name) for name in CHECKPOINTS] == [{}] * 4
     assert undo(plan, chosen).exit_code is ExitCode.DONE
     assert without_lock(tree(root, private=False)) == without_lock(before)
+
+
+def test_what_is_the_same_for_all_partitions_is_read_once_however_many_are_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: Counter[str] = Counter()
+    calls = (
+        (compare_module, "compare"),
+        (proof_module, "last_write_ms"),
+        (proof_module, "is_kraft"),
+        (unclean_module, "read_text"),
+        (unclean_module, "read_server_properties"),
+        (refetch_module, "_check_lines"),
+    )
+
+    def counting(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*given: Any) -> Any:
+            called[name] += 1
+            return real(*given)
+
+        monkeypatch.setattr(module, name, call)
+
+    for module, name in calls:
+        counting(module, name)
+    text = write(tmp_path / "both", ISR_OF_ALL.replace("Isr: 1,2,3", "Isr: 1,2"))
+    found = []
+    for numbers in ((0,), (0, 1)):
+        root = log_dir(tmp_path / f"b3-{len(numbers)}")
+        for number in numbers:
+            log = root / f"t-{number}" / f"{10:020d}.log"
+            log.write_bytes(log.read_bytes()[:-3] + b"abc")
+            make_old(log)
+        chosen = options(tmp_path, partitions=tuple(("t", number) for number in numbers), cluster=text)
+        called.clear()
+        plan = make_plan(str(root), chosen)
+        assert sum(bool(one.changes) for one in plan.partitions) == len(numbers)
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        found.append(dict(called))
+    assert found[0] == found[1]
+    assert found[0].keys() == {name for _, name in calls}
+
+
+def test_partitions_are_compared_together_with_those_of_the_same_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = read_log_dir(str(log_dir(tmp_path / "b3")))
+    seen: list[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str], ...]]] = []
+
+    def compared(
+        _view: object, _broker: object, _sides: object, names: tuple[tuple[str, int], ...], given: Options
+    ) -> Any:
+        seen.append((names, given.settings))
+        return SimpleNamespace(partitions=())
+
+    monkeypatch.setattr(judged_module, "compared", compared)
+    policies = {"a": "compact", "b": "delete", "c": "compact"}
+    names = [("a", 0), ("b", 0), ("none", 0), ("c", 1), ("a", 1)]
+    key = "cleanup.policy"
+    judge(view, 3, (), names, Options(), policies)
+    assert seen == [
+        ((("a", 0), ("c", 1), ("a", 1)), ((key, "compact"),)),
+        ((("b", 0),), ((key, "delete"),)),
+        ((("none", 0),), ()),
+    ]
+    seen.clear()
+    judge(view, 3, (), names, Options(settings=((key, "delete"),)), policies)
+    assert seen == [(tuple(names), ((key, "delete"),))], "what was typed goes before it"
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_logs_as_they_are(

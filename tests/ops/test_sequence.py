@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,23 @@ from typer.testing import CliRunner, Result
 from krepair.cli.main import app
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError
+from krepair.fixes.context import Context
+from krepair.fixes.survey import Survey
 from krepair.logdir.space import Space
 from krepair.ops import apply as apply_module
+from krepair.ops import order
 from krepair.ops import sequence as ops
 from krepair.ops.apply import apply
 from krepair.ops.need import bytes_that_stay, need_of_all
 from krepair.ops.reports import ApplyReport
+from krepair.ops.steps import Make
 from krepair.ops.target import targets_of
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps
 from krepair.plan.sequence import PlanSequence, loads_sequence
+from krepair.rules.model import SegmentFacts
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.ops.scene import BLOAT, Scene, scene, tree
 from tests.ops.test_full_disks import FOLDER, _copies
@@ -320,3 +326,47 @@ def test_the_consent_of_a_sequence_goes_with_no_plan_and_has_one_value(full: Ful
     assert full.type("plan", *full.words(), "--out", path).exit_code == ExitCode.FOUND
     assert full.type("apply", path, "--free=until-verified").exit_code == ExitCode.USAGE
     assert full.type("apply", path, "--free=all").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("maker", [ops.make_sequence, ops.make_preview_sequence])
+def test_the_names_of_a_steps_partitions_are_gone_through_as_often_for_many_as_for_few(
+    maker: Callable[[str, Options], PlanSequence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+
+    class Counting(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            times[-1] += 1
+            return super().__iter__()
+
+    real = ops._sequence_of
+
+    def asking(make: Make, folders: Sequence[str], options: Options) -> PlanSequence:
+        return real(lambda keep, some: make(keep, Counting(some)), folders, options)
+
+    monkeypatch.setattr(ops, "_sequence_of", asking)
+    for partitions in (2, 4):
+        times.append(0)
+        one = Full(tmp_path / str(partitions), monkeypatch, partitions)
+        one.has(1 << 30)
+        assert maker(str(one.path), one.options(keep="until-verified")).steps
+    assert times[0] == times[1]
+
+
+def test_active_segments_of_other_partitions_are_read_once_for_all_steps(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+    real = order.read_last_logs
+
+    def reading(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
+        read.update(survey.partition.folder for survey in surveys)
+        return real(context, surveys)
+
+    monkeypatch.setattr(order, "read_last_logs", reading)
+    only = (("__consumer_offsets", 0), ("__consumer_offsets", 1))
+    full.has(SMALLEST + 40_000)
+    made = ops.make_sequence(str(full.path), full.scene.options(partitions=only))
+    assert len(made.steps) > 1
+    assert read
+    assert set(read.values()) == {1}

@@ -14,6 +14,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.transaction_state import TransactionStatus, state_name
@@ -116,14 +118,18 @@ def abort_command(one: OpenTransaction, coordinator_epoch: int, version: Version
     )
 
 
-def coordinator_epoch_of(survey: Survey, producer_id: int) -> int:
-    """Coordinator epoch of the last marker of a producer in a partition, -1 if the log has none."""
+def coordinator_epochs(survey: Survey) -> dict[int, int]:
+    """Producer id -> coordinator epoch of its last marker in a partition; only of those that have one."""
+    found: dict[int, int] = {}
     for facts in reversed(survey.segments):
         rows = facts.summary.rows
-        row = rows[(rows[:, c.P_ID] == producer_id) & (rows[:, c.P_MARKERS] > 0)]
-        if len(row):
-            return int(row[0, c.P_COORDINATOR_EPOCH])
-    return -1
+        ended = rows[rows[:, c.P_MARKERS] > 0]
+        ids, firsts = np.unique(ended[:, c.P_ID], return_index=True)
+        for producer_id, epoch in zip(
+            ids.tolist(), ended[firsts, c.P_COORDINATOR_EPOCH].tolist(), strict=True
+        ):
+            found.setdefault(producer_id, epoch)
+    return found
 
 
 def live_commands(

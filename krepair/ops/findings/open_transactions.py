@@ -8,13 +8,16 @@ producer's, and say nothing: records of last year may be written today.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
+from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
 from krepair.formats.words import count_text
@@ -117,31 +120,76 @@ def open_in(survey: Survey, written: LastWrite) -> Iterator[OpenTransaction]:
     states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))
     copied = mtimes_look_copied(survey.segments, survey.partition.topic)
+    times = _marker_times(survey.segments)
     for place in places[np.argsort(states.open_first[places], kind="stable")].tolist():
         first = int(states.open_first[place])
-        bounds = _bounds(survey.segments, first, written, copied=copied)
+        bounds = _bounds(survey.segments, times, first, written, copied=copied)
         yield OpenTransaction(survey, int(states.ids[place]), int(states.epoch[place]), first, bounds)
 
 
+class _MarkerTimes(NamedTuple):
+    """The times of a partition's markers, made once for all its transactions.
+
+    Attributes:
+        bases: base offset of each segment.
+        offsets: of each segment int64[N], ascending: first offsets of its markers.
+        earliest: of each segment int64[N]: the earliest time from that marker on.
+        earliest_from: the earliest time in each segment and all behind it, one more for the end.
+        newest_before: the newest time in all segments before each; -1 if there is none.
+    """
+
+    bases: list[int]
+    offsets: list[Int64s]
+    earliest: list[Int64s]
+    earliest_from: list[int]
+    newest_before: list[int]
+
+    def earliest_behind(self, place: int, offset: int) -> int:
+        """The earliest time of a marker behind an offset of a segment; a very large number if there is none."""
+        at = int(np.searchsorted(self.offsets[place], offset, side="right"))
+        own = self.earliest[place]
+        return min(int(own[at]) if at < len(own) else INT64_MAX, self.earliest_from[place + 1])
+
+
+def _marker_times(segments: Sequence[SegmentFacts]) -> _MarkerTimes:
+    offsets, earliest, newest_before = [], [], [-1]
+    for facts in segments:
+        markers = markers_in(facts)
+        order = np.argsort(markers.first_offset, kind="stable")
+        offsets.append(markers.first_offset[order])
+        earliest.append(np.minimum.accumulate(markers.time_ms[order][::-1])[::-1])
+        newest_before.append(max(newest_before[-1], int(markers.time_ms.max(initial=-1))))
+    earliest_from = [INT64_MAX]
+    for times in reversed(earliest):
+        earliest_from.append(min(earliest_from[-1], int(times[0]) if len(times) else INT64_MAX))
+    return _MarkerTimes(
+        [facts.base_offset for facts in segments], offsets, earliest, earliest_from[::-1], newest_before
+    )
+
+
 def _bounds(
-    segments: Sequence[SegmentFacts], first_offset: int, written: LastWrite, *, copied: bool
+    segments: Sequence[SegmentFacts],
+    times: _MarkerTimes,
+    first_offset: int,
+    written: LastWrite,
+    *,
+    copied: bool,
 ) -> Bounds:
     """How long a transaction that begins at an offset was open when the broker last wrote."""
-    place = max(number for number, facts in enumerate(segments) if facts.base_offset <= first_offset)
+    place = bisect_right(times.bases, first_offset) - 1
+    assert place >= 0, "it was met in a segment"
     at_least, at_most, told_by, begun_by = 0, INT64_MAX, "", INT64_MAX
     if not copied and _times_fit(segments[place], written):
         at_least, told_by = max(written.by_file_ms - segments[place].mtime_ms, 0), _BY_FILES
         begun_by = segments[place].mtime_ms
         if place > 0:
             at_most = max(written.by_file_ms - segments[place - 1].mtime_ms, 0)
-    behind = [markers_in(facts) for facts in segments[place:]]
-    later = np.concatenate([markers.time_ms[markers.first_offset > first_offset] for markers in behind])
-    if len(later):
-        begun_by = min(begun_by, int(later.min()))
-        if written.by_batch_ms - int(later.min()) > at_least:
-            at_least, told_by = written.by_batch_ms - int(later.min()), _BY_MARKERS
-    before = [markers_in(facts).time_ms for facts in segments[:place]]
-    newest = max((int(times.max()) for times in before if len(times)), default=-1)
+    later = times.earliest_behind(place, first_offset)
+    if later < INT64_MAX:
+        begun_by = min(begun_by, later)
+        if written.by_batch_ms - later > at_least:
+            at_least, told_by = written.by_batch_ms - later, _BY_MARKERS
+    newest = times.newest_before[place]
     if newest >= 0 and written.by_batch_ms >= newest:
         at_most = min(at_most, written.by_batch_ms - newest)
     return Bounds(at_least, max(at_most, at_least), told_by, begun_by)
@@ -184,11 +232,27 @@ def judge(
     return None, told
 
 
-def waiting_bytes(survey: Survey, first_offset: int, *, active: bool = True) -> int:
-    """Bytes of ``.log`` from the segment of an offset to the end, with the active segment or without."""
-    rows = zip(survey.partition.segments, survey.segments, strict=True)
-    closed = list(rows) if active else list(rows)[:-1]
-    return sum(segment.log.size for segment, facts in closed if facts.summary.last_offset >= first_offset)
+class WaitingBytes:
+    """Bytes of ``.log`` from the segment of an offset to the end; made once for many offsets.
+
+    Args:
+        survey: the partition, read whole.
+        active: whether the active segment counts.
+    """
+
+    def __init__(self, survey: Survey, *, active: bool = True) -> None:
+        rows = list(zip(survey.partition.segments, survey.segments, strict=True))
+        ends = sorted(
+            (facts.summary.last_offset, segment.log.size)
+            for segment, facts in (rows if active else rows[:-1])
+        )
+        self._ends = [end for end, _ in ends]
+        # how many bytes are in the segments from each on
+        self._bytes = [*accumulate((size for _, size in reversed(ends)), initial=0)][::-1]
+
+    def since(self, offset: int) -> int:
+        """Of the segments whose last offset is this one or behind it."""
+        return self._bytes[bisect_left(self._ends, offset)]
 
 
 def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
@@ -210,7 +274,7 @@ def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
             f"{shown}; first ask the running "
             "cluster: kafka-transactions.sh find-hanging, then describe"
         ),
-        bytes=waiting_bytes(survey, first),
+        bytes=WaitingBytes(survey).since(first),
     )
 
 
