@@ -208,7 +208,7 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
     if not isinstance(evidence, Evidence):
         return OtherReplicas()
     mine = replica_state(work.view, staging.listed)
-    logs = logs_again(evidence.logs, work.view, mine)
+    logs = logs_again(evidence.logs, work.view, mine, work.other_dirs)
     return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
 
 

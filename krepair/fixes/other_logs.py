@@ -11,6 +11,7 @@ import numpy as np
 
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
+from krepair.fixes.other_dirs import OtherDirs
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
@@ -18,7 +19,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogElsewhere, LogsItem, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
@@ -220,13 +220,14 @@ def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
 
 
-def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState) -> list[ListedLog]:
+def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: OtherDirs) -> list[ListedLog]:
     """The logs that a plan names, as they are now.
 
     Args:
         logs: of the plan.
         own: the log directory of the plan.
         mine: this broker's replica.
+        dirs: the log directories that hold them.
 
     Raises:
         StalePlanError: one is not there any more, or is not as it was; or there is one more.
@@ -235,10 +236,8 @@ def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState) -> lis
     host = own.host
     found = []
     for log in logs:
-        view = views.get(log.log_dir) or read_log_dir(log.log_dir)
+        view, here = dirs.look(log.log_dir, log.folder)
         views[log.log_dir] = view
-        every = (*view.partitions, *view.marked)
-        here = next((one for one in every if one.folder == log.folder), None)
         where = f"{log.log_dir}/{log.folder}, the log of broker {log.broker_id}"
         if view.inode != log.log_dir_inode or here is None or view.host != host:
             raise StalePlanError(f"{where}: is not there any more, or is another one")

@@ -23,6 +23,7 @@ from krepair.errors import (
 )
 from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
+from krepair.fixes.other_dirs import OtherDirs
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
@@ -163,6 +164,7 @@ class Work:
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         facts: path of a facts file -> what is in it, of those on which the plan rests; see ``fixes.other_facts``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
+        other_dirs: the log directories of other replicas on which the plan rests; apply holds their locks.
     """
 
     plan: Plan
@@ -179,6 +181,7 @@ class Work:
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     facts: Mapping[str, Any] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
+    other_dirs: OtherDirs = field(default_factory=OtherDirs)
 
     @cached_property
     def recovery_points(self) -> Mapping[tuple[str, int], ChangedLine]:

@@ -1,0 +1,186 @@
+"""How often a verb does what is dear: once for each partition or group, never for all of one times all of another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode, NotALogDirError
+from krepair.fixes import other_dirs
+from krepair.fixes.other_dirs import OtherDirs
+from krepair.logdir.values import LogDir as Listed
+from krepair.logdir.values import Partition
+from krepair.logdir.view import read_log_dir
+from krepair.plan.model import Plan
+from tests.builders import NOW_MS, LogDir
+from tests.compaction.directories import Verbs, options
+from tests.ops.test_other_replicas import EXPIRED, OLD, watermark
+from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, value, whole
+
+pytestmark = pytest.mark.replicas
+
+
+def write_broker(root: Path, number: int, partitions: int) -> Path:
+    """The log directory of one broker: partitions with a closed segment whose markers may go, and an active one."""
+    log_dir = root / f"b{number}"
+    made = LogDir(log_dir)
+    for partition in range(partitions):
+        one = made.partition("t", partition, index_interval_bytes=200)
+        one.segment(*cleaned(), base_offset=0, mtime_ms=OLD)
+        one.segment(value(8, "late"), mtime_ms=NOW_MS - 1000)
+        one.segment(value(9, "active"))
+    made.write()
+    (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={number}\ncluster.id=c\n")
+    return log_dir
+
+
+def planned(root: Path, fix: str, partitions: int) -> tuple[Verbs, Plan]:
+    """A plan of one of two brokers, which rests on the logs of the other one."""
+    for number in (1, 2):
+        write_broker(root, number, partitions)
+    head = f"Topic: t\tPartitionCount: {partitions}\tReplicationFactor: 2\tConfigs: a=1\n"
+    lines = [LINE.replace("Partition: 0", f"Partition: {number}") for number in range(partitions)]
+    text = head + "".join(lines).format(replicas="1,2", isr="1,2")
+    (root / "cluster.txt").write_text(text)
+    given = options(
+        root,
+        delete_horizon=str(NOW_MS),
+        assume_high_watermark="",
+        settings_given=EXPIRED,
+        fixes=(fix,),
+        cluster=str(root / "cluster.txt"),
+        replicas=(f"2={root}/b2",),
+    )
+    run = Verbs(root / "b1", given)
+    plan = run.plan()
+    assert [len(one.changes) for one in plan.partitions] == [1] * partitions
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    return run, plan
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_apply_lists_the_log_directory_of_another_replica_once_however_many_partitions_there_are(
+    fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: Counter[str] = Counter()
+
+    def counting(path: str) -> Listed:
+        listed[Path(path).name] += 1
+        return read_log_dir(path)
+
+    for partitions in (2, 6):
+        root = tmp_path / str(partitions)
+        root.mkdir()
+        run, plan = planned(root, fix, partitions)
+        listed.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(other_dirs, "read_log_dir", counting)
+            report = run.apply(plan)
+        assert report.exit_code is ExitCode.DONE, report.results
+        assert listed == {"b2": 1}
+
+
+def listing(log_dir: Path, folder: str) -> tuple[Listed, Partition | None]:
+    """What a listing of the whole directory says."""
+    view = read_log_dir(str(log_dir))
+    every = (*view.partitions, *view.marked)
+    return view._replace(partitions=()), next((one for one in every if one.folder == folder), None)
+
+
+def touch_log(log_dir: Path) -> None:
+    os.utime(log_dir / "t-0" / f"{0:020d}.log", ns=(1, 1))
+
+
+def remove_folder(log_dir: Path) -> None:
+    shutil.rmtree(log_dir / "t-0")
+
+
+def make_link(log_dir: Path) -> None:
+    (log_dir / "t-0").rename(log_dir.parent / "t-0")
+    (log_dir / "t-0").symlink_to(log_dir.parent / "t-0")
+
+
+def make_file(log_dir: Path) -> None:
+    remove_folder(log_dir)
+    (log_dir / "t-0").write_bytes(b"")
+
+
+def make_unreadable_link(log_dir: Path) -> None:
+    remove_folder(log_dir)
+    (log_dir / "t-0").symlink_to(log_dir / "t-0")
+
+
+def bring_future(log_dir: Path) -> None:
+    shutil.copytree(log_dir / "t-0", log_dir / f"t-0.{'a' * 32}-future")
+
+
+def bring_linked_future(log_dir: Path) -> None:
+    (log_dir / f"t-0.{'a' * 32}-future").symlink_to(log_dir / "t-0")
+
+
+def replace_directory(log_dir: Path) -> None:
+    log_dir.rename(log_dir.parent / "old")
+    shutil.copytree(log_dir.parent / "old", log_dir, symlinks=True)
+
+
+def change_watermark(log_dir: Path) -> None:
+    watermark(log_dir, 1000)
+
+
+def remove_marker(log_dir: Path) -> None:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+
+
+def bring_leftover(log_dir: Path) -> None:
+    (log_dir / "t-0" / f"{0:020d}.log.swap").write_bytes(b"")
+
+
+CHANGES = [
+    touch_log,
+    remove_folder,
+    make_link,
+    make_file,
+    make_unreadable_link,
+    bring_future,
+    bring_linked_future,
+    replace_directory,
+    change_watermark,
+    remove_marker,
+    bring_leftover,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_is_told_of_another_directory_is_what_a_new_listing_tells_whatever_has_changed_since(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    assert made.look(str(log_dir), "t-0") == listing(log_dir, "t-0")
+    before = made.look(str(log_dir), "t-0")
+    change(log_dir)
+    after = made.look(str(log_dir), "t-0")
+    assert after == listing(log_dir, "t-0")
+    assert after != before
+
+
+def test_a_directory_that_is_gone_since_it_was_listed_is_an_error(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    made.look(str(log_dir), "t-0")
+    shutil.rmtree(log_dir)
+    with pytest.raises(NotALogDirError):
+        made.look(str(log_dir), "t-0")
+
+
+def test_a_folder_that_no_listing_had_is_not_there(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    assert made.look(str(log_dir), "t-0")[1] is not None
+    assert made.look(str(log_dir), "t-1")[1] is None
+    assert made.look(str(log_dir), "../b2/t-0")[1] is None
