@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, NotALogDirError
-from krepair.fixes import other_dirs
+from krepair.fixes import markers, other_dirs
 from krepair.fixes.other_dirs import OtherDirs
 from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.model import Plan
-from tests.builders import NOW_MS, LogDir
+from krepair.rules.markers import held_between
+from krepair.rules.model import MarkerPolicy
+from tests.builders import NOW_MS, LogDir, commit
 from tests.compaction.directories import Verbs, options
 from tests.ops.test_other_replicas import EXPIRED, OLD, watermark
-from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, value, whole
+from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, in_txn, value, verbs, whole
 
 pytestmark = pytest.mark.replicas
 
@@ -83,6 +85,55 @@ def test_apply_lists_the_log_directory_of_another_replica_once_however_many_part
             report = run.apply(plan)
         assert report.exit_code is ExitCode.DONE, report.results
         assert listed == {"b2": 1}
+
+
+# -- groups of one partition
+
+
+def planned_groups(root: Path, groups: int, **more: object) -> tuple[Verbs, Plan]:
+    """A plan of one partition: of each closed segment a marker stays for another replica, and one goes."""
+    for number in (1, 2):
+        made = LogDir(root / f"b{number}")
+        partition = made.partition("t", index_interval_bytes=200)
+        for first in range(0, 10 * groups, 10):
+            held, gone = 100 + first, 101 + first
+            batches = [in_txn(first, f"k{first}", held)] if number == 2 else []
+            batches += [
+                commit(first + 1, pid=held, timestamp=OLD),
+                commit(first + 3, pid=gone, timestamp=OLD),
+            ]
+            partition.segment(*batches, value(first + 4, "v"), base_offset=first, mtime_ms=OLD)
+        partition.segment(value(10 * groups, "late"), mtime_ms=NOW_MS - 1000)
+        partition.segment(value(10 * groups + 1, "active"))
+        made.write()
+        properties = f"version=0\nbroker.id={number}\ncluster.id=c\n"
+        (root / f"b{number}" / "meta.properties").write_text(properties)
+    run = verbs(root, "markers", f"2={root}/b2", replicas="1,2", merge=False, **more)
+    plan = run.plan()
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    assert len(plan.partitions[0].changes) == groups
+    return run, plan
+
+
+def test_plan_asks_once_or_twice_for_each_segment_which_of_its_markers_stay_for_other_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[int] = Counter()
+
+    def counting(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
+        asked[groups] += 1
+        return held_between(policy, first, after)
+
+    monkeypatch.setattr(markers, "held_between", counting)
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        planned_groups(root, groups)
+    # once to find the segments that have such markers, once to scan these again
+    assert asked == {2: 2 * (2 + 2), 6: 2 * (6 + 2)}
+
+
+# -- log directories of other replicas
 
 
 def listing(log_dir: Path, folder: str) -> tuple[Listed, Partition | None]:
