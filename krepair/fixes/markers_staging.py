@@ -61,13 +61,26 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                     if isinstance(change, MendLog) and change.method != "cut"
                 }
                 logs = [
-                    (one.base_offset, f"{place.stem(one.base_offset)}.log", one.summary.valid_bytes)
-                    for one in work.all_facts(staging)
-                    if one.base_offset
-                    not in excised  # damaged until its change comes, and no source of a group
+                    (base_offset, f"{place.stem(base_offset)}.log", size)
+                    for base_offset, size in _logs_now(staging, work.all_facts(staging))
+                    if base_offset not in excised  # damaged until its change comes, and no source of a group
                 ]
                 found.append(Staged(staging, place, others_again(work, staging), logs, results))
     prove_markers(work, found)
+
+
+def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
+    """(base offset, bytes of valid batches) of all logs: of groups that are made by now, those of their new log.
+
+    It is proven that nobody needs the markers that such a group has lost: its new log says as much as its sources.
+    """
+    sizes = {one.base_offset: one.summary.valid_bytes for one in facts}
+    for group in staging.plan.changes:
+        if isinstance(group, RewriteSegments) and not group.loses_records and group.change_id in staging.made:
+            for source in group.sources:
+                sizes.pop(source.base_offset, None)
+            sizes[group.base_offset] = group.log_bytes
+    return sorted(sizes.items())
 
 
 # -- copy
@@ -214,11 +227,16 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
 
 def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
     others = others_again(work, staging)
-    closed = tuple((one.base_offset, one.summary.valid_bytes) for one in facts[:-1])
+    for logs, held in staging.held:
+        if logs == others.logs:
+            return held  # the others are as they were, and a group that is made since has lost none of these
+    closed = tuple(_logs_now(staging, facts[:-1]))
     try:
-        return held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
+        held = held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
     except NotKnownError as error:
         raise StalePlanError(f"{staging.plan.folder}: {error}") from error
+    staging.held.append((others.logs, held))
+    return held
 
 
 def policy_now(

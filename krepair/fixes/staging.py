@@ -24,6 +24,8 @@ from krepair.errors import (
 from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_logs import ListedLog
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
@@ -71,6 +73,8 @@ class Staging:
         unsynced: whether names were put into ``stage/`` that are not durable yet.
         problem: why it stops, or None.
         freed: names of the files whose originals apply has freed: nothing is kept of them.
+        made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
+        held: logs of other replicas -> the markers of the partition that stay for them, int64[H], as they were read.
     """
 
     plan: PartitionPlan
@@ -82,6 +86,8 @@ class Staging:
     unsynced: bool = False
     problem: KrepairError | None = None
     freed: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    held: list[tuple[tuple[ListedLog, ...], Int64s]] = field(default_factory=list)
 
     @property
     def listed(self) -> Partition:
@@ -97,7 +103,15 @@ class Staging:
     def only(self, *changes: Change) -> Staging:
         """The same, with these changes alone; what is known of logs and staged files is shared."""
         return Staging(
-            self.plan, self.partition, self.folder, changes, self.facts, self.staged, freed=self.freed
+            self.plan,
+            self.partition,
+            self.folder,
+            changes,
+            self.facts,
+            self.staged,
+            freed=self.freed,
+            made=self.made,
+            held=self.held,
         )
 
     @contextmanager

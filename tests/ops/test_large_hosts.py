@@ -5,24 +5,31 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from krepair.errors import ExitCode, NotALogDirError
-from krepair.fixes import markers, other_dirs
+from krepair.fixes import markers, markers_staging, other_dirs
+from krepair.fixes.carry_out import stage_all
 from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_logs import held_markers
+from krepair.fixes.staging import Staging, Work
+from krepair.formats.arrays import Int64s
 from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops import apply as apply_module
 from krepair.plan.model import Plan
 from krepair.rules.markers import held_between
 from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS, LogDir, commit
 from tests.compaction.directories import Verbs, options
-from tests.ops.test_other_replicas import EXPIRED, OLD, watermark
+from tests.ops.test_other_replicas import EXPIRED, OLD, left_in, watermark
 from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, in_txn, value, verbs, whole
+from tests.ops.test_third_reading import forgotten
 
 pytestmark = pytest.mark.replicas
 
@@ -90,28 +97,40 @@ def test_apply_lists_the_log_directory_of_another_replica_once_however_many_part
 # -- groups of one partition
 
 
-def planned_groups(root: Path, groups: int, **more: object) -> tuple[Verbs, Plan]:
-    """A plan of one partition: of each closed segment a marker stays for another replica, and one goes."""
+def planned_groups(
+    root: Path,
+    segments: int,
+    *,
+    merge: bool = False,
+    keep: str = "inplace",
+    needed: Sequence[int] | None = None,
+) -> tuple[Verbs, Plan]:
+    """A plan of one partition: of each closed segment a marker stays for another replica, and one goes.
+
+    Each is a group of its own, or two neighbours are merged. ``needed``: those with a marker that stays.
+    """
     for number in (1, 2):
         made = LogDir(root / f"b{number}")
         partition = made.partition("t", index_interval_bytes=200)
-        for first in range(0, 10 * groups, 10):
+        for first in range(0, 10 * segments, 10):
             held, gone = 100 + first, 101 + first
-            batches = [in_txn(first, f"k{first}", held)] if number == 2 else []
+            has_data = number == 2 and (needed is None or first in needed)
+            batches = [in_txn(first, f"k{first}", held)] if has_data else []
             batches += [
                 commit(first + 1, pid=held, timestamp=OLD),
                 commit(first + 3, pid=gone, timestamp=OLD),
             ]
             partition.segment(*batches, value(first + 4, "v"), base_offset=first, mtime_ms=OLD)
-        partition.segment(value(10 * groups, "late"), mtime_ms=NOW_MS - 1000)
-        partition.segment(value(10 * groups + 1, "active"))
+        partition.segment(value(10 * segments, "late"), mtime_ms=NOW_MS - 1000)
+        partition.segment(value(10 * segments + 1, "active"))
         made.write()
         properties = f"version=0\nbroker.id={number}\ncluster.id=c\n"
         (root / f"b{number}" / "meta.properties").write_text(properties)
-    run = verbs(root, "markers", f"2={root}/b2", replicas="1,2", merge=False, **more)
+    settings = {"segment.bytes": "320"} if merge else {}
+    run = verbs(root, "markers", f"2={root}/b2", replicas="1,2", merge=merge, keep=keep, settings=settings)
     plan = run.plan()
     assert evidence(plan).kind == "replicas", evidence(plan).why
-    assert len(plan.partitions[0].changes) == groups
+    assert len(plan.partitions[0].changes) == (segments // 2 if merge else segments)
     return run, plan
 
 
@@ -131,6 +150,91 @@ def test_plan_asks_once_or_twice_for_each_segment_which_of_its_markers_stay_for_
         planned_groups(root, groups)
     # once to find the segments that have such markers, once to scan these again
     assert asked == {2: 2 * (2 + 2), 6: 2 * (6 + 2)}
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("keep", ["until-verified", "elsewhere"])
+def test_every_group_is_applied_where_each_is_freed_before_the_next_and_logs_of_other_replicas_were_read(
+    keep: str, merge: bool, tmp_path: Path, memory_dir: Path
+) -> None:
+    if keep == "elsewhere":
+        keep = str(memory_dir)
+        if tmp_path.stat().st_dev == memory_dir.stat().st_dev:
+            pytest.skip("there is one file system only")
+    run, plan = planned_groups(tmp_path, 4, merge=merge, keep=keep)
+    report = run.apply(plan)
+    assert [(one.outcome, one.why) for one in report.results] == [("committed", "")] * len(report.results)
+    assert left_in(tmp_path / "b1" / "t-0").markers == (1, 11, 21, 31)
+    assert run.verify(plan).problems == ()
+
+
+def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_are_staged_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[int] = Counter()
+
+    def counting(*given: Any) -> Int64s:
+        read[groups] += 1
+        return held_markers(*given)
+
+    monkeypatch.setattr(markers_staging, "held_markers", counting)
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        run, plan = planned_groups(root, groups, keep="until-verified")
+        assert run.apply(plan).exit_code is ExitCode.DONE
+    assert read == {2: 1, 6: 1}
+
+
+def before_the_second_group(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
+    """Something else changes a file after the first group of an apply was committed, and before the next is staged."""
+    staged: list[str] = []
+
+    def staging(work: Work, stagings: Sequence[Staging]) -> None:
+        changes = [one.change_id for staging in stagings for one in staging.changes]
+        if staged and staged[-1:] != changes:
+            change()
+        staged.extend(changes)
+        stage_all(work, stagings)
+
+    monkeypatch.setattr(apply_module, "stage_all", staging)
+
+
+@pytest.mark.parametrize("what", ["log", "future", "watermark"])
+def test_another_replica_that_changes_between_two_groups_stops_the_second_one(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, plan = planned_groups(tmp_path, 3, keep="until-verified")
+    logs = logs_of(tmp_path)
+    change, why = {
+        "log": (touch_log, "has changed since the plan was made"),
+        "future": (bring_future, "has come since the plan was made"),
+        "watermark": (change_watermark, "is cut: it ends at 32"),
+    }[what]
+    before_the_second_group(monkeypatch, lambda: change(tmp_path / "b2"))
+    report = run.apply(plan)
+    assert [one.outcome for one in report.results] == ["committed", "failed", "skipped"]
+    assert why in report.results[1].why
+    assert report.results[1].exit_code == ExitCode.STALE_PLAN
+    now = logs_of(tmp_path)
+    assert [name for name in logs if logs[name] != now[name]] == [f"{0:020d}.log"]
+
+
+def test_the_third_reading_misses_a_marker_of_the_last_group_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten(monkeypatch)
+    run, plan = planned_groups(tmp_path, 3, keep="until-verified", needed=(20,))
+    logs = logs_of(tmp_path)
+    report = run.apply(plan)
+    assert [one.outcome for one in report.results] == ["committed", "committed", "failed"]
+    assert report.results[2].exit_code == ExitCode.VERIFY_FAILED
+    assert "the marker at offset 21 is gone, but a batch of its transaction" in report.results[2].why
+    assert logs_of(tmp_path)[f"{20:020d}.log"] == logs[f"{20:020d}.log"]
+
+
+def logs_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "b1" / "t-0").glob("*.log")}
 
 
 # -- log directories of other replicas
