@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.staging import Decided, Staging, Work, error_of
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
@@ -20,6 +22,7 @@ from krepair.journal.freshness import check_fresh
 from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import FINISH, STAGE
+from krepair.pipeline.wire import encode_summary
 from krepair.plan.figures import setting
 from krepair.plan.model import MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
@@ -159,9 +162,35 @@ def _recheck(work: Work, staging: Staging) -> None:
     facts = work.all_facts(staging, with_txn_index=True)
     anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
     policy = policy_now(work, staging, facts, anew, work.place(staging))
-    found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    found = _decided_before(staging, facts, policy)
+    if found is None:
+        found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    staging.decided[:] = [Decided(facts, policy, found)]
     check_held(staging, facts, policy, anew)
     check_decisions(staging, found, anew, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
+
+
+def _decided_before(
+    staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy
+) -> Mapping[int, StageInputs] | None:
+    """What was decided of the partition for a group before, if that was from the very same facts; else None."""
+    for before in staging.decided:
+        if (
+            policy == before.policy
+            and np.array_equal(policy.held_markers, before.policy.held_markers)
+            and len(facts) == len(before.facts)
+            and all(map(_are_same, facts, before.facts))
+        ):
+            return before.inputs
+    return None
+
+
+def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
+    return one is other or (
+        (one.base_offset, one.mtime_ms) == (other.base_offset, other.mtime_ms)
+        and encode_summary(one.summary) == encode_summary(other.summary)
+        and np.array_equal(one.entries, other.entries)
+    )
 
 
 def check_decisions(
@@ -256,6 +285,8 @@ def policy_now(
         policy = _policy(work, staging, facts, place)
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    if _decided_before(staging, facts, policy) is not None:
+        return policy
     minded = why_undecided(facts, policy)
     if minded is not None:
         raise StalePlanError(f"{staging.plan.folder}: {minded.why}", next_command=anew)

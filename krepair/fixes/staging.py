@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +37,8 @@ from krepair.pipeline.jobs import SCAN
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
-from krepair.rules.model import SegmentFacts
+from krepair.rules.markers import StageInputs
+from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 _CODE_OF_FAILURE = {
     "unreadable": ExitCode.UNREADABLE,
@@ -59,6 +60,20 @@ def error_of(failure: str, why: str) -> KrepairError:
     return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
 
 
+class Decided(NamedTuple):
+    """What was decided anew on a partition: it follows from nothing but these facts, this policy, and the plan.
+
+    Attributes:
+        facts: of its logs, ascending.
+        policy: inputs that do not come from the logs.
+        inputs: base offset -> what was decided, of the segments that may still be compacted.
+    """
+
+    facts: Sequence[SegmentFacts]
+    policy: MarkerPolicy
+    inputs: Mapping[int, StageInputs]
+
+
 @dataclass(eq=False)
 class Staging:
     """Changes of one partition, or of the root, on their way.
@@ -74,6 +89,7 @@ class Staging:
         problem: why it stops, or None.
         freed: names of the files whose originals apply has freed: nothing is kept of them.
         made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
+        decided: what was decided on the markers of the whole partition when a group was staged last; empty before.
         held: logs of other replicas -> the markers of the partition that stay for them, int64[H], as they were read.
     """
 
@@ -87,6 +103,7 @@ class Staging:
     problem: KrepairError | None = None
     freed: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
+    decided: list[Decided] = field(default_factory=list)
     held: list[tuple[tuple[ListedLog, ...], Int64s]] = field(default_factory=list)
 
     @property
@@ -111,6 +128,7 @@ class Staging:
             self.staged,
             freed=self.freed,
             made=self.made,
+            decided=self.decided,
             held=self.held,
         )
 

@@ -6,9 +6,11 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from krepair.errors import ExitCode, NotALogDirError
@@ -16,16 +18,17 @@ from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.other_dirs import OtherDirs
 from krepair.fixes.other_logs import held_markers
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Decided, Staging, Work
 from krepair.formats.arrays import Int64s
+from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.plan.model import Plan
-from krepair.rules.markers import held_between
-from krepair.rules.model import MarkerPolicy
-from tests.builders import NOW_MS, LogDir, commit
+from krepair.rules.markers import StageInputs, held_between
+from krepair.rules.model import MarkerPolicy, SegmentFacts
+from tests.builders import NOW_MS, Batch, LogDir, commit, reading
 from tests.compaction.directories import Verbs, options
 from tests.ops.test_other_replicas import EXPIRED, OLD, left_in, watermark
 from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, in_txn, value, verbs, whole
@@ -184,6 +187,93 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
         run, plan = planned_groups(root, groups, keep="until-verified")
         assert run.apply(plan).exit_code is ExitCode.DONE
     assert read == {2: 1, 6: 1}
+
+
+def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:
+    """A plan of one partition without other replicas: a marker goes from each closed segment."""
+    made = LogDir(root / "b1")
+    partition = made.partition("t", index_interval_bytes=200)
+    for first in range(0, 10 * groups, 10):
+        batches = [commit(first + 1, pid=100 + first, timestamp=OLD), value(first + 4, "v")]
+        partition.segment(*batches, base_offset=first, mtime_ms=OLD)
+    partition.segment(value(10 * groups, "late"), mtime_ms=NOW_MS - 1000)
+    partition.segment(value(10 * groups + 1, "active"))
+    made.write()
+    given = options(
+        root,
+        delete_horizon=str(NOW_MS),
+        settings_given=EXPIRED,
+        fixes=("markers",),
+        only_replica=("t",),
+        merge=False,
+        keep="until-verified",
+    )
+    run = Verbs(root / "b1", given)
+    plan = run.plan()
+    assert len(plan.partitions[0].changes) == groups
+    return run, plan
+
+
+def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_as_long_as_its_facts_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: Counter[tuple[str, int]] = Counter()
+
+    def counted(name: str) -> None:
+        real = getattr(markers_staging, name)
+
+        def counting(*given: Any) -> Any:
+            decided[name, groups] += 1
+            return real(*given)
+
+        monkeypatch.setattr(markers_staging, name, counting)
+
+    counted("stage_inputs")
+    counted("why_undecided")
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        run, plan = planned_alone(root, groups)
+        assert run.apply(plan).exit_code is ExitCode.DONE
+        assert left_in(root / "b1" / "t-0").markers == ()
+    assert set(decided.values()) == {1}
+    assert len(decided) == 4
+
+
+@pytest.mark.parametrize("what", ["a row", "a time", "an entry", "the policy", "what is held", "a segment"])
+def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by(what: str) -> None:
+    def facts(base_offset: int) -> SegmentFacts:
+        result = scan(value(base_offset, "a"), commit(base_offset + 1, pid=7))
+        return SegmentFacts(base_offset, 1, result, np.zeros((1, 4), np.int64))
+
+    policy = MarkerPolicy(*range(10), stamps=False)  # type: ignore[misc, arg-type]
+    before = [facts(0), facts(10)]
+    staging = Staging(None, None, None, ())  # type: ignore[arg-type]
+    staging.decided.append(Decided(before, policy, {0: StageInputs((), (), (), False)}))
+    now, then = [facts(0), before[1]], policy
+    assert markers_staging._decided_before(staging, now, policy) is staging.decided[0].inputs
+    if what == "a row":
+        now[0].summary.rows[0, 0] += 1
+    elif what == "a time":
+        now[0] = replace(now[0], mtime_ms=2)
+    elif what == "an entry":
+        now[0].entries[0, 0] = 1
+    elif what == "the policy":
+        then = replace(policy, snapshot_offset=3)
+    elif what == "what is held":
+        then = replace(policy, held_markers=np.array([1], np.int64))
+    else:
+        now = now[:1]
+    assert markers_staging._decided_before(staging, now, then) is None
+
+
+def scan(*batches: Batch) -> SegmentSummary:
+    """The scan of a segment."""
+    raw = b"".join(batch.raw for batch in batches)
+    inputs = ScanInputs(
+        base_offset=batches[0].base_offset, file_size=len(raw), now_ms=NOW_MS, high_watermark=100
+    )
+    return scan_segment(inputs, reading(raw))
 
 
 def before_the_second_group(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
