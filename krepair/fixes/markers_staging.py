@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
@@ -24,7 +25,7 @@ from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import FINISH, STAGE
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.figures import setting
-from krepair.plan.model import MendLog, RewriteSegments
+from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import StageInputs, held_between, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -102,12 +103,12 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
         staging, item = jobs[index]
         source = item.change.sources[item.source]
         work.take_facts(staging, source.base_offset, result, with_txn_index=True)
-        crcs[item.change.change_id, item.source] = result.written_crc
+        crcs[item.change.change_id, source.base_offset] = result.written_crc
     for staging in stagings:
         for group in groups_of(staging):
             parts = tuple(
-                (source.kept_bytes, crcs.get((group.change_id, number), 0))
-                for number, source in enumerate(group.sources)
+                (source.kept_bytes, crcs.get((group.change_id, source.base_offset), 0))
+                for source in group.sources
             )
             staging.staged[group.change_id] = StagedGroup(parts)
 
@@ -115,32 +116,35 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
     """Folders and files that the copies are written into, and the items that write them."""
     items: list[StageItem] = []
+    planned = staging.plan.by_name
     with staging.taking_problems():
         for group in groups_of(staging):
             check_fresh(staging.folder, staging.plan, group)
         staging.folder.make_private_folders()
         for group in groups_of(staging):
-            items.extend(_stage_items(work, staging, group))
+            items.extend(_stage_items(work, staging, group, planned))
     return items if staging.problem is None else []
 
 
-def _stage_items(work: Work, staging: Staging, group: RewriteSegments) -> list[StageItem]:
+def _stage_items(
+    work: Work, staging: Staging, group: RewriteSegments, planned: Mapping[str, FileFingerprint]
+) -> list[StageItem]:
     target = f"{staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
-    digests = {file.name: file.digest for file in staging.plan.files}
     items = []
     position = 0
-    for number, source in enumerate(group.sources):
+    for source in group.sources:
+        file = planned.get(log_name(source.base_offset))
         items.append(
             StageItem(
                 place=work.place(staging),
-                change=group,
-                source=number,
+                change=replace(group, sources=(source,)),  # the others need not travel with it
+                source=0,
                 target=target,
                 out_position=position,
-                headers=digests.get(log_name(source.base_offset), ""),
+                headers="" if file is None else file.digest,
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=work.scan_watermark(staging),
             )

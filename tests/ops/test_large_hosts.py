@@ -25,6 +25,8 @@ from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops import apply as apply_module
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.jobs import STAGE, Task
 from krepair.plan.model import Plan
 from krepair.rules.markers import StageInputs, held_between
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -238,6 +240,25 @@ def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_a
         assert left_in(root / "b1" / "t-0").markers == ()
     assert set(decided.values()) == {1}
     assert len(decided) == 4
+
+
+def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources: list[list[int]] = []
+    real = InlineEngine._results
+
+    def running(engine: InlineEngine, task: Task[Any, Any], items: Sequence[Any]) -> Any:
+        if task.name == STAGE.name:
+            assert all(item.source == 0 for item in items)
+            sources.extend([one.base_offset for one in item.change.sources] for item in items)
+        return real(engine, task, items)
+
+    monkeypatch.setattr(InlineEngine, "_results", running)
+    run, plan = planned_groups(tmp_path, 4, merge=True)
+    assert run.apply(plan).exit_code is ExitCode.DONE
+    assert sources == [[0], [10], [20], [30]]
+    assert left_in(tmp_path / "b1" / "t-0").markers == (1, 11, 21, 31)
 
 
 @pytest.mark.parametrize("what", ["a row", "a time", "an entry", "the policy", "what is held", "a segment"])
