@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from krepair.errors import ExitCode, NotALogDirError
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, NotALogDirError, StalePlanError
 from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.other_dirs import OtherDirs
 from krepair.fixes.other_logs import held_markers
 from krepair.fixes.staging import Decided, Staging, Work
 from krepair.formats.arrays import Int64s
+from krepair.journal import freshness
+from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.values import Partition
@@ -27,7 +31,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.jobs import STAGE, Task
-from krepair.plan.model import Plan
+from krepair.plan.model import Plan, RewriteSegments
 from krepair.rules.markers import StageInputs, held_between
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 from tests.builders import NOW_MS, Batch, LogDir, commit, reading
@@ -240,6 +244,34 @@ def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_a
         assert left_in(root / "b1" / "t-0").markers == ()
     assert set(decided.values()) == {1}
     assert len(decided) == 4
+
+
+def test_all_changes_are_not_looked_through_for_each_group_where_no_active_segment_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "bases_touched", lambda changes: pytest.fail("asked of all changes"))
+    run, plan = planned_alone(tmp_path, 3)
+    assert run.apply(plan).exit_code is ExitCode.DONE
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_an_active_segment_may_have_grown_where_no_change_touches_it(touched: bool, tmp_path: Path) -> None:
+    _, plan = planned_alone(tmp_path, 2)
+    part = plan.partitions[0]
+    active = max(file.name for file in part.files if file.name.endswith(".log"))
+    with (tmp_path / "b1" / "t-0" / active).open("ab") as log:
+        log.write(value(22, "more").raw)
+    group = part.changes[0]
+    assert isinstance(group, RewriteSegments)
+    if touched:
+        last = structs.replace(group.sources[0], base_offset=21)
+        part = structs.replace(part, changes=(*part.changes, structs.replace(group, sources=(last,))))
+    folder = PartitionFolder(RealDisk(), str(tmp_path / "b1"), "t-0", plan.plan_id)
+    if touched:
+        with pytest.raises(StalePlanError, match=rf"{active}: changed since the plan was made"):
+            freshness.check_fresh(folder, part, group)
+    else:
+        assert freshness.check_fresh(folder, part, group)
 
 
 def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group(
