@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
 _NO_OFFSETS: Final = np.empty(0, np.int64)
+Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
+"""(broker, topic, number) -> the folders of that partition, each with its log directory."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,17 @@ class OtherReplicas:
         return min((one.reach for one in self.facts), default=INT64_MAX)
 
 
-def other_replicas(context: Context, partition: Partition, line: Assignment | None, me: int) -> OtherReplicas:
+def other_replicas(
+    context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
+) -> OtherReplicas:
     """All assigned replicas but this one, and folders that a broker is about to make replicas.
+
+    Args:
+        context: with the log directories and facts of the other brokers.
+        partition: of this broker.
+        line: what the cluster says of it.
+        me: id of this broker.
+        folders: see ``folders_of_others``.
 
     Raises:
         NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
@@ -96,7 +107,7 @@ def other_replicas(context: Context, partition: Partition, line: Assignment | No
         if broker in context.facts:
             facts.append(facts_log(context.facts[broker], mine, line))
         else:
-            logs.append(_current(broker, context.sides[broker], partition))
+            logs.append(_current(broker, folders, partition))
             logs += _futures(broker, context.sides[broker], partition)
     for one in logs:
         _check(one, mine, line)
@@ -163,13 +174,19 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
     return True
 
 
-def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> ListedLog:
-    same = [
-        listed(broker, view, one)
-        for view in views
-        for one in view.partitions
-        if (one.topic, one.number) == (partition.topic, partition.number)
-    ]
+def folders_of_others(context: Context) -> Folders:
+    """All partition folders of other brokers' log directories."""
+    found: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
+    for broker, views in context.sides.items():
+        for view in views:
+            for one in view.partitions:
+                found.setdefault((broker, one.topic, one.number), []).append((view, one))
+    return found
+
+
+def _current(broker: int, folders: Folders, partition: Partition) -> ListedLog:
+    here = folders.get((broker, partition.topic, partition.number), ())
+    same = [listed(broker, view, one) for view, one in here]
     if len(same) != 1:
         raise NotKnownError(f"replica {broker}: {len(same)} folders of it were found, one was expected")
     return same[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from msgspec import structs
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, StalePlanError
+from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
+from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import OtherDirs
-from krepair.fixes.other_logs import held_markers
+from krepair.fixes.other_logs import Folders, folders_of_others, held_markers
 from krepair.fixes.staging import Decided, Staging, Work
 from krepair.formats.arrays import Int64s
 from krepair.journal import freshness
@@ -381,6 +383,38 @@ def logs_of(root: Path) -> dict[str, bytes]:
 
 
 # -- log directories of other replicas
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_plan_goes_through_the_partitions_of_other_brokers_once_however_many_partitions_are_asked_for(
+    fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_through: Counter[int] = Counter()
+
+    def counting(context: Context) -> Folders:
+        gone_through[partitions] += 1
+        found = folders_of_others(context)
+        for views in context.sides.values():  # from here on nobody may go through them
+            assert all(view.partitions for view in views)
+        context.sides = {
+            broker: tuple(view._replace(partitions=NoneLeft()) for view in views)
+            for broker, views in context.sides.items()
+        }
+        return found
+
+    monkeypatch.setattr(evidence_module, "folders_of_others", counting)
+    for partitions in (2, 6):
+        root = tmp_path / str(partitions)
+        root.mkdir()
+        planned(root, fix, partitions)
+    assert gone_through == {2: 1, 6: 1}
+
+
+class NoneLeft(tuple[Partition, ...]):
+    """Partitions that nobody goes through."""
+
+    def __iter__(self) -> Iterator[Partition]:
+        pytest.fail("gone through once more")
 
 
 def listing(log_dir: Path, folder: str) -> tuple[Listed, Partition | None]:
