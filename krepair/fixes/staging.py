@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -274,7 +275,9 @@ class Work:
             error = error_of(result.failure or "changed", result.why or damage)
             staging.problem = staging.problem or error
             return
-        segment = next(one for one in staging.listed.segments if one.base_offset == base_offset)
+        segments = staging.listed.segments
+        segment = segments[bisect_left(segments, base_offset, key=lambda one: one.base_offset)]
+        assert segment.base_offset == base_offset, "a log that is not listed was read"
         staging.facts[base_offset] = facts_of(segment, result)
 
     def all_facts(

@@ -15,15 +15,18 @@ import pytest
 from msgspec import structs
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode, NotALogDirError, StalePlanError
 from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.other_logs import Folders, folders_of_others, held_markers
 from krepair.fixes.staging import Decided, Staging, Work
 from krepair.formats.arrays import Int64s
+from krepair.formats.question_file import AnswerMore, AskedPartition
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
@@ -32,7 +35,9 @@ from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.items import ScanResult
 from krepair.pipeline.jobs import STAGE, Task
+from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.rules.markers import StageInputs, held_between
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -195,6 +200,32 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
         run, plan = planned_groups(root, groups, keep="until-verified")
         assert run.apply(plan).exit_code is ExitCode.DONE
     assert read == {2: 1, 6: 1}
+
+
+def test_facts_of_a_segment_are_put_to_it_without_a_look_at_all_others(tmp_path: Path) -> None:
+    run, plan = planned_alone(tmp_path, 6)
+    view = read_log_dir(str(run.log_dir))
+    (partition,) = view.partitions
+    bases = [one.base_offset for one in partition.segments]
+    listed = partition._replace(segments=NoneLeft(partition.segments))
+    folder = PartitionFolder(RealDisk(), str(run.log_dir), "t-0", plan.plan_id)
+    staging = Staging(plan.partitions[0], listed, folder, ())
+    work = Work(plan, view, InlineEngine("for a test"), RealDisk(), Scratch("", ()))
+    result = ScanResult(summary=encode_summary(scan(value(0, "a"))))
+    for base in bases:
+        work.take_facts(staging, base, result, with_txn_index=True)
+    assert [one.base_offset for one in staging.facts.values()] == bases
+
+
+def test_what_was_asked_for_a_partition_is_found_by_its_name_and_the_first_counts() -> None:
+    asked = [
+        AskedPartition(topic=topic, partition=number, topic_id="", end=0, keys=0, digest="")
+        for topic, number in (("t", 0), ("u", 0), ("t", 0), ("t", 1))
+    ]
+    answer = AnswerMore(question="", secret="", broker_id="", cluster_id="", partitions=tuple(asked))
+    side = FactsSide(2, "", None, None, {}, answer=answer)  # type: ignore[arg-type]
+    assert side.asked == {("t", 0, ""): 0, ("u", 0, ""): 1, ("t", 1, ""): 3}
+    assert FactsSide(2, "", None, None, {}).asked == {}  # type: ignore[arg-type]
 
 
 def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:
@@ -410,10 +441,10 @@ def test_plan_goes_through_the_partitions_of_other_brokers_once_however_many_par
     assert gone_through == {2: 1, 6: 1}
 
 
-class NoneLeft(tuple[Partition, ...]):
-    """Partitions that nobody goes through."""
+class NoneLeft(tuple[Any, ...]):
+    """Values that nobody goes through."""
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __iter__(self) -> Iterator[Any]:
         pytest.fail("gone through once more")
 
 
