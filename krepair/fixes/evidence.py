@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.context import Context, HeldBack, place_of
 from krepair.fixes.other_facts import NotKnownError, directory_of
-from krepair.fixes.other_logs import Holders, OtherReplicas, markers_held, other_replicas
+from krepair.fixes.other_logs import (
+    Folders,
+    Holders,
+    OtherReplicas,
+    folders_of_others,
+    markers_held,
+    other_replicas,
+)
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir, Partition
@@ -76,14 +83,17 @@ def evidence_of(context: Context, partition: Partition) -> Evidence:
 
 def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     """Find what is known of the other replicas of many partitions, and read the logs of all of them in one job."""
+    unknown = [partition for partition in partitions if partition.folder not in context.evidence]
+    if not unknown:
+        return
+    folders = folders_of_others(context)
     waiting: list[tuple[Partition, OtherReplicas]] = []
-    for partition in partitions:
-        if partition.folder not in context.evidence:
-            found = _found(context, partition)
-            if isinstance(found, Evidence):
-                context.evidence[partition.folder] = found
-            else:
-                waiting.append((partition, found))
+    for partition in unknown:
+        found = _found(context, partition, folders)
+        if isinstance(found, Evidence):
+            context.evidence[partition.folder] = found
+        else:
+            waiting.append((partition, found))
     asked = [
         Holders(
             place_of(context.view, partition),
@@ -115,12 +125,12 @@ def add_to_evidence(context: Context, partition: Partition, why: str) -> None:
         context.evidence[partition.folder] = replace(known, why=f"{known.why}; {why}")
 
 
-def _found(context: Context, partition: Partition) -> Evidence | OtherReplicas:
+def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | OtherReplicas:
     """What is known, or whose logs have to be read first."""
     if (partition.topic, partition.number) in context.options.alone:
         name = f"{partition.topic}-{partition.number}"
         return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
-    return _of_an_only_one(context, partition) or _of_the_cluster(context, partition)
+    return _of_an_only_one(context, partition) or _of_the_cluster(context, partition, folders)
 
 
 def _line(context: Context, partition: Partition) -> Assignment | None:
@@ -154,12 +164,12 @@ def _line_beside(context: Context, partition: Partition) -> Assignment | None:
     return line
 
 
-def _of_the_cluster(context: Context, partition: Partition) -> Evidence | OtherReplicas:
+def _of_the_cluster(context: Context, partition: Partition, folders: Folders) -> Evidence | OtherReplicas:
     """Evidence from what the running brokers say, or by consent."""
     line, why = _line(context, partition), "nothing is said of other replicas"
     if context.sides or context.facts:
         try:
-            return other_replicas(context, partition, line, _broker_id(context))
+            return other_replicas(context, partition, line, _broker_id(context), folders)
         except NotKnownError as error:
             why = str(error)
     elif context.cluster is not None:

@@ -25,7 +25,6 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan.model import (
     Change,
@@ -242,7 +241,17 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
     """Scan some segments again; why that failed, or None."""
     assert survey.log is not None
     segments = {segment.base_offset: segment for segment in survey.partition.segments}
-    items = [_protecting(context, survey, policy, needed, base) for base in needed.base_offsets]
+    held = dict(_with_held(survey, policy))
+    protected = tuple((int(pid), int(epoch)) for pid, epoch in needed.protected)
+    items = [
+        replace(
+            scan_item(context, survey, segments[base], check_crc=False),
+            high_watermark=policy.high_watermark,
+            protected=protected,
+            held_markers=np.array(held.get(base, ()), np.int64).tobytes(),
+        )
+        for base in needed.base_offsets
+    ]
     again = {}
     for index, result in context.engine.run(SCAN, items):
         problem = scan_problem(result)
@@ -253,18 +262,6 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
     facts = tuple(again.get(one.base_offset, one) for one in survey.segments)
     survey.log = survey.log._replace(segments=facts)
     return None
-
-
-def _protecting(
-    context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan, base_offset: int
-) -> ScanItem:
-    segment = next(one for one in survey.partition.segments if one.base_offset == base_offset)
-    return replace(
-        scan_item(context, survey, segment, check_crc=False),
-        high_watermark=policy.high_watermark,
-        protected=tuple((int(pid), int(epoch)) for pid, epoch in needed.protected),
-        held_markers=np.array(dict(_with_held(survey, policy)).get(base_offset, ()), np.int64).tobytes(),
-    )
 
 
 def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+from msgspec.structs import replace
+
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.other_facts import NotKnownError, facts_again
 from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.staging import Decided, Staging, Work, error_of
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
@@ -20,8 +23,9 @@ from krepair.journal.freshness import check_fresh
 from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import FINISH, STAGE
+from krepair.pipeline.wire import encode_summary
 from krepair.plan.figures import setting
-from krepair.plan.model import MendLog, RewriteSegments
+from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import StageInputs, held_between, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -61,13 +65,26 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                     if isinstance(change, MendLog) and change.method != "cut"
                 }
                 logs = [
-                    (one.base_offset, f"{place.stem(one.base_offset)}.log", one.summary.valid_bytes)
-                    for one in work.all_facts(staging)
-                    if one.base_offset
-                    not in excised  # damaged until its change comes, and no source of a group
+                    (base_offset, f"{place.stem(base_offset)}.log", size)
+                    for base_offset, size in _logs_now(staging, work.all_facts(staging))
+                    if base_offset not in excised  # damaged until its change comes, and no source of a group
                 ]
                 found.append(Staged(staging, place, others_again(work, staging), logs, results))
     prove_markers(work, found)
+
+
+def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
+    """(base offset, bytes of valid batches) of all logs: of groups that are made by now, those of their new log.
+
+    It is proven that nobody needs the markers that such a group has lost: its new log says as much as its sources.
+    """
+    sizes = {one.base_offset: one.summary.valid_bytes for one in facts}
+    for group in staging.plan.changes:
+        if isinstance(group, RewriteSegments) and not group.loses_records and group.change_id in staging.made:
+            for source in group.sources:
+                sizes.pop(source.base_offset, None)
+            sizes[group.base_offset] = group.log_bytes
+    return sorted(sizes.items())
 
 
 # -- copy
@@ -86,12 +103,12 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
         staging, item = jobs[index]
         source = item.change.sources[item.source]
         work.take_facts(staging, source.base_offset, result, with_txn_index=True)
-        crcs[item.change.change_id, item.source] = result.written_crc
+        crcs[item.change.change_id, source.base_offset] = result.written_crc
     for staging in stagings:
         for group in groups_of(staging):
             parts = tuple(
-                (source.kept_bytes, crcs.get((group.change_id, number), 0))
-                for number, source in enumerate(group.sources)
+                (source.kept_bytes, crcs.get((group.change_id, source.base_offset), 0))
+                for source in group.sources
             )
             staging.staged[group.change_id] = StagedGroup(parts)
 
@@ -99,32 +116,35 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
     """Folders and files that the copies are written into, and the items that write them."""
     items: list[StageItem] = []
+    planned = staging.plan.by_name
     with staging.taking_problems():
         for group in groups_of(staging):
             check_fresh(staging.folder, staging.plan, group)
         staging.folder.make_private_folders()
         for group in groups_of(staging):
-            items.extend(_stage_items(work, staging, group))
+            items.extend(_stage_items(work, staging, group, planned))
     return items if staging.problem is None else []
 
 
-def _stage_items(work: Work, staging: Staging, group: RewriteSegments) -> list[StageItem]:
+def _stage_items(
+    work: Work, staging: Staging, group: RewriteSegments, planned: Mapping[str, FileFingerprint]
+) -> list[StageItem]:
     target = f"{staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
-    digests = {file.name: file.digest for file in staging.plan.files}
     items = []
     position = 0
-    for number, source in enumerate(group.sources):
+    for source in group.sources:
+        file = planned.get(log_name(source.base_offset))
         items.append(
             StageItem(
                 place=work.place(staging),
-                change=group,
-                source=number,
+                change=replace(group, sources=(source,)),  # the others need not travel with it
+                source=0,
                 target=target,
                 out_position=position,
-                headers=digests.get(log_name(source.base_offset), ""),
+                headers="" if file is None else file.digest,
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=work.scan_watermark(staging),
             )
@@ -146,9 +166,35 @@ def _recheck(work: Work, staging: Staging) -> None:
     facts = work.all_facts(staging, with_txn_index=True)
     anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
     policy = policy_now(work, staging, facts, anew, work.place(staging))
-    found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    found = _decided_before(staging, facts, policy)
+    if found is None:
+        found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    staging.decided[:] = [Decided(facts, policy, found)]
     check_held(staging, facts, policy, anew)
     check_decisions(staging, found, anew, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
+
+
+def _decided_before(
+    staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy
+) -> Mapping[int, StageInputs] | None:
+    """What was decided of the partition for a group before, if that was from the very same facts; else None."""
+    for before in staging.decided:
+        if (
+            policy == before.policy
+            and np.array_equal(policy.held_markers, before.policy.held_markers)
+            and len(facts) == len(before.facts)
+            and all(map(_are_same, facts, before.facts))
+        ):
+            return before.inputs
+    return None
+
+
+def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
+    return one is other or (
+        (one.base_offset, one.mtime_ms) == (other.base_offset, other.mtime_ms)
+        and encode_summary(one.summary) == encode_summary(other.summary)
+        and np.array_equal(one.entries, other.entries)
+    )
 
 
 def check_decisions(
@@ -208,17 +254,22 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
     if not isinstance(evidence, Evidence):
         return OtherReplicas()
     mine = replica_state(work.view, staging.listed)
-    logs = logs_again(evidence.logs, work.view, mine)
+    logs = logs_again(evidence.logs, work.view, mine, work.other_dirs)
     return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
 
 
 def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
     others = others_again(work, staging)
-    closed = tuple((one.base_offset, one.summary.valid_bytes) for one in facts[:-1])
+    for logs, held in staging.held:
+        if logs == others.logs:
+            return held  # the others are as they were, and a group that is made since has lost none of these
+    closed = tuple(_logs_now(staging, facts[:-1]))
     try:
-        return held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
+        held = held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
     except NotKnownError as error:
         raise StalePlanError(f"{staging.plan.folder}: {error}") from error
+    staging.held.append((others.logs, held))
+    return held
 
 
 def policy_now(
@@ -238,6 +289,8 @@ def policy_now(
         policy = _policy(work, staging, facts, place)
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    if _decided_before(staging, facts, policy) is not None:
+        return policy
     minded = why_undecided(facts, policy)
     if minded is not None:
         raise StalePlanError(f"{staging.plan.folder}: {minded.why}", next_command=anew)

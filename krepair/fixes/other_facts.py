@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -60,6 +61,13 @@ class FactsSide:
     def not_read(self) -> tuple[str, ...]:
         """Log directories of the broker that were not read."""
         return tuple(one.path for one in self.state.directories if not one.was_read)
+
+    @cached_property
+    def asked(self) -> Mapping[tuple[str, int, str], int]:
+        """(topic, number, topic id) -> number in the question of a partition that it asks for; the first if of many."""
+        partitions = () if self.answer is None else self.answer.partitions
+        numbers = reversed(list(enumerate(partitions)))
+        return {(one.topic, one.partition, one.topic_id): number for number, one in numbers}
 
 
 @dataclass(frozen=True)
@@ -209,14 +217,14 @@ def _answer(side: FactsSide, mine: ReplicaState) -> AnswerLog | str | None:
     """What was answered for a partition; why it was not; None if there is no answer."""
     if side.answer is None:
         return None
-    for number, asked in enumerate(side.answer.partitions):
-        answered = side.answered.get(number)
-        if (asked.topic, asked.partition, asked.topic_id) == (mine.topic, mine.partition, mine.topic_id):
-            if answered is None or answered.why:
-                return f"{side.path}: not answered: {'' if answered is None else answered.why}"
-            secret = bytes.fromhex(side.answer.secret)
-            return AnswerLog(side.reader, secret, number, asked, answered)
-    return f"{side.path}: the question does not ask for {mine.name}"
+    number = side.asked.get((mine.topic, mine.partition, mine.topic_id))
+    if number is None:
+        return f"{side.path}: the question does not ask for {mine.name}"
+    answered = side.answered.get(number)
+    if answered is None or answered.why:
+        return f"{side.path}: not answered: {'' if answered is None else answered.why}"
+    secret = bytes.fromhex(side.answer.secret)
+    return AnswerLog(side.reader, secret, number, side.answer.partitions[number], answered)
 
 
 def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | None, who: str) -> None:

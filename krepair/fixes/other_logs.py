@@ -11,6 +11,7 @@ import numpy as np
 
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
+from krepair.fixes.other_dirs import OtherDirs
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
@@ -18,7 +19,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogElsewhere, LogsItem, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
 _NO_OFFSETS: Final = np.empty(0, np.int64)
+Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
+"""(broker, topic, number) -> the folders of that partition, each with its log directory."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,17 @@ class OtherReplicas:
         return min((one.reach for one in self.facts), default=INT64_MAX)
 
 
-def other_replicas(context: Context, partition: Partition, line: Assignment | None, me: int) -> OtherReplicas:
+def other_replicas(
+    context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
+) -> OtherReplicas:
     """All assigned replicas but this one, and folders that a broker is about to make replicas.
+
+    Args:
+        context: with the log directories and facts of the other brokers.
+        partition: of this broker.
+        line: what the cluster says of it.
+        me: id of this broker.
+        folders: see ``folders_of_others``.
 
     Raises:
         NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
@@ -96,7 +107,7 @@ def other_replicas(context: Context, partition: Partition, line: Assignment | No
         if broker in context.facts:
             facts.append(facts_log(context.facts[broker], mine, line))
         else:
-            logs.append(_current(broker, context.sides[broker], partition))
+            logs.append(_current(broker, folders, partition))
             logs += _futures(broker, context.sides[broker], partition)
     for one in logs:
         _check(one, mine, line)
@@ -163,13 +174,19 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
     return True
 
 
-def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> ListedLog:
-    same = [
-        listed(broker, view, one)
-        for view in views
-        for one in view.partitions
-        if (one.topic, one.number) == (partition.topic, partition.number)
-    ]
+def folders_of_others(context: Context) -> Folders:
+    """All partition folders of other brokers' log directories."""
+    found: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
+    for broker, views in context.sides.items():
+        for view in views:
+            for one in view.partitions:
+                found.setdefault((broker, one.topic, one.number), []).append((view, one))
+    return found
+
+
+def _current(broker: int, folders: Folders, partition: Partition) -> ListedLog:
+    here = folders.get((broker, partition.topic, partition.number), ())
+    same = [listed(broker, view, one) for view, one in here]
     if len(same) != 1:
         raise NotKnownError(f"replica {broker}: {len(same)} folders of it were found, one was expected")
     return same[0]
@@ -220,13 +237,14 @@ def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
 
 
-def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState) -> list[ListedLog]:
+def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: OtherDirs) -> list[ListedLog]:
     """The logs that a plan names, as they are now.
 
     Args:
         logs: of the plan.
         own: the log directory of the plan.
         mine: this broker's replica.
+        dirs: the log directories that hold them.
 
     Raises:
         StalePlanError: one is not there any more, or is not as it was; or there is one more.
@@ -235,10 +253,8 @@ def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState) -> lis
     host = own.host
     found = []
     for log in logs:
-        view = views.get(log.log_dir) or read_log_dir(log.log_dir)
+        view, here = dirs.look(log.log_dir, log.folder)
         views[log.log_dir] = view
-        every = (*view.partitions, *view.marked)
-        here = next((one for one in every if one.folder == log.folder), None)
         where = f"{log.log_dir}/{log.folder}, the log of broker {log.broker_id}"
         if view.inode != log.log_dir_inode or here is None or view.host != host:
             raise StalePlanError(f"{where}: is not there any more, or is another one")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,9 @@ from krepair.errors import (
 )
 from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
+from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_logs import ListedLog
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
@@ -34,7 +38,8 @@ from krepair.pipeline.jobs import SCAN
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
-from krepair.rules.model import SegmentFacts
+from krepair.rules.markers import StageInputs
+from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 _CODE_OF_FAILURE = {
     "unreadable": ExitCode.UNREADABLE,
@@ -56,6 +61,20 @@ def error_of(failure: str, why: str) -> KrepairError:
     return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
 
 
+class Decided(NamedTuple):
+    """What was decided anew on a partition: it follows from nothing but these facts, this policy, and the plan.
+
+    Attributes:
+        facts: of its logs, ascending.
+        policy: inputs that do not come from the logs.
+        inputs: base offset -> what was decided, of the segments that may still be compacted.
+    """
+
+    facts: Sequence[SegmentFacts]
+    policy: MarkerPolicy
+    inputs: Mapping[int, StageInputs]
+
+
 @dataclass(eq=False)
 class Staging:
     """Changes of one partition, or of the root, on their way.
@@ -70,6 +89,9 @@ class Staging:
         unsynced: whether names were put into ``stage/`` that are not durable yet.
         problem: why it stops, or None.
         freed: names of the files whose originals apply has freed: nothing is kept of them.
+        made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
+        decided: what was decided on the markers of the whole partition when a group was staged last; empty before.
+        held: logs of other replicas -> the markers of the partition that stay for them, int64[H], as they were read.
     """
 
     plan: PartitionPlan
@@ -81,6 +103,9 @@ class Staging:
     unsynced: bool = False
     problem: KrepairError | None = None
     freed: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    decided: list[Decided] = field(default_factory=list)
+    held: list[tuple[tuple[ListedLog, ...], Int64s]] = field(default_factory=list)
 
     @property
     def listed(self) -> Partition:
@@ -96,7 +121,16 @@ class Staging:
     def only(self, *changes: Change) -> Staging:
         """The same, with these changes alone; what is known of logs and staged files is shared."""
         return Staging(
-            self.plan, self.partition, self.folder, changes, self.facts, self.staged, freed=self.freed
+            self.plan,
+            self.partition,
+            self.folder,
+            changes,
+            self.facts,
+            self.staged,
+            freed=self.freed,
+            made=self.made,
+            decided=self.decided,
+            held=self.held,
         )
 
     @contextmanager
@@ -163,6 +197,7 @@ class Work:
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         facts: path of a facts file -> what is in it, of those on which the plan rests; see ``fixes.other_facts``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
+        other_dirs: the log directories of other replicas on which the plan rests; apply holds their locks.
     """
 
     plan: Plan
@@ -179,6 +214,7 @@ class Work:
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     facts: Mapping[str, Any] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
+    other_dirs: OtherDirs = field(default_factory=OtherDirs)
 
     @cached_property
     def recovery_points(self) -> Mapping[tuple[str, int], ChangedLine]:
@@ -239,7 +275,9 @@ class Work:
             error = error_of(result.failure or "changed", result.why or damage)
             staging.problem = staging.problem or error
             return
-        segment = next(one for one in staging.listed.segments if one.base_offset == base_offset)
+        segments = staging.listed.segments
+        segment = segments[bisect_left(segments, base_offset, key=lambda one: one.base_offset)]
+        assert segment.base_offset == base_offset, "a log that is not listed was read"
         staging.facts[base_offset] = facts_of(segment, result)
 
     def all_facts(

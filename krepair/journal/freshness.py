@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import (
+    LOG,
     SEGMENT_SUFFIXES,
     FileKind,
     FileName,
@@ -39,7 +40,7 @@ def check_fresh(
     present = [parse_file_name(name) for name in folder.file_names()]
     _check_no_swap(folder, present)
     _check_snapshots(folder, present, change)
-    _check_logs_behind(folder, partition, present, change)
+    _check_logs_behind(folder, partition, planned, present, change)
     names = [segment_name(s.base_offset, e) for s in change.sources for e in SEGMENT_SUFFIXES]
     originals = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
     return tuple(state for state in originals if state is not None)
@@ -61,22 +62,27 @@ def _check_snapshots(folder: PartitionFolder, present: list[FileName], change: R
 
 
 def _check_logs_behind(
-    folder: PartitionFolder, partition: PartitionPlan, present: list[FileName], change: RewriteSegments
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    planned: Mapping[str, FileFingerprint],
+    present: list[FileName],
+    change: RewriteSegments,
 ) -> None:
-    planned = partition.by_name
     last = change.sources[-1].base_offset
-    known = {name for name in planned if parse_file_name(name).kind is FileKind.LOG}
+    known = {name for name in planned if LOG in name and parse_file_name(name).kind is FileKind.LOG}
     names = {n.name for n in present if n.kind is FileKind.LOG and n.state is NameState.LIVE} | known
     active = max(known, default="")
-    if parse_file_name(active).base_offset in bases_touched(partition.changes):
-        active = ""
     for name in sorted(names):
         base_offset = parse_file_name(name).base_offset
-        if (
-            base_offset is not None
-            and base_offset > last
-            and not (name == active and grown(folder, planned[name]) is not None)
-        ):
+        if base_offset is None or base_offset <= last:
+            continue
+        may_have_grown = (
+            name == active
+            and grown(folder, planned[name]) is not None
+            and base_offset
+            not in bases_touched(partition.changes)  # asked of all changes, so only where it matters
+        )
+        if not may_have_grown:
             unchanged(folder, planned, name)
 
 

@@ -635,6 +635,8 @@ class _Apply:
             raise UnreadableError(f"{again.partition.unreadable}; what it kept was not freed")
         proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True, scratch=self.scratch)
         verify_all(proof, [again])
+        if not proof.wrong:
+            staging.made.update(change.change_id for change in changes)
         return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}
 
     def _was_done(self, folder: str, change_id: str) -> bool:

@@ -1,0 +1,549 @@
+"""How often a verb does what is dear: once for each partition or group, never for all of one times all of another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.scratch import Scratch
+from krepair.errors import ExitCode, NotALogDirError, StalePlanError
+from krepair.fixes import evidence as evidence_module
+from krepair.fixes import markers, markers_staging, other_dirs
+from krepair.fixes.carry_out import stage_all
+from krepair.fixes.context import Context
+from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_facts import FactsSide
+from krepair.fixes.other_logs import Folders, folders_of_others, held_markers
+from krepair.fixes.staging import Decided, Staging, Work
+from krepair.formats.arrays import Int64s
+from krepair.formats.question_file import AnswerMore, AskedPartition
+from krepair.journal import freshness
+from krepair.journal.folder import PartitionFolder
+from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
+from krepair.logdir.values import LogDir as Listed
+from krepair.logdir.values import Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops import apply as apply_module
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.items import ScanResult
+from krepair.pipeline.jobs import STAGE, Task
+from krepair.pipeline.wire import encode_summary
+from krepair.plan.model import Plan, RewriteSegments
+from krepair.rules.markers import StageInputs, held_between
+from krepair.rules.model import MarkerPolicy, SegmentFacts
+from tests.builders import NOW_MS, Batch, LogDir, commit, reading
+from tests.compaction.directories import Verbs, options
+from tests.ops.test_other_replicas import EXPIRED, OLD, left_in, watermark
+from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, in_txn, value, verbs, whole
+from tests.ops.test_third_reading import forgotten
+
+pytestmark = pytest.mark.replicas
+
+
+def write_broker(root: Path, number: int, partitions: int) -> Path:
+    """The log directory of one broker: partitions with a closed segment whose markers may go, and an active one."""
+    log_dir = root / f"b{number}"
+    made = LogDir(log_dir)
+    for partition in range(partitions):
+        one = made.partition("t", partition, index_interval_bytes=200)
+        one.segment(*cleaned(), base_offset=0, mtime_ms=OLD)
+        one.segment(value(8, "late"), mtime_ms=NOW_MS - 1000)
+        one.segment(value(9, "active"))
+    made.write()
+    (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={number}\ncluster.id=c\n")
+    return log_dir
+
+
+def planned(root: Path, fix: str, partitions: int) -> tuple[Verbs, Plan]:
+    """A plan of one of two brokers, which rests on the logs of the other one."""
+    for number in (1, 2):
+        write_broker(root, number, partitions)
+    head = f"Topic: t\tPartitionCount: {partitions}\tReplicationFactor: 2\tConfigs: a=1\n"
+    lines = [LINE.replace("Partition: 0", f"Partition: {number}") for number in range(partitions)]
+    text = head + "".join(lines).format(replicas="1,2", isr="1,2")
+    (root / "cluster.txt").write_text(text)
+    given = options(
+        root,
+        delete_horizon=str(NOW_MS),
+        assume_high_watermark="",
+        settings_given=EXPIRED,
+        fixes=(fix,),
+        cluster=str(root / "cluster.txt"),
+        replicas=(f"2={root}/b2",),
+    )
+    run = Verbs(root / "b1", given)
+    plan = run.plan()
+    assert [len(one.changes) for one in plan.partitions] == [1] * partitions
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    return run, plan
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_apply_lists_the_log_directory_of_another_replica_once_however_many_partitions_there_are(
+    fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: Counter[str] = Counter()
+
+    def counting(path: str) -> Listed:
+        listed[Path(path).name] += 1
+        return read_log_dir(path)
+
+    for partitions in (2, 6):
+        root = tmp_path / str(partitions)
+        root.mkdir()
+        run, plan = planned(root, fix, partitions)
+        listed.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(other_dirs, "read_log_dir", counting)
+            report = run.apply(plan)
+        assert report.exit_code is ExitCode.DONE, report.results
+        assert listed == {"b2": 1}
+
+
+# -- groups of one partition
+
+
+def planned_groups(
+    root: Path,
+    segments: int,
+    *,
+    merge: bool = False,
+    keep: str = "inplace",
+    needed: Sequence[int] | None = None,
+) -> tuple[Verbs, Plan]:
+    """A plan of one partition: of each closed segment a marker stays for another replica, and one goes.
+
+    Each is a group of its own, or two neighbours are merged. ``needed``: those with a marker that stays.
+    """
+    for number in (1, 2):
+        made = LogDir(root / f"b{number}")
+        partition = made.partition("t", index_interval_bytes=200)
+        for first in range(0, 10 * segments, 10):
+            held, gone = 100 + first, 101 + first
+            has_data = number == 2 and (needed is None or first in needed)
+            batches = [in_txn(first, f"k{first}", held)] if has_data else []
+            batches += [
+                commit(first + 1, pid=held, timestamp=OLD),
+                commit(first + 3, pid=gone, timestamp=OLD),
+            ]
+            partition.segment(*batches, value(first + 4, "v"), base_offset=first, mtime_ms=OLD)
+        partition.segment(value(10 * segments, "late"), mtime_ms=NOW_MS - 1000)
+        partition.segment(value(10 * segments + 1, "active"))
+        made.write()
+        properties = f"version=0\nbroker.id={number}\ncluster.id=c\n"
+        (root / f"b{number}" / "meta.properties").write_text(properties)
+    settings = {"segment.bytes": "320"} if merge else {}
+    run = verbs(root, "markers", f"2={root}/b2", replicas="1,2", merge=merge, keep=keep, settings=settings)
+    plan = run.plan()
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    assert len(plan.partitions[0].changes) == (segments // 2 if merge else segments)
+    return run, plan
+
+
+def test_plan_asks_once_or_twice_for_each_segment_which_of_its_markers_stay_for_other_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[int] = Counter()
+
+    def counting(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
+        asked[groups] += 1
+        return held_between(policy, first, after)
+
+    monkeypatch.setattr(markers, "held_between", counting)
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        planned_groups(root, groups)
+    # once to find the segments that have such markers, once to scan these again
+    assert asked == {2: 2 * (2 + 2), 6: 2 * (6 + 2)}
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("keep", ["until-verified", "elsewhere"])
+def test_every_group_is_applied_where_each_is_freed_before_the_next_and_logs_of_other_replicas_were_read(
+    keep: str, merge: bool, tmp_path: Path, memory_dir: Path
+) -> None:
+    if keep == "elsewhere":
+        keep = str(memory_dir)
+        if tmp_path.stat().st_dev == memory_dir.stat().st_dev:
+            pytest.skip("there is one file system only")
+    run, plan = planned_groups(tmp_path, 4, merge=merge, keep=keep)
+    report = run.apply(plan)
+    assert [(one.outcome, one.why) for one in report.results] == [("committed", "")] * len(report.results)
+    assert left_in(tmp_path / "b1" / "t-0").markers == (1, 11, 21, 31)
+    assert run.verify(plan).problems == ()
+
+
+def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_are_staged_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[int] = Counter()
+
+    def counting(*given: Any) -> Int64s:
+        read[groups] += 1
+        return held_markers(*given)
+
+    monkeypatch.setattr(markers_staging, "held_markers", counting)
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        run, plan = planned_groups(root, groups, keep="until-verified")
+        assert run.apply(plan).exit_code is ExitCode.DONE
+    assert read == {2: 1, 6: 1}
+
+
+def test_facts_of_a_segment_are_put_to_it_without_a_look_at_all_others(tmp_path: Path) -> None:
+    run, plan = planned_alone(tmp_path, 6)
+    view = read_log_dir(str(run.log_dir))
+    (partition,) = view.partitions
+    bases = [one.base_offset for one in partition.segments]
+    listed = partition._replace(segments=NoneLeft(partition.segments))
+    folder = PartitionFolder(RealDisk(), str(run.log_dir), "t-0", plan.plan_id)
+    staging = Staging(plan.partitions[0], listed, folder, ())
+    work = Work(plan, view, InlineEngine("for a test"), RealDisk(), Scratch("", ()))
+    result = ScanResult(summary=encode_summary(scan(value(0, "a"))))
+    for base in bases:
+        work.take_facts(staging, base, result, with_txn_index=True)
+    assert [one.base_offset for one in staging.facts.values()] == bases
+
+
+def test_what_was_asked_for_a_partition_is_found_by_its_name_and_the_first_counts() -> None:
+    asked = [
+        AskedPartition(topic=topic, partition=number, topic_id="", end=0, keys=0, digest="")
+        for topic, number in (("t", 0), ("u", 0), ("t", 0), ("t", 1))
+    ]
+    answer = AnswerMore(question="", secret="", broker_id="", cluster_id="", partitions=tuple(asked))
+    side = FactsSide(2, "", None, None, {}, answer=answer)  # type: ignore[arg-type]
+    assert side.asked == {("t", 0, ""): 0, ("u", 0, ""): 1, ("t", 1, ""): 3}
+    assert FactsSide(2, "", None, None, {}).asked == {}  # type: ignore[arg-type]
+
+
+def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:
+    """A plan of one partition without other replicas: a marker goes from each closed segment."""
+    made = LogDir(root / "b1")
+    partition = made.partition("t", index_interval_bytes=200)
+    for first in range(0, 10 * groups, 10):
+        batches = [commit(first + 1, pid=100 + first, timestamp=OLD), value(first + 4, "v")]
+        partition.segment(*batches, base_offset=first, mtime_ms=OLD)
+    partition.segment(value(10 * groups, "late"), mtime_ms=NOW_MS - 1000)
+    partition.segment(value(10 * groups + 1, "active"))
+    made.write()
+    given = options(
+        root,
+        delete_horizon=str(NOW_MS),
+        settings_given=EXPIRED,
+        fixes=("markers",),
+        only_replica=("t",),
+        merge=False,
+        keep="until-verified",
+    )
+    run = Verbs(root / "b1", given)
+    plan = run.plan()
+    assert len(plan.partitions[0].changes) == groups
+    return run, plan
+
+
+def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_as_long_as_its_facts_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: Counter[tuple[str, int]] = Counter()
+
+    def counted(name: str) -> None:
+        real = getattr(markers_staging, name)
+
+        def counting(*given: Any) -> Any:
+            decided[name, groups] += 1
+            return real(*given)
+
+        monkeypatch.setattr(markers_staging, name, counting)
+
+    counted("stage_inputs")
+    counted("why_undecided")
+    for groups in (2, 6):
+        root = tmp_path / str(groups)
+        root.mkdir()
+        run, plan = planned_alone(root, groups)
+        assert run.apply(plan).exit_code is ExitCode.DONE
+        assert left_in(root / "b1" / "t-0").markers == ()
+    assert set(decided.values()) == {1}
+    assert len(decided) == 4
+
+
+def test_all_changes_are_not_looked_through_for_each_group_where_no_active_segment_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "bases_touched", lambda changes: pytest.fail("asked of all changes"))
+    run, plan = planned_alone(tmp_path, 3)
+    assert run.apply(plan).exit_code is ExitCode.DONE
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_an_active_segment_may_have_grown_where_no_change_touches_it(touched: bool, tmp_path: Path) -> None:
+    _, plan = planned_alone(tmp_path, 2)
+    part = plan.partitions[0]
+    active = max(file.name for file in part.files if file.name.endswith(".log"))
+    with (tmp_path / "b1" / "t-0" / active).open("ab") as log:
+        log.write(value(22, "more").raw)
+    group = part.changes[0]
+    assert isinstance(group, RewriteSegments)
+    if touched:
+        last = structs.replace(group.sources[0], base_offset=21)
+        part = structs.replace(part, changes=(*part.changes, structs.replace(group, sources=(last,))))
+    folder = PartitionFolder(RealDisk(), str(tmp_path / "b1"), "t-0", plan.plan_id)
+    if touched:
+        with pytest.raises(StalePlanError, match=rf"{active}: changed since the plan was made"):
+            freshness.check_fresh(folder, part, group)
+    else:
+        assert freshness.check_fresh(folder, part, group)
+
+
+def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources: list[list[int]] = []
+    real = InlineEngine._results
+
+    def running(engine: InlineEngine, task: Task[Any, Any], items: Sequence[Any]) -> Any:
+        if task.name == STAGE.name:
+            assert all(item.source == 0 for item in items)
+            sources.extend([one.base_offset for one in item.change.sources] for item in items)
+        return real(engine, task, items)
+
+    monkeypatch.setattr(InlineEngine, "_results", running)
+    run, plan = planned_groups(tmp_path, 4, merge=True)
+    assert run.apply(plan).exit_code is ExitCode.DONE
+    assert sources == [[0], [10], [20], [30]]
+    assert left_in(tmp_path / "b1" / "t-0").markers == (1, 11, 21, 31)
+
+
+@pytest.mark.parametrize("what", ["a row", "a time", "an entry", "the policy", "what is held", "a segment"])
+def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by(what: str) -> None:
+    def facts(base_offset: int) -> SegmentFacts:
+        result = scan(value(base_offset, "a"), commit(base_offset + 1, pid=7))
+        return SegmentFacts(base_offset, 1, result, np.zeros((1, 4), np.int64))
+
+    policy = MarkerPolicy(*range(10), stamps=False)  # type: ignore[misc, arg-type]
+    before = [facts(0), facts(10)]
+    staging = Staging(None, None, None, ())  # type: ignore[arg-type]
+    staging.decided.append(Decided(before, policy, {0: StageInputs((), (), (), False)}))
+    now, then = [facts(0), before[1]], policy
+    assert markers_staging._decided_before(staging, now, policy) is staging.decided[0].inputs
+    if what == "a row":
+        now[0].summary.rows[0, 0] += 1
+    elif what == "a time":
+        now[0] = replace(now[0], mtime_ms=2)
+    elif what == "an entry":
+        now[0].entries[0, 0] = 1
+    elif what == "the policy":
+        then = replace(policy, snapshot_offset=3)
+    elif what == "what is held":
+        then = replace(policy, held_markers=np.array([1], np.int64))
+    else:
+        now = now[:1]
+    assert markers_staging._decided_before(staging, now, then) is None
+
+
+def scan(*batches: Batch) -> SegmentSummary:
+    """The scan of a segment."""
+    raw = b"".join(batch.raw for batch in batches)
+    inputs = ScanInputs(
+        base_offset=batches[0].base_offset, file_size=len(raw), now_ms=NOW_MS, high_watermark=100
+    )
+    return scan_segment(inputs, reading(raw))
+
+
+def before_the_second_group(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
+    """Something else changes a file after the first group of an apply was committed, and before the next is staged."""
+    staged: list[str] = []
+
+    def staging(work: Work, stagings: Sequence[Staging]) -> None:
+        changes = [one.change_id for staging in stagings for one in staging.changes]
+        if staged and staged[-1:] != changes:
+            change()
+        staged.extend(changes)
+        stage_all(work, stagings)
+
+    monkeypatch.setattr(apply_module, "stage_all", staging)
+
+
+@pytest.mark.parametrize("what", ["log", "future", "watermark"])
+def test_another_replica_that_changes_between_two_groups_stops_the_second_one(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, plan = planned_groups(tmp_path, 3, keep="until-verified")
+    logs = logs_of(tmp_path)
+    change, why = {
+        "log": (touch_log, "has changed since the plan was made"),
+        "future": (bring_future, "has come since the plan was made"),
+        "watermark": (change_watermark, "is cut: it ends at 32"),
+    }[what]
+    before_the_second_group(monkeypatch, lambda: change(tmp_path / "b2"))
+    report = run.apply(plan)
+    assert [one.outcome for one in report.results] == ["committed", "failed", "skipped"]
+    assert why in report.results[1].why
+    assert report.results[1].exit_code == ExitCode.STALE_PLAN
+    now = logs_of(tmp_path)
+    assert [name for name in logs if logs[name] != now[name]] == [f"{0:020d}.log"]
+
+
+def test_the_third_reading_misses_a_marker_of_the_last_group_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten(monkeypatch)
+    run, plan = planned_groups(tmp_path, 3, keep="until-verified", needed=(20,))
+    logs = logs_of(tmp_path)
+    report = run.apply(plan)
+    assert [one.outcome for one in report.results] == ["committed", "committed", "failed"]
+    assert report.results[2].exit_code == ExitCode.VERIFY_FAILED
+    assert "the marker at offset 21 is gone, but a batch of its transaction" in report.results[2].why
+    assert logs_of(tmp_path)[f"{20:020d}.log"] == logs[f"{20:020d}.log"]
+
+
+def logs_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "b1" / "t-0").glob("*.log")}
+
+
+# -- log directories of other replicas
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_plan_goes_through_the_partitions_of_other_brokers_once_however_many_partitions_are_asked_for(
+    fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_through: Counter[int] = Counter()
+
+    def counting(context: Context) -> Folders:
+        gone_through[partitions] += 1
+        found = folders_of_others(context)
+        for views in context.sides.values():  # from here on nobody may go through them
+            assert all(view.partitions for view in views)
+        context.sides = {
+            broker: tuple(view._replace(partitions=NoneLeft()) for view in views)
+            for broker, views in context.sides.items()
+        }
+        return found
+
+    monkeypatch.setattr(evidence_module, "folders_of_others", counting)
+    for partitions in (2, 6):
+        root = tmp_path / str(partitions)
+        root.mkdir()
+        planned(root, fix, partitions)
+    assert gone_through == {2: 1, 6: 1}
+
+
+class NoneLeft(tuple[Any, ...]):
+    """Values that nobody goes through."""
+
+    def __iter__(self) -> Iterator[Any]:
+        pytest.fail("gone through once more")
+
+
+def listing(log_dir: Path, folder: str) -> tuple[Listed, Partition | None]:
+    """What a listing of the whole directory says."""
+    view = read_log_dir(str(log_dir))
+    every = (*view.partitions, *view.marked)
+    return view._replace(partitions=()), next((one for one in every if one.folder == folder), None)
+
+
+def touch_log(log_dir: Path) -> None:
+    os.utime(log_dir / "t-0" / f"{0:020d}.log", ns=(1, 1))
+
+
+def remove_folder(log_dir: Path) -> None:
+    shutil.rmtree(log_dir / "t-0")
+
+
+def make_link(log_dir: Path) -> None:
+    (log_dir / "t-0").rename(log_dir.parent / "t-0")
+    (log_dir / "t-0").symlink_to(log_dir.parent / "t-0")
+
+
+def make_file(log_dir: Path) -> None:
+    remove_folder(log_dir)
+    (log_dir / "t-0").write_bytes(b"")
+
+
+def make_unreadable_link(log_dir: Path) -> None:
+    remove_folder(log_dir)
+    (log_dir / "t-0").symlink_to(log_dir / "t-0")
+
+
+def bring_future(log_dir: Path) -> None:
+    shutil.copytree(log_dir / "t-0", log_dir / f"t-0.{'a' * 32}-future")
+
+
+def bring_linked_future(log_dir: Path) -> None:
+    (log_dir / f"t-0.{'a' * 32}-future").symlink_to(log_dir / "t-0")
+
+
+def replace_directory(log_dir: Path) -> None:
+    log_dir.rename(log_dir.parent / "old")
+    shutil.copytree(log_dir.parent / "old", log_dir, symlinks=True)
+
+
+def change_watermark(log_dir: Path) -> None:
+    watermark(log_dir, 1000)
+
+
+def remove_marker(log_dir: Path) -> None:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+
+
+def bring_leftover(log_dir: Path) -> None:
+    (log_dir / "t-0" / f"{0:020d}.log.swap").write_bytes(b"")
+
+
+CHANGES = [
+    touch_log,
+    remove_folder,
+    make_link,
+    make_file,
+    make_unreadable_link,
+    bring_future,
+    bring_linked_future,
+    replace_directory,
+    change_watermark,
+    remove_marker,
+    bring_leftover,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_is_told_of_another_directory_is_what_a_new_listing_tells_whatever_has_changed_since(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    assert made.look(str(log_dir), "t-0") == listing(log_dir, "t-0")
+    before = made.look(str(log_dir), "t-0")
+    change(log_dir)
+    after = made.look(str(log_dir), "t-0")
+    assert after == listing(log_dir, "t-0")
+    assert after != before
+
+
+def test_a_directory_that_is_gone_since_it_was_listed_is_an_error(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    made.look(str(log_dir), "t-0")
+    shutil.rmtree(log_dir)
+    with pytest.raises(NotALogDirError):
+        made.look(str(log_dir), "t-0")
+
+
+def test_a_folder_that_no_listing_had_is_not_there(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path, 2, whole())
+    made = OtherDirs()
+    assert made.look(str(log_dir), "t-0")[1] is not None
+    assert made.look(str(log_dir), "t-1")[1] is None
+    assert made.look(str(log_dir), "../b2/t-0")[1] is None
