@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
 from krepair.formats.facts_file import FactsReader
 from krepair.logdir.config import load_settings
 from krepair.ops.compare import CompareReport, Comparison, compare, find_item
@@ -21,6 +21,7 @@ from krepair.ops.side_reading import open_sides, read_all_headers
 from krepair.ops.sides import parse_sides
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.replicas import contents
 from krepair.pipeline.replicas.find_keys import find_keys
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.transactions import last_stable_offset
@@ -359,3 +360,51 @@ def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_once_for_all_p
     verdicts = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert [one.verdict for one in verdicts] == [m.DIVERGED] * partitions
     assert read == {"digest": 2}
+
+
+class _NoRoom(Scratch):
+    """The temporary folder lies on the file system of a log directory, and the operator named no other place."""
+
+    @property
+    def path(self) -> str:
+        return ""
+
+
+def _differing(tmp_path: Path, partitions: int) -> list[str]:
+    """Two brokers whose replicas of each partition differ in their last record; sides as typed."""
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        for number in range(partitions):
+            directory.partition("t", number).segment(
+                *(batch_of(offset, [Record(b"k%d" % offset, b"v" * 100)]) for offset in range(20)),
+                batch_of(20, [Record(b"last", b"of %d" % broker)]),
+            )
+        root = directory.write()
+        meta = root / "meta.properties"
+        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+    return [f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)]
+
+
+@pytest.mark.parametrize("most", [12_000, 1 << 28])
+def test_partitions_that_need_no_scratch_folder_one_by_one_need_none_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    opened = open_sides(parse_sides(_differing(tmp_path, 4)), options)
+    monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", most)
+    settings = load_settings(None, None, {})
+    found = list(Comparison(opened, settings, options, InlineEngine("test"), _NoRoom("", ())).verdicts())
+    assert [one.verdict for one in found] == [m.DIVERGED] * 4
+
+
+def test_a_partition_that_needs_a_scratch_folder_by_itself_is_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    opened = open_sides(parse_sides(_differing(tmp_path, 2)), options)
+    monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", 1_000)
+    settings = load_settings(None, None, {})
+    with pytest.raises(RefusedError, match="the temporary folder is on the file system"):
+        list(Comparison(opened, settings, options, InlineEngine("test"), _NoRoom("", ())).verdicts())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -39,7 +39,35 @@ def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> 
         from krepair.pipeline.replicas.shuffle import shuffled_contents
 
         return shuffled_contents(session, work)
-    return _joined_here(engine, work, *_room(work, scratch))
+    found: list[Content] = []
+    for some in _shares(work, scratch):
+        try:
+            found += _joined_here(engine, some, *_room(some, scratch))
+        except RowsUnreadError as error:
+            before = len(found)
+            raise RowsUnreadError([one._replace(work=one.work + before) for one in error.unread]) from error
+    return found
+
+
+def _shares(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[GroupWork]]:
+    """All of it where there is a scratch folder; else as many at a time as do without one."""
+    if _bytes_of(work) <= _WITHOUT_SCRATCH_BYTES or scratch.path:
+        yield work
+        return
+    some: list[GroupWork] = []
+    total = 0
+    for one in work:
+        size = _bytes_of([one])
+        if some and total + size > _WITHOUT_SCRATCH_BYTES:
+            yield some
+            some, total = [], 0
+        some.append(one)
+        total += size
+    yield some
+
+
+def _bytes_of(work: Iterable[GroupWork]) -> int:
+    return sum(source.item.bytes_to_read for one in work for source in one.sources if source.item is not None)
 
 
 def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int) -> list[Content]:
@@ -83,9 +111,7 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
 
 def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
     """(scratch folder, rows that stay in memory)."""
-    total = sum(
-        source.item.bytes_to_read for one in work for source in one.sources if source.item is not None
-    )
+    total = _bytes_of(work)
     in_files = any(source.facts for one in work for source in one.sources)
     if total <= _SMALL_BYTES and not in_files:
         return "", _ALL_ROWS
