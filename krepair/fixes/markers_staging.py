@@ -169,7 +169,8 @@ def _recheck(work: Work, staging: Staging) -> None:
     found = _decided_before(staging, facts, policy)
     if found is None:
         found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
-    staging.decided[:] = [Decided(facts, policy, found)]
+    if len(groups_of(staging)) < sum(isinstance(one, RewriteSegments) for one in staging.plan.changes):
+        staging.decided[:] = [Decided(facts, policy, found)]  # for the groups that are staged after these
     check_held(staging, facts, policy, anew)
     check_decisions(staging, found, anew, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
 

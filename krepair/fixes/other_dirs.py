@@ -1,9 +1,10 @@
-"""The log directories of other replicas while ``apply`` holds their locks: each is listed once, and looked at again."""
+"""The log directories of other replicas: each is listed once in a run, and then its root alone is looked at again."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from krepair.logdir.reading import opened_folder
@@ -72,6 +73,22 @@ class OtherDirs:
         view = listed._replace(partitions=())
         self._kept[log_dir] = _Kept(root, frozenset(every), view)
         return view, every.get(folder)
+
+
+class ListedDirs:
+    """Log directories that were listed whole in this run. Those at which a broker was at work since are forgotten.
+
+    Args:
+        views: listed right before.
+    """
+
+    def __init__(self, views: Iterable[LogDir] = ()) -> None:
+        self._kept = {view.path: (_root_of(view.path), view) for view in views}
+
+    def get(self, log_dir: str) -> LogDir | None:
+        """What was listed, None if nothing was, or if the root is not as it was: a broker that stops writes there."""
+        root, view = self._kept.get(log_dir, (None, None))
+        return view if root is not None and root == _root_of(log_dir) else None
 
 
 def _root_of(log_dir: str) -> _Root | None:

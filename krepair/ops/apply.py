@@ -369,6 +369,8 @@ class _Apply:
             self._stage_ahead(one_round)
             for staging in one_round:
                 done = self._commit(staging)
+                staging.decided.clear()
+                staging.held.clear()
                 results.extend(done)
                 if any(result.outcome == "failed" for result in done):
                     _hold_back(staging, one_round)

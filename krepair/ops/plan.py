@@ -6,7 +6,6 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.logs import read_logs_after
+from krepair.fixes.other_dirs import ListedDirs
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
@@ -72,7 +72,7 @@ _TOPIC_KEYS_USED = (
 )
 _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
-NO_VIEWS: Final[Mapping[str, LogDir]] = MappingProxyType({})
+NONE_LISTED: Final = ListedDirs()
 
 Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
@@ -97,7 +97,7 @@ def make_plan(
     options: Options,
     progress: Progress | None = None,
     engine: Engine | None = None,
-    views: Mapping[str, LogDir] = NO_VIEWS,
+    listed: ListedDirs = NONE_LISTED,
 ) -> Plan:
     """Make a plan for one log directory.
 
@@ -106,14 +106,15 @@ def make_plan(
         options: as typed.
         progress: told of bytes.
         engine: where tasks run; None: one is chosen, and closed at the end.
-        views: path -> a log directory of another broker that was listed in this run. It is not listed again: a plan has
-            digests of the files that it rests on as they were listed, and ``apply`` holds them against what is there.
+        listed: log directories of other brokers that were listed in this run. They are not listed again, unless a
+            broker was at work there since: a plan has digests of the files that it rests on as they were listed, and
+            ``apply`` holds them against what is there.
 
     Raises:
         KrepairError: see ``looked_at``.
         PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
-    with looked_at(log_dir, options, progress, engine, views) as seen:
+    with looked_at(log_dir, options, progress, engine, listed) as seen:
         return plan_of(*seen)
 
 
@@ -123,7 +124,7 @@ def looked_at(
     options: Options,
     progress: Progress | None = None,
     engine: Engine | None = None,
-    views: Mapping[str, LogDir] = NO_VIEWS,
+    listed: ListedDirs = NONE_LISTED,
 ) -> Iterator[Seen]:
     """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
 
@@ -142,7 +143,7 @@ def looked_at(
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack, clusters[0], views)
+        sides = read_sides(fixes, options, view, stack, clusters[0], listed)
         if engine is None:
             engine = choose_engine(
                 options.engine, options.master, work_of(fixes, partitions, options), progress
@@ -176,7 +177,7 @@ def read_sides(
     view: LogDir,
     stack: ExitStack,
     cluster: ClusterView | None = None,
-    listed: Mapping[str, LogDir] = NO_VIEWS,
+    listed: ListedDirs = NONE_LISTED,
 ) -> OtherSides:
     """The log directories and facts of the other brokers, where records or markers may go from this one.
 
@@ -186,7 +187,7 @@ def read_sides(
         view: the log directory.
         stack: closes the facts files.
         cluster: what ``--cluster`` names.
-        listed: path -> a log directory that was listed in this run, and is not listed again.
+        listed: log directories that were listed in this run, and are not listed again.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
@@ -221,7 +222,7 @@ def read_sides(
     return OtherSides(found, facts, "" if mine.unsaid else mine.unknown)
 
 
-def _views_of(side: Side, view: LogDir, listed: Mapping[str, LogDir]) -> tuple[LogDir, ...]:
+def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...]:
     """The log directories of one side; none of them is in use.
 
     Raises:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.fix import named_or_all
+from krepair.fixes.other_dirs import ListedDirs
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
@@ -148,7 +149,7 @@ def plan_each(
     for view, own in zip(holding, each, strict=True):
         for kind, size in work_of_dir(view, own).items():
             work[kind] += size
-    listed = {view.path: view for view in views}
+    listed = ListedDirs(views)
     with closing(choose_engine(options.engine, options.master, work, progress)) as engine:
         made = tuple(
             make_plan(view.path, own, progress, engine, listed)

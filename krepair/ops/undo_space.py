@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -189,12 +190,16 @@ def _way_out(plan: Plan, needed: UndoNeed, space: Space, options: Options) -> Wa
 def _fence_bytes(plan: Plan, watch: Watch) -> Callable[[PartitionFolder], int]:
     """What a fence writes: the list of what it saw, and a copy of the recovery points with one line changed."""
 
+    @cache
+    def seen_bytes() -> int:
+        """Of all partitions of the directory; none of it changes while room is looked for."""
+        return len(msgspec.json.encode(watch.seen()))
+
     def measure(folder: PartitionFolder) -> int:
         if not plan.commit.fence:
             return 0
         points = folder.tree.status(f"{folder.log_dir}/{RECOVERY_POINT_CHECKPOINT}")
-        seen = len(msgspec.json.encode(watch.seen()))
-        return ROUNDING_BYTES + _rounded(seen) + _rounded(points.st_size if points is not None else 0)
+        return ROUNDING_BYTES + _rounded(seen_bytes()) + _rounded(points.st_size if points is not None else 0)
 
     return measure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +19,7 @@ from krepair.errors import ExitCode, NotALogDirError, RefusedError, UsageError
 from krepair.logdir import view
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.values import LogDir
+from krepair.ops import plan_each as plan_each_module
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.plan_each import EachReport, order_of, plan_each, save_all
@@ -86,6 +88,30 @@ def test_each_directory_is_listed_twice_however_many_brokers_there_are(
         made(tmp_path, given, *numbers)
         # once to know all of them, and once more right before its own plan is made
         assert listed == {f"b{number}": 2 for number in numbers}
+
+
+def test_a_directory_at_which_a_broker_was_at_work_while_another_plan_was_made_is_listed_anew(
+    tmp_path: Path, given: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: Counter[str] = Counter()
+    real, real_make = view._read_root, plan_each_module.make_plan
+
+    def reading(path: str, *more: Any) -> LogDir:
+        listed[Path(path).name] += 1
+        return real(path, *more)
+
+    def making(log_dir: str, *more: Any) -> Plan:
+        plan = real_make(log_dir, *more)
+        if log_dir.endswith("b1"):  # its broker starts and stops: it writes its checkpoints anew
+            checkpoint = tmp_path / "b3" / "recovery-point-offset-checkpoint"
+            checkpoint.write_bytes(checkpoint.read_bytes() if checkpoint.exists() else b"0\n0\n")
+            os.utime(checkpoint)
+        return plan
+
+    monkeypatch.setattr(view, "_read_root", reading)
+    monkeypatch.setattr(plan_each_module, "make_plan", making)
+    made(tmp_path, given, 1, 2, 3)
+    assert listed == {"b1": 2, "b2": 2, "b3": 3}
 
 
 def test_a_plan_that_rests_on_a_changed_log_is_made_again_and_so_the_page_says(
