@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import time
 import tracemalloc
 
@@ -193,9 +194,18 @@ def test_a_million_lines_cost_a_million_times_one_line_also_where_the_file_is_da
         data = (
             f"0\n{count}\n" + "".join(f"topic-{n // 50} {n % 50} {n}\n" for n in range(count)) + end
         ).encode()
-        began = time.process_time()
-        assert len(checkpoint.decode_offsets(data).entries) == count
-        return time.process_time() - began
+        found = []
+        for _ in range(
+            3
+        ):  # the least: one of them may meet a busy machine, or a look for garbage of other tests
+            began = time.process_time()
+            assert len(checkpoint.decode_offsets(data).entries) == count
+            found.append(time.process_time() - began)
+        return min(found)
 
-    for end in ("", "broken\n"):
-        assert seconds(80_000, end) < 40 * max(seconds(8_000, end), 0.005)
+    gc.disable()
+    try:
+        for end in ("", "broken\n"):
+            assert seconds(80_000, end) < 40 * max(seconds(8_000, end), 0.005)
+    finally:
+        gc.enable()
