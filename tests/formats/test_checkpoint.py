@@ -195,9 +195,8 @@ def test_a_million_lines_cost_a_million_times_one_line_also_where_the_file_is_da
             f"0\n{count}\n" + "".join(f"topic-{n // 50} {n % 50} {n}\n" for n in range(count)) + end
         ).encode()
         found = []
-        for _ in range(
-            3
-        ):  # the least: one of them may meet a busy machine, or a look for garbage of other tests
+        # The least of three: one may meet a busy machine.
+        for _ in range(3):
             began = time.process_time()
             assert len(checkpoint.decode_offsets(data).entries) == count
             found.append(time.process_time() - began)
