@@ -42,7 +42,7 @@ class _Kept(NamedTuple):
     view: LogDir
 
 
-class OtherDirs:
+class LockedDirs:
     """Log directories of other replicas. Their partitions are many, and are not all listed again for each of ours."""
 
     def __init__(self) -> None:

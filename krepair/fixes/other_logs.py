@@ -11,7 +11,7 @@ import numpy as np
 
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
@@ -237,7 +237,9 @@ def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
 
 
-def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: OtherDirs) -> list[ListedLog]:
+def logs_again(
+    logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
+) -> list[ListedLog]:
     """The logs that a plan names, as they are now.
 
     Args:

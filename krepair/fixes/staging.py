@@ -24,7 +24,7 @@ from krepair.errors import (
 )
 from krepair.fixes.context import planned_place, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
-from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.other_logs import ListedLog
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
@@ -214,7 +214,7 @@ class Work:
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     facts: Mapping[str, Any] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    other_dirs: OtherDirs = field(default_factory=OtherDirs)
+    other_dirs: LockedDirs = field(default_factory=LockedDirs)
 
     @cached_property
     def recovery_points(self) -> Mapping[tuple[str, int], ChangedLine]:

@@ -21,7 +21,7 @@ from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
-from krepair.fixes.other_dirs import OtherDirs
+from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.other_logs import Folders, folders_of_others, held_markers
 from krepair.fixes.staging import Decided, Staging, Work
@@ -523,7 +523,7 @@ def test_what_is_told_of_another_directory_is_what_a_new_listing_tells_whatever_
     change: Callable[[Path], None], tmp_path: Path
 ) -> None:
     log_dir = broker(tmp_path, 2, whole())
-    made = OtherDirs()
+    made = LockedDirs()
     assert made.look(str(log_dir), "t-0") == listing(log_dir, "t-0")
     before = made.look(str(log_dir), "t-0")
     change(log_dir)
@@ -534,7 +534,7 @@ def test_what_is_told_of_another_directory_is_what_a_new_listing_tells_whatever_
 
 def test_a_directory_that_is_gone_since_it_was_listed_is_an_error(tmp_path: Path) -> None:
     log_dir = broker(tmp_path, 2, whole())
-    made = OtherDirs()
+    made = LockedDirs()
     made.look(str(log_dir), "t-0")
     shutil.rmtree(log_dir)
     with pytest.raises(NotALogDirError):
@@ -543,7 +543,7 @@ def test_a_directory_that_is_gone_since_it_was_listed_is_an_error(tmp_path: Path
 
 def test_a_folder_that_no_listing_had_is_not_there(tmp_path: Path) -> None:
     log_dir = broker(tmp_path, 2, whole())
-    made = OtherDirs()
+    made = LockedDirs()
     assert made.look(str(log_dir), "t-0")[1] is not None
     assert made.look(str(log_dir), "t-1")[1] is None
     assert made.look(str(log_dir), "../b2/t-0")[1] is None
