@@ -353,14 +353,23 @@ class Starts:
             figures.cases += 1
             figures.kinds.update(case.kinds)
             for version in self._versions:
-                name = ".".join(map(str, version))
-                done = load(self._judge(version), case, root / case.folder, self._scratch)
-                wrong = compare(case, root / case.folder, said[case.folder][version], done, figures, name)
-                if wrong:
+                line, name = said[case.folder][version], ".".join(map(str, version))
+                wrong = self._ask(case, root, line, version, figures)
+                if wrong and not self._ask(case, root, line, version, Figures()):
+                    # 2.8.2 on a busy machine, once in seven runs of a case: NoSuchFileException of a snapshot
+                    figures.left_out[f"{name} gave another answer when it was asked again"] += 1
+                elif wrong:
                     stop = "clean" if case.clean else "killed"
                     text = f"seed {case.seed}, {name}, {stop}, point {case.recovery_point}, start {case.log_start}, "
                     text += f"{SETTINGS[case.settings]}: {'; '.join(case.said)}: {wrong}"
                     figures.wrong.append(f"{text}\n    {self._replay.format(seed=case.seed)}")
+
+    def _ask(
+        self, case: Case, root: Path, line: ForecastLine, version: tuple[int, int, int], figures: Figures
+    ) -> str:
+        """What is wrong with the forecast of a version, empty if nothing."""
+        done = load(self._judge(version), case, root / case.folder, self._scratch)
+        return compare(case, root / case.folder, line, done, figures, ".".join(map(str, version)))
 
     def _judge(self, version: tuple[int, int, int]) -> Judge:
         # a loader that throws leaves its maps and files to the garbage collector
