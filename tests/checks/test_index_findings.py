@@ -434,9 +434,20 @@ def test_entry_of_a_time_that_an_earlier_batch_has_too_hides_that_batch() -> Non
     assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == [("KR202", 0, evidence)]
 
 
-def test_time_entry_beside_a_log_without_timestamps_is_told() -> None:
-    found = problems_of([], [(7, 9)], (0, 9, -1))
-    assert found == [("KR202", 0, "the last entry has timestamp 7, the log has no timestamps")]
+@pytest.mark.parametrize(
+    ("largest", "log"), [(-1, "the log has no timestamps"), (0, "the log's largest is 0")]
+)
+def test_time_entry_that_the_log_has_no_such_time_for_is_told(largest: int, log: str) -> None:
+    found = problems_of([], [(7, 9)], (0, 9, largest))
+    assert found == [("KR202", 0, f"the last entry has timestamp 7, {log}")]
+
+
+@pytest.mark.parametrize(("time", "misleads"), [(5, True), (8, False)])
+def test_time_entry_past_the_log_end_hides_only_batches_before_the_last(time: int, misleads: bool) -> None:
+    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.array([(time, 25)], np.int64))
+    audit.feed(np.array([(0, 9, 5), (100, 19, 8)], np.int64))
+    found = audit.finish(200, 4096, files([], [(time, 25)]), active=False)
+    assert [one.misleads for one in found if "the log ends with offset 19" in one.text] == [misleads]
 
 
 def test_log_without_a_batch_has_no_largest_one() -> None:

@@ -334,7 +334,7 @@ def test_what_a_killed_write_left_is_replaced(tmp_path: Path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["p"]
 
 
-@pytest.mark.parametrize("place", ["p", "sub/p", "../dir/p", "link/p"])
+@pytest.mark.parametrize("place", ["", "p", "sub/p", "../dir/p", "link/p"])
 def test_a_plan_is_never_written_into_its_log_directory(tmp_path: Path, place: str):
     root = tmp_path / "dir"
     (root / "sub").mkdir(parents=True)

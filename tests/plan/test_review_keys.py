@@ -137,6 +137,13 @@ def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
     assert codes(with_keys(plan, **fields)) == {"RV32"}
 
 
+def test_source_of_a_group_without_figures_of_its_keys_is_named(plan: Plan) -> None:
+    first, second = groups(plan)
+    sources = (replace(first.sources[0], compacted=UNSET), *first.sources[1:])
+    objections = review(rebuilt(plan, changes=(replace(first, sources=sources), second)))
+    assert "a source of a group says nothing of its keys" in {one.text for one in objections}
+
+
 def test_that_records_which_stay_do_not_ascend_is_said_by_itself(plan: Plan) -> None:
     told = [objection.text for objection in review(with_keys(plan, forced=((5, 5), (0, 1))))]
     assert "records that stay as the last of their segment do not ascend" in told

@@ -107,6 +107,7 @@ def test_ends_that_contradict_each_other_leave_the_partition_alone(
 ) -> None:
     left = why_ends_differ(segments, point, start)
     assert (left.code if left else "") == code
+    assert ("--fix checkpoints " in (left.next_command if left else "")) == (code == "checkpoint")
 
 
 def epochs(recorded: bytes | None, *segments: SegmentFacts, wrong: str = "") -> EpochsAfter:

@@ -107,6 +107,11 @@ def test_what_each_way_out_costs() -> None:
     assert broker_loss(logs(MIDDLE, None, None), 0, 400, alone=True).bytes == SIZE - 400
 
 
+def test_a_cut_at_the_end_of_the_file_loses_no_record_and_says_so() -> None:
+    whole = DamageMap(valid=(good(0, SIZE, 0, 99),))
+    assert broker_loss(logs(whole), 0, SIZE) == Loss(0, 100, -1, 0, False)
+
+
 def test_damage_that_is_not_known_to_its_end_is_no_ground_for_a_cut() -> None:
     assert unmapped(logs(MIDDLE)) == ""
     assert "not all of its segments" in unmapped(logs(MIDDLE, listed=2))
