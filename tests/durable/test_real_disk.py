@@ -228,6 +228,12 @@ class TestNames:
                 call()
             assert caught.value.errno in {errno.EINVAL, errno.ENXIO}
 
+    def test_what_is_no_regular_file_is_never_linked(self, disk: Disk, root: str) -> None:
+        os.mkfifo(f"{root}/f")
+        with pytest.raises(OSError, match="is not a regular file") as caught:
+            disk.link(f"{root}/f", f"{root}/b")
+        assert (caught.value.errno, os.listdir(root)) == (errno.EINVAL, ["f"])
+
     def test_a_symlink_that_takes_the_name_while_a_file_is_linked_is_not_followed(
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

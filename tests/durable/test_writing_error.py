@@ -160,3 +160,11 @@ def test_options_of_a_file_system_over_a_network_are_those_of_the_file_system(
     found = file_system_of("/mnt/a b/c")
     assert found == FileSystem("/mnt/a b", "nfs4", "rw,vers=4.2,local_lock=none")
     assert str(found) == "/mnt/a b (nfs4)"
+
+
+def test_where_the_kernel_does_not_say_what_is_mounted_none_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing_error, "_MOUNTS", str(tmp_path / "mountinfo"))
+    assert writing_error.mounted() == []
+    assert file_system_of(str(tmp_path / "a")) == FileSystem(str(tmp_path))

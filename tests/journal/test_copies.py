@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.copies import IDENTITY_NAME, Copies
+from krepair.journal.copies import IDENTITY_NAME, Copies, check_place
 from krepair.journal.copies_told import CopiesTold, FreedOriginals, check_copies, told_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import CopiesKept, Done, FileState, Freed, ReplaceIntent
@@ -404,3 +404,12 @@ def test_copies_that_no_journal_names_prove_themselves(site: Site, whole: bool, 
     else:
         with pytest.raises(RefusedError, match="the journal says that originals were copied into it"):
             check_copies(site.copies(), told, whole=whole)
+
+
+def test_a_place_for_copies_is_a_folder_and_no_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    for wrong in ("file", "link", "nothing"):
+        with pytest.raises(RefusedError, match="is not there, or is a link"):
+            check_place(str(tmp_path / wrong), "/dev")

@@ -8,6 +8,7 @@ import pytest
 
 from krepair.durable import medium
 from krepair.errors import LockedError
+from krepair.journal import lease
 from krepair.journal.lease import LEASE, leased
 from tests.journal.scene import PLAN_ID, FreeLock, Scene, UnsyncedDisk
 
@@ -87,3 +88,16 @@ def test_lease_of_another_plan_keeps_this_one_out_and_this_one_withdraws(
     assert not (scene.path / f"krepair~{PLAN_ID}").exists()
     with leased([scene.folder()], FreeLock(), "h:2", make=True):
         assert list(other.iterdir()) == []
+
+
+def test_where_the_kernel_does_not_say_which_boot_it_is_no_lease_is_taken_over(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: str, **_: str) -> None:
+        raise PermissionError(path)
+
+    private = place(scene)
+    monkeypatch.setattr(lease, "open", unreadable, raising=False)
+    with pytest.raises(LockedError), leased([scene.folder()], FreeLock(), ""):
+        raise AssertionError("nobody said that its owner is gone")
+    assert (private / LEASE).read_bytes() == DEAD

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.lines import ChangeCheckpointLines
 from krepair.journal.folder import PartitionFolder
@@ -114,3 +115,22 @@ def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
     assert intent.original == site.folder.state(f"{KEEP}/{POINTS}")
     assert intent.replacement == (site.state() if ours else nobody(POINTS))
     assert len(intent.digest) == 32
+
+
+@pytest.mark.parametrize(
+    ("data", "size_before", "why"),
+    [(None, len(OLD), "is gone since the plan was made"), (OLD, -1, "was not there when the plan was made")],
+)
+def test_a_checkpoint_that_came_or_went_since_the_plan_is_left_as_it_is(
+    tmp_path: Path, data: bytes | None, size_before: int, why: str
+) -> None:
+    site = Site(tmp_path)
+    site.put(data)
+    with pytest.raises(StalePlanError, match=why):
+        LINES.begin(site.target, site.change(size_before))
+
+
+def test_a_checkpoint_that_is_not_there_as_planned_lacks_only_its_staged_file(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with pytest.raises(RefusedError, match="is missing"):
+        LINES.begin(site.target, site.change(-1, None))
