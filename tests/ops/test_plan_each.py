@@ -267,6 +267,32 @@ class TestTyped:
             assert CliRunner().invoke(app, command.split()).exit_code in {ExitCode.DONE, ExitCode.FOUND}
         assert self.typed(tmp_path, "--out", str(tmp_path / "plans")).exit_code == ExitCode.FOUND
 
+    def test_the_page_frees_nothing_in_one_go_with_apply_and_asks_only_brokers_that_run(
+        self, tmp_path: Path, given: Options
+    ) -> None:
+        assert self.typed(tmp_path, "--out", str(tmp_path / "plans")).exit_code == ExitCode.FOUND
+        page = (tmp_path / "plans" / "plans.md").read_text()
+        blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        of_first = [block for block in blocks if "b1.krplan" in block]
+        plan = str(tmp_path / "plans" / "b1.krplan")
+        assert of_first[:3] == [
+            f"krepair show {plan}\n",
+            f"krepair apply {plan} && krepair verify {plan} --originals\n",
+            f"krepair purge {plan}\n",
+        ]
+        assert page.count("Type this only if verify ended with 0.") == sum(
+            "purge" in block for block in blocks
+        )
+        asked = [line for line in page.splitlines() if "--under-replicated-partitions" in line]
+        assert len(asked) == 1
+        assert asked[0].startswith("- Where brokers run: ")
+        assert "kafka-topics.sh --bootstrap-server HOST:PORT --describe --under-replicated" in asked[0]
+        for verb in ("apply", "verify", "purge"):
+            commands = [
+                one for block in of_first[:3] for one in block.strip().split(" && ") if verb in one.split()
+            ]
+            assert [CliRunner().invoke(app, one.split()[1:]).exit_code for one in commands] == [ExitCode.DONE]
+
     def test_the_document_has_every_plan(self, tmp_path: Path, given: Options) -> None:
         result = self.typed(tmp_path, "--out", str(tmp_path / "plans"), "--json")
         report = json.loads(result.stdout)["report"]

@@ -11,9 +11,20 @@ from krepair.plan.view import Section, Table, View, bytes_text, count_text, tabl
 
 _BETWEEN = (
     "krepair verify found nothing: exit code 0.",
-    "All its replicas are in sync again: kafka-topics.sh --describe --under-replicated-partitions prints nothing.",
-    "Its log names no partition that was changed with an error, and no consumer of read_committed stands still.",
+    (
+        "Where brokers run: start this one, and wait until all its replicas are in sync again. Then "
+        "kafka-topics.sh --bootstrap-server HOST:PORT --describe --under-replicated-partitions prints nothing."
+    ),
+    (
+        "Where brokers run: its log names no partition that was changed with an error, and no consumer of "
+        "read_committed stands still."
+    ),
     "Its originals are purged. Originals that are kept can come back by undo, so they count as data of that replica.",
+)
+_READ = "Read the plan. Then:"
+_FREE = (
+    "Type this only if verify ended with 0. Where brokers run, wait first until all replicas are in sync. There is no "
+    "undo after it:"
 )
 _STOP = (
     "If one of these is not so, do not go on: krepair undo on that broker, while it is stopped, and krepair compare.",
@@ -37,7 +48,7 @@ def each_view(report: EachReport) -> View:
         title=PAGE_TITLE,
         sections=(
             Section(title="Sum", lines=tuple(lines), table=_table(report)),
-            *(_of_broker(report, place, one) for place, one in enumerate(report.order, 1)),
+            *(part for place, one in enumerate(report.order, 1) for part in _of_broker(report, place, one)),
             Section(title="Before you go on to the next broker", lines=_BETWEEN),
             Section(title="If something is wrong", lines=_STOP),
             *end_of_page(report.engine, report.next_command),
@@ -63,16 +74,26 @@ def _table(report: EachReport) -> Table:
     )
 
 
-def _of_broker(report: EachReport, place: int, broker: BrokerInOrder) -> Section:
+def _of_broker(report: EachReport, place: int, broker: BrokerInOrder) -> Iterator[Section]:
+    """Purge stands apart: pasted together with verify it would run whatever verify has found."""
+    title = f"{place}. Broker {broker.broker_id}"
     own = [plan for plan in report.plans if plan.broker_id == broker.broker_id]
     todo = [plan for plan in own if plan.exit_code]
     if not todo:
-        return Section(title=f"{place}. Broker {broker.broker_id}", lines=("There is nothing to do.",))
-    return Section(
-        title=f"{place}. Broker {broker.broker_id}",
+        yield Section(title=title, lines=("There is nothing to do.",))
+        return
+    paths = [shlex.quote(plan.path) for plan in todo]
+    yield Section(
+        title=title,
         lines=tuple(_lines(report, broker, todo)),
-        commands=tuple(command for plan in todo for command in _commands(plan)),
+        commands=tuple(f"krepair show {path}" for path in paths),
     )
+    yield Section(
+        title="",
+        lines=(_READ,),
+        commands=tuple(f"krepair apply {path} && krepair verify {path} --originals" for path in paths),
+    )
+    yield Section(title="", lines=(_FREE,), commands=tuple(f"krepair purge {path}" for path in paths))
 
 
 def _lines(report: EachReport, broker: BrokerInOrder, todo: list[PlanOfOne]) -> Iterator[str]:
@@ -101,9 +122,3 @@ def _lines(report: EachReport, broker: BrokerInOrder, todo: list[PlanOfOne]) -> 
             f"This plan rests on the logs of broker {', '.join(map(str, others))}: apply needs them at the same paths, "
             "unchanged and not in use."
         )
-
-
-def _commands(plan: PlanOfOne) -> Iterator[str]:
-    path = shlex.quote(plan.path)
-    for verb in ("show", "apply", "verify", "purge"):
-        yield f"krepair {verb} {path}"
