@@ -14,15 +14,25 @@ from typer.testing import CliRunner
 
 from krepair.cli.main import app
 
-RUNBOOKS = Path(__file__).resolve().parents[2] / "docs" / "runbooks"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RUNBOOKS = DOCS / "runbooks"
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def commands_of(page: str) -> list[str]:
     """Every command of a runbook, continued lines joined, in the order of the page."""
-    blocks = BLOCK.findall((RUNBOOKS / page).read_text())
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [" ".join(line.split()) for line in lines if line.strip()]
+    return [command for block in blocks_of(RUNBOOKS / page) for command in block]
+
+
+def blocks_of(page: Path) -> list[list[str]]:
+    """The commands of each block of a page; what stands on both sides of ``&&`` are two, each is typed if the first is
+    done.
+    """
+    blocks = [text.replace("\\\n", " ").splitlines() for text in BLOCK.findall(page.read_text())]
+    return [
+        [" ".join(command.split()) for line in lines for command in line.split(" && ") if command.strip()]
+        for lines in blocks
+    ]
 
 
 @dataclass

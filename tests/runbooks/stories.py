@@ -22,8 +22,9 @@ SECOND_ROUND = (
     "--delete-horizon 2026-11-22T12:00:00Z"
 )
 START = ("systemctl start kafka", DONE)
-SEE = ("systemctl start kafka # see that groups load", DONE)
 STOP = ("systemctl stop kafka", DONE)
+ASK_OTHERS = "kafka-topics.sh --bootstrap-server OTHER-BROKER:9092 --describe >"
+TIME = ("date -u", DONE)
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,10 @@ SHOW_PREVIEW = ("krepair show /root/preview.krplan --format html", DONE)
 FROM = ("krepair plan --from /root/preview.krplan --out /root/offsets.krplan", FOUND)
 PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
-APPLY = ("krepair apply /root/offsets.krplan # as root", DONE)
-VERIFY = ("krepair verify /root/offsets.krplan # an independent", DONE)
-APPLY_AGAIN = ("krepair apply /root/offsets.krplan", DONE)
-VERIFY_AGAIN = ("krepair verify /root/offsets.krplan # do not leave this out", DONE)
+APPLY = ("krepair apply /root/offsets.krplan", DONE)
+VERIFY = ("krepair verify /root/offsets.krplan", DONE)
 UNDO = ("krepair undo /root/offsets.krplan", DONE)
 PURGE = ("krepair purge /root/offsets.krplan", DONE)
-PURGE_LATER = ("krepair purge /root/offsets.krplan # hours or days later", DONE)
 
 KEYS_CHECK = ("krepair check /var/lib/kafka --config", FOUND)
 KEYS_OF_TOPICS = (
@@ -88,8 +86,8 @@ STORIES = (
             FROM,
             APPLY,
             VERIFY,
-            SEE,
-            PURGE_LATER,
+            START,
+            PURGE,
         ),
         broker="3.9.2",
     ),
@@ -101,8 +99,8 @@ STORIES = (
             ("kafka-configs.sh --zookeeper", DONE),
             STOP,
             PLAN,
-            APPLY_AGAIN,
-            VERIFY_AGAIN,
+            APPLY,
+            VERIFY,
             PURGE,
             START,
         ),
@@ -234,10 +232,12 @@ STORIES = (
         (
             ("krepair check /var/lib/kafka --config /etc/kafka/server.properties --topic-config", FOUND),
             ("krepair check /var/lib/kafka --topic-config topics.txt", FOUND),
-            ("krepair plan /var/lib/kafka --fix index", FOUND),
+            ("krepair plan /var/lib/kafka --config", FOUND),
             ("krepair show index.krplan", DONE),
             ("krepair apply index.krplan", DONE),
-            ("krepair check /var/lib/kafka --broker-version 3.9.2", DONE),
+            ("krepair verify index.krplan", DONE),
+            ("krepair check /var/lib/kafka --config /etc/kafka/server.properties --topic-config", DONE),
+            ("krepair purge index.krplan", DONE),
         ),
     ),
     Story(
@@ -263,7 +263,7 @@ STORIES = (
         (
             ("krepair undo /var/lib/kafka --plan-id 117f4418 --rebuild-journal", DONE),
             ("krepair verify /var/lib/kafka # every batch", DONE),
-            ("krepair purge /var/lib/kafka --plan-id 117f4418 # frees", DONE),
+            ("krepair purge /var/lib/kafka --plan-id 117f4418", DONE),
         ),
     ),
     Story(
@@ -295,7 +295,8 @@ STORIES = (
                 DONE,
             ),
             STOP,
-            ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > described.txt", DONE),
+            (f"{ASK_OTHERS} described.txt", DONE),
+            TIME,
             ("krepair plan /var/lib/kafka --config", FOUND),
             ("krepair apply /root/cluster.krplan", DONE),
             ("krepair verify /root/cluster.krplan --originals", DONE),
@@ -351,7 +352,8 @@ STORIES = (
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", FOUND),
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka --partition", FOUND),
             STOP,
-            ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > described.txt", DONE),
+            (f"{ASK_OTHERS} described.txt", DONE),
+            TIME,
             ("krepair plan /mnt/b3/kafka --fix refetch", FOUND),
             ("krepair apply /root/refetch.krplan", DONE),
             ("krepair verify /root/refetch.krplan", DONE),

@@ -56,6 +56,7 @@ class Operator:
                 for name in ("cluster.krplan", "first_1.krplan", "second_1.krplan")
             },
             "localhost:9092": self.cluster.bootstrap,
+            "OTHER-BROKER:9092": self.cluster.bootstrap,
             "kafka-topics.sh": shlex.join(java(self.cluster.version, TOPICS_TOOL, heap="128m")),
             **{f"/mnt/b{broker}/kafka": str(self.cluster.log_dir(broker)) for broker in self.cluster.brokers},
             **more,

@@ -22,7 +22,7 @@ from tests.lab.broker import Broker, Topic
 from tests.lab.jvm import java
 from tests.ops.scene import BLOAT, tree
 from tests.ops.test_tail import INTERVAL, Torn
-from tests.runbooks.page import RUNBOOKS, Shell, commands_of, follow
+from tests.runbooks.page import DOCS, RUNBOOKS, Shell, blocks_of, commands_of, follow
 from tests.runbooks.stories import (
     DEAD,
     JOURNAL,
@@ -110,6 +110,31 @@ def test_every_command_of_every_runbook_is_typed_in_a_story():
     }
 
 
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if blocks_of(path)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_block_that_is_pasted_frees_no_original_whatever_verify_has_found(page: Path):
+    for commands in blocks_of(page):
+        verbs = [command.split()[1] for command in commands if command.startswith("krepair")]
+        assert "purge" not in verbs or len(commands) == 1, commands
+        assert "verify" not in verbs or "apply" not in verbs or verbs == ["apply", "verify"], commands
+    text = page.read_text()
+    assert not re.search(r"krepair apply [^\n]*\n *krepair verify", text)
+    if page.name != KEPT:  # there is no plan to verify
+        for above in re.findall(r"([^\n]+\n?[^\n]*)\n\n *```sh\n *krepair purge ", text):
+            assert re.search("Type this only if .* ended with 0", " ".join(above.split())), above
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_no_page_asks_the_broker_that_it_has_stopped(page: Path):
+    stopped = False
+    for command in (command for block in blocks_of(page) for command in block):
+        if command.startswith("systemctl"):
+            stopped = command.startswith("systemctl stop")
+        assert not (stopped and "localhost" in command), command
+
+
 def prepare(story: Story, place: Place) -> None:
     """What a page takes for granted: that of the kept originals, an applied plan; and that its journal was damaged."""
     if story.page in {KEPT, JOURNAL}:
@@ -158,7 +183,7 @@ def assert_ticket(place: Place, before: object) -> None:
 
 def assert_trimmed(place: Place, before: object) -> None:
     assert "KR201" in place.shell.output("krepair check /var/lib/kafka --topic-config")
-    after = place.shell.output("krepair check /var/lib/kafka --broker-version")
+    after = place.shell.output("krepair check /var/lib/kafka --config")
     assert "KR201" not in after.partition("Not looked for")[0]
     assert max(path.stat().st_size for path in place.log_dir.glob("f-t-0/*00480.timeindex")) == 276
 
