@@ -207,7 +207,7 @@ STORIES = (
         POWER_CUT,
         (
             ("krepair check /var/lib/kafka --config", FOUND),
-            ("krepair plan /var/lib/kafka --fix tail,checkpoints,epochs", FOUND),
+            ("krepair plan /var/lib/kafka --config", FOUND),
             ("krepair show power.krplan", DONE),
             ("krepair apply power.krplan", DONE),
             ("krepair verify power.krplan", DONE),
@@ -221,7 +221,7 @@ STORIES = (
         POWER_CUT,
         (
             ("krepair check /var/lib/kafka --config", FOUND),
-            ("krepair plan /var/lib/kafka --fix tail,checkpoints,epochs", FOUND),
+            ("krepair plan /var/lib/kafka --config", FOUND),
             ("krepair apply power.krplan", DONE),
             ("krepair undo power.krplan", DONE),
         ),
