@@ -54,10 +54,12 @@ WITH_SETTINGS = (
     "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt "
     "--topic __consumer_offsets"
 )
-PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/preview.krplan", FOUND)
+ASK_FIRST = ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > cluster.txt", DONE)
+ASK_AGAIN = (f"{ASK_OTHERS} cluster.txt", DONE)
+PREVIEW = (f"{WITH_SETTINGS} --cluster cluster.txt --preview --out /root/preview.krplan", FOUND)
 SHOW_PREVIEW = ("krepair show /root/preview.krplan --format html", DONE)
 FROM = ("krepair plan --from /root/preview.krplan --out /root/offsets.krplan", FOUND)
-PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
+PLAN = (f"{WITH_SETTINGS} --cluster cluster.txt --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
 APPLY = ("krepair apply /root/offsets.krplan", DONE)
 VERIFY = ("krepair verify /root/offsets.krplan", DONE)
@@ -80,9 +82,11 @@ STORIES = (
         (
             LOOK,
             ("kafka-configs.sh --bootstrap-server", DONE),
+            ASK_FIRST,
             PREVIEW,
             SHOW_PREVIEW,
             STOP,
+            ASK_AGAIN,
             FROM,
             APPLY,
             VERIFY,
@@ -98,6 +102,7 @@ STORIES = (
             LOOK,
             ("kafka-configs.sh --zookeeper", DONE),
             STOP,
+            ASK_AGAIN,
             PLAN,
             APPLY,
             VERIFY,
@@ -122,7 +127,7 @@ STORIES = (
     Story(
         "a plan is agreed on beside the broker, and made after the stop",
         RECLAIM,
-        (PREVIEW, SHOW_PREVIEW, FROM, APPLY, VERIFY, UNDO),
+        (ASK_FIRST, PREVIEW, SHOW_PREVIEW, ASK_AGAIN, FROM, APPLY, VERIFY, UNDO),
     ),
     Story(
         "a disk is reclaimed group by group, in the room of one",
@@ -160,6 +165,7 @@ STORIES = (
         (
             LOOK,
             LATER,
+            ASK_AGAIN,
             PLAN,
             APPLY,
             VERIFY,

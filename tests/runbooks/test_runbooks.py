@@ -24,6 +24,7 @@ from tests.ops.scene import BLOAT, tree
 from tests.ops.test_tail import INTERVAL, Torn
 from tests.runbooks.page import DOCS, RUNBOOKS, Shell, blocks_of, commands_of, follow
 from tests.runbooks.stories import (
+    ASK_AGAIN,
     DEAD,
     JOURNAL,
     KEPT,
@@ -46,6 +47,15 @@ TOPICS_TXT = (
     "  segment.bytes=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.bytes=100000}\n"
 )
 
+
+# What kafka-topics.sh prints of it, if two more brokers have it.
+DESCRIBED = (
+    "Topic:__consumer_offsets\tPartitionCount:2\tReplicationFactor:3\tConfigs:cleanup.policy=compact\n"
+    + "".join(
+        f"\tTopic: __consumer_offsets\tPartition: {number}\tLeader: 1\tReplicas: 0,1,2\tIsr: {{isr}}\n"
+        for number in (0, 1)
+    )
+)
 
 KEYS_TXT = (
     "All configs for topic changelog are:\n"
@@ -81,6 +91,8 @@ def place_of(page: str, tmp_path: Path) -> Place:
     (work / "topics.txt").write_text(KEYS_TXT if page == DEAD else TOPICS_TXT)
     (tmp_path / "scratch").mkdir()
     (work / "server.properties").write_text(f"broker.id=0\nlog.dirs={log_dir}\n")
+    (work / "running.txt").write_text(DESCRIBED.format(isr="0,1,2"))
+    (work / "stopped.txt").write_text(DESCRIBED.format(isr="1,2"))
     names = {
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
@@ -94,6 +106,9 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/root/copies.krplan": str(work / "copies.krplan"),
         "/root/leftovers.krplan": str(work / "leftovers.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
+        # these machines have one broker: what others would print is prepared
+        "kafka-topics.sh --bootstrap-server localhost:9092 --describe": "cat running.txt",
+        "kafka-topics.sh --bootstrap-server OTHER-BROKER:9092 --describe": "cat stopped.txt",
         "localhost:9092": "",
         "localhost:2181": "",
     }
@@ -135,6 +150,13 @@ def test_no_page_asks_the_broker_that_it_has_stopped(page: Path):
         assert not (stopped and "localhost" in command), command
 
 
+def param_of(story: Story) -> object:
+    """Where others are asked, nothing else says what other replicas need."""
+    return pytest.param(
+        story, marks=[pytest.mark.replicas] if ASK_AGAIN in story.steps else [], id=story.name
+    )
+
+
 def prepare(story: Story, place: Place) -> None:
     """What a page takes for granted: that of the kept originals, an applied plan; and that its journal was damaged."""
     if story.page in {KEPT, JOURNAL}:
@@ -149,7 +171,7 @@ def prepare(story: Story, place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "story", [story for story in STORIES if not (story.broker or story.cluster)], ids=lambda story: story.name
+    "story", [param_of(story) for story in STORIES if not (story.broker or story.cluster)]
 )
 def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
     place = place_of(story.page, tmp_path)
@@ -191,7 +213,10 @@ def assert_trimmed(place: Place, before: object) -> None:
 def assert_agreed(place: Place, before: object) -> None:
     assert (place.shell.folder / "preview.html").read_text().startswith("<!doctype html>")
     assert "apply refuses it" in (place.shell.folder / "preview.html").read_text()
-    assert "Both plans make the same changes in every partition." in place.shell.output("krepair plan --from")
+    assert "broker 0 is still in sync there" in place.shell.output("krepair plan /var/lib/kafka")
+    changed = place.shell.output("krepair plan --from")
+    assert "Both plans make the same changes in 0 of 2 partitions; 2 differ." in changed
+    assert "all other replicas are in sync without this one" in changed
     assert tree(place.log_dir) == before
 
 
@@ -229,7 +254,7 @@ SHOWN = {
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize("story", [story for story in STORIES if story.broker], ids=lambda story: story.name)
+@pytest.mark.parametrize("story", [param_of(story) for story in STORIES if story.broker])
 def test_a_runbook_does_what_it_says_to_real_brokers(story: Story, tmp_path: Path):
     place = place_of(story.page, tmp_path)
     if story.page in {POWER_CUT, UNCLEAN}:
