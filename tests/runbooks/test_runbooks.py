@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.serving import PASSIVE, topics_of
+from tests.builders import Replay
 from tests.compaction.directories import dead_cleaner
 from tests.fixture_dirs import unpack
 from tests.lab import client
@@ -183,6 +184,22 @@ def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
             assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
         assert os.listdir(backup) == []
     SHOWN[story.name](place, before)
+
+
+def test_after_a_power_cut_no_snapshot_stays_past_the_end(tmp_path: Path):
+    place = place_of(POWER_CUT, tmp_path)
+    past = place.log_dir / "t-0" / f"{10_000:020d}.snapshot"
+    past.write_bytes(Replay().snapshot())
+    story = next(story for story in STORIES if story.name == "torn tails are cut and served")
+    look, *steps = follow(POWER_CUT, story.steps[:5])
+    assert place.shell.type(look[0]) == look[1]
+    assert "KR502" in place.shell.output("krepair check").partition("Not looked for")[0]
+    for command, code in steps:
+        assert place.shell.type(command) == code
+    place.shell.type(look[0])
+    after = place.shell.output("krepair check").partition("Not looked for")[0]
+    assert not {"KR301", "KR502"} & set(re.findall(r"KR\d+", after))
+    assert not past.exists()
 
 
 def assert_given_back(place: Place, before: object) -> None:
