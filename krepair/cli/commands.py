@@ -30,7 +30,7 @@ Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
-_OF_PLAN: Final = re.compile(r"krepair ((apply|undo|purge|verify) PLAN\b|undo .+ --plan-id \w+)")
+_OF_PLAN: Final = re.compile(r"krepair ((apply|undo|purge|verify) PLAN\b|(undo|purge) .+ --plan-id \w+)")
 _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 

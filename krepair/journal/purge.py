@@ -19,6 +19,7 @@ from krepair.journal.actions.table import action_of
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Journal
+from krepair.journal.refetched import check_fetched
 from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept, has_originals
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
@@ -33,7 +34,8 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
 
     Raises:
         RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal has lost
-            a record, see ``check_all_recorded``; or the folder of the copies is not there.
+            a record, see ``check_all_recorded``; or a replica that was set aside is not there again, see
+            ``check_fetched``; or the folder of the copies is not there.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
@@ -41,6 +43,7 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     journal = folder.journal(to_write=True)
     _check_finished(folder, journal)
     check_all_recorded(folder, journal)
+    check_fetched(folder, journal)
     journal.settle()
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,8 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.refetched import waits_for_fetch
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
@@ -171,6 +174,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         verify_all(work, [staging for target in targets for staging in _applied(work, target)])
+        waits = any(_waits_for_fetch(journal_folder(disk, plan, target)) for target in targets)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -190,7 +194,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command=_back(problems) if problems else _after(plan),
+        next_command=_back(problems) if problems else _after(plan, waits=waits),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
@@ -210,11 +214,20 @@ def _not_applied(state: ChangeState) -> str:
     return f"is not applied: its state is {state.value}"
 
 
-def _after(plan: Plan) -> str:
+def _waits_for_fetch(folder: PartitionFolder) -> bool:
+    """Whether the broker has to fetch a partition before what is kept of it may go; False if that cannot be seen."""
+    with contextlib.suppress(KrepairError, OSError):
+        return waits_for_fetch(folder, folder.journal())
+    return False
+
+
+def _after(plan: Plan, *, waits: bool) -> str:
     """What to type once all is right: nothing, where nothing is kept."""
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return f"krepair check {shlex.quote(plan.log_dir)}"
+    if waits:
+        return f"krepair check {shlex.quote(plan.log_dir)}   # then start the broker, it fetches the partition again"
     return "krepair purge PLAN   # when the brokers are well"
 
 

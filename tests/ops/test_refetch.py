@@ -30,6 +30,7 @@ from krepair.ops import compare as compare_module
 from krepair.ops import judged as judged_module
 from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
+from krepair.ops.by_id import purge_by_id
 from krepair.ops.facts import facts
 from krepair.ops.judged import Judgement, judge
 from krepair.ops.own_dirs import other_dirs
@@ -38,6 +39,7 @@ from krepair.ops.preview import make_preview
 from krepair.ops.proof import check_again
 from krepair.ops.purge import purge
 from krepair.ops.rebuild import rebuild
+from krepair.ops.reports import ApplyReport
 from krepair.ops.sides import Side
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -49,7 +51,7 @@ from krepair.plan.review import review
 from krepair.plan.view import time_text
 from krepair.rules.checkpoint_lines import ChangedLine
 from tests import builders
-from tests.durable.disks import Call, PassingDisk
+from tests.durable.disks import Call, PassingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
 from tests.ops.stops import each_stop
@@ -510,11 +512,103 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_logs_as_they_are(
     assert without_lock(tree(root, private=False)) == without_lock(there)
 
 
-def test_purge_frees_what_was_kept(scene: tuple[Path, Options, Plan]) -> None:
+def test_purge_frees_what_was_kept_once_the_broker_has_fetched_again(
+    scene: tuple[Path, Options, Plan],
+) -> None:
     root, chosen, plan = scene
     apply(plan, chosen)
+    fetched(root)
     assert purge(plan, chosen).exit_code is ExitCode.DONE
-    assert [*(root / "t-0").iterdir()] == []
+    assert [path.name for path in (root / "t-0").iterdir()] == [f"{0:020d}.log"]
+
+
+def fetched(root: Path, *, base: int = 0, data: bytes = b"new") -> None:
+    """What a broker has in the folder after its start."""
+    (root / "t-0" / f"{base:020d}.log").write_bytes(data)
+
+
+def by_plan(root: Path, chosen: Options, plan: Plan) -> ApplyReport:
+    del root
+    return purge(plan, chosen)
+
+
+def by_id(root: Path, chosen: Options, plan: Plan) -> ApplyReport:
+    return purge_by_id(str(root), plan.plan_id, chosen)
+
+
+@pytest.mark.parametrize("verb", [by_plan, by_id])
+class TestPurgeBeforeTheFetch:
+    def test_is_refused_and_leaves_what_may_be_the_only_copy(
+        self, verb: Callable[..., ApplyReport], scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        there = tree(root)
+        report = verb(root, chosen, plan)
+        assert report.exit_code is ExitCode.REFUSED
+        told = " ".join(one.why for one in report.results)
+        assert "the broker has not fetched t-0 again; start it first, wait until it is in sync" in told
+        assert report.next_command == f"krepair purge {root} --plan-id {plan.plan_id}"
+        assert without_lock(tree(root)) == without_lock(there)
+        assert undo(plan, chosen).exit_code is ExitCode.DONE
+
+    def test_an_empty_log_of_a_start_is_no_fetch(
+        self, verb: Callable[..., ApplyReport], scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        fetched(root, data=b"")
+        assert verb(root, chosen, plan).exit_code is ExitCode.REFUSED
+
+    def test_an_empty_log_where_the_log_of_the_leader_begins_is_one(
+        self, verb: Callable[..., ApplyReport], scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        fetched(root, base=50, data=b"")
+        assert verb(root, chosen, plan).exit_code is ExitCode.DONE
+
+    def test_a_purge_that_was_begun_goes_on(
+        self, verb: Callable[..., ApplyReport], scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        fetched(root)
+        with pytest.raises(SimulatedCrash):
+            purge(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), 4))
+        assert (root / "t-0" / f"krepair~{plan.plan_id}").is_dir()
+        (root / "t-0" / f"{0:020d}.log").unlink()
+        assert verb(root, chosen, plan).exit_code is ExitCode.DONE
+
+    def test_the_other_partitions_of_the_plan_go_on(
+        self, verb: Callable[..., ApplyReport], tmp_path: Path, judged: None
+    ) -> None:
+        root = log_dir(tmp_path / "b3")
+        text = write(tmp_path / "both", ISR_OF_ALL.replace("Isr: 1,2,3", "Isr: 1,2"))
+        chosen = options(tmp_path, partitions=(("t", 0), ("t", 1)), cluster=text)
+        plan = make_plan(str(root), chosen)
+        apply(plan, chosen)
+        fetched(root)
+        report = verb(root, chosen, plan)
+        assert report.exit_code is ExitCode.PARTLY
+        assert not (root / "t-0" / f"krepair~{plan.plan_id}").exists()
+        assert [*(root / "t-1" / f"krepair~{plan.plan_id}" / "keep").iterdir()]
+
+    def test_a_folder_that_the_broker_deletes_is_not_waited_for(
+        self, verb: Callable[..., ApplyReport], scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
+        assert verb(root, chosen, plan).exit_code is ExitCode.DONE
+
+
+def test_verify_names_no_purge_before_the_fetch(scene: tuple[Path, Options, Plan]) -> None:
+    root, chosen, plan = scene
+    apply(plan, chosen)
+    report = verify_plan(plan, chosen)
+    assert report.exit_code is ExitCode.DONE
+    assert report.next_command.startswith(f"krepair check {root}   # then start the broker")
 
 
 class TestRefused:
