@@ -155,7 +155,8 @@ rebuild_journal --rebuild-journal
   Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new
   one. Nothing is undone yet.
 originals --originals
-  Of a plan: also hold what apply made against the kept originals, byte for byte.
+  Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is kept any
+  more.
 facts_file --out FILE
   The facts file to write.
 answer --answer QUESTION

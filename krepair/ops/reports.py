@@ -454,6 +454,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         engine: which engine was used, and why, one line.
         next_command: what to type next, or empty.
         checked: of a plan, which of its files were checked, and how; empty when a log directory was verified.
+        not_compared: of ``--originals``: where and why new files could not be held against their originals; else empty.
     """
 
     target: str
@@ -466,11 +467,12 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     engine: str = ""
     next_command: str = ""
     checked: tuple[CheckedFiles, ...] = ()
+    not_compared: str = ""
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a problem, else DONE."""
-        return ExitCode.FOUND if self.problems else ExitCode.DONE
+        """FOUND when there is a problem, or what was asked for could not be done; else DONE."""
+        return ExitCode.FOUND if self.problems or self.not_compared else ExitCode.DONE
 
 
 class VerifyEachReport(EachReport[VerifyReport], frozen=True, kw_only=True):
@@ -494,5 +496,6 @@ class SequenceVerifyReport(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a problem in any step, else DONE."""
-        return ExitCode.FOUND if any(step.problems for step in self.steps) else ExitCode.DONE
+        """FOUND when it is that of any step, else DONE."""
+        found = any(step.exit_code is ExitCode.FOUND for step in self.steps)
+        return ExitCode.FOUND if found else ExitCode.DONE

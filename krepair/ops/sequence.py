@@ -273,9 +273,9 @@ def verify_sequence(
     """
     reports: list[VerifyReport] = [verify_plan(step.plan, options, progress) for step in sequence.steps]
     wrong = any(report.problems for report in reports)
-    kept = any(step.can_be_taken_back for step in sequence.steps)
-    after = "krepair purge PLAN   # when the brokers are well"
-    right = after if kept else f"krepair check {shlex.quote(sequence.log_dir)}"
+    own = [report.next_command for report in reports]
+    right = next((command for command in own if command.startswith("krepair purge PLAN")), "")
+    right = right or f"krepair check {shlex.quote(sequence.log_dir)}"
     first = next((report.next_command for report in reports if report.problems), "")
     return SequenceVerifyReport(
         target=sequence.log_dir,

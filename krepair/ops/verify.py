@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import KrepairError, StalePlanError
@@ -22,6 +23,7 @@ from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
+from krepair.ops.findings.kept import named
 from krepair.ops.log_dirs_given import check_named, views_of_each
 from krepair.ops.moved import settle
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, next_in
@@ -33,7 +35,8 @@ from krepair.pipeline.items import VerifyItem, VerifyResult
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
-from krepair.plan.model import FreeWhenVerified, PartitionPlan, Plan
+from krepair.plan.keep import copies_in, is_copied
+from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 _VERIFIED = {
     FileKind.LOG,
@@ -173,8 +176,10 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_of(plan) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        verify_all(work, [staging for target in targets for staging in _applied(work, target)])
-        waits = any(_waits_for_fetch(journal_folder(disk, plan, target)) for target in targets)
+        originals = _Originals()
+        verify_all(work, [staging for target in targets for staging in _applied(work, target, originals)])
+        folders = [journal_folder(disk, plan, target) for target in targets]
+        right = _after(plan, folders)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -194,13 +199,57 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command=_back(problems) if problems else _after(plan, waits=waits),
+        next_command=_back(problems) if problems else right,
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
             if files
         ),
+        not_compared=originals.not_compared(plan) if options.originals else "",
     )
+
+
+@dataclass
+class _Originals:
+    """Where the originals of applied changes are: names of partitions, and of the log directory itself.
+
+    Attributes:
+        kept: in krepair's own sub-folders, where new files are held against them.
+        copied: in another folder.
+        gone: nowhere.
+    """
+
+    kept: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
+        """One change that is applied."""
+        if not action_of(change).has_originals(change):
+            return
+        copied = state is ChangeState.FREED and is_copied(change)
+        places = self.kept if state is ChangeState.COMMITTED else self.copied if copied else self.gone
+        name = "the log directory itself" if is_root(target) else target.folder
+        if name not in places[-1:]:
+            places.append(name)
+
+    def not_compared(self, plan: Plan) -> str:
+        """What could not be held against its originals, and why; empty if all could."""
+        words = [
+            f"{where}: {why}"
+            for places, why in (
+                (self.gone, "none is kept any more"),
+                (
+                    self.copied,
+                    f"they are copies in {copies_in(plan.policy.keep)}, only krepair undo reads them",
+                ),
+            )
+            if places
+            for where in [
+                "" if len(places) == len(self.kept + self.copied + self.gone) else f" in {named(places)}"
+            ]
+        ]
+        return f"Not compared with the originals{'; '.join(words)}" if words else ""
 
 
 def _back(problems: list[Problem]) -> str:
@@ -214,6 +263,26 @@ def _not_applied(state: ChangeState) -> str:
     return f"is not applied: its state is {state.value}"
 
 
+def _after(plan: Plan, folders: Sequence[PartitionFolder]) -> str:
+    """What to type once all is right: purge only where something is kept that may go."""
+    check = f"krepair check {shlex.quote(plan.log_dir)}"
+    changes = [change for target in targets_of(plan) for change in target.changes]
+    if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
+        return check
+    if not any(map(_keeps, folders)):
+        return check
+    if any(map(_waits_for_fetch, folders)):
+        return f"{check}   # then start the broker, it fetches the partition again"
+    return "krepair purge PLAN   # when the brokers are well"
+
+
+def _keeps(folder: PartitionFolder) -> bool:
+    """Whether there is anything for purge to remove, as far as can be seen."""
+    with contextlib.suppress(OSError):
+        return folder.tree.is_folder(folder.private)
+    return True
+
+
 def _waits_for_fetch(folder: PartitionFolder) -> bool:
     """Whether the broker has to fetch a partition before what is kept of it may go; False if that cannot be seen."""
     with contextlib.suppress(KrepairError, OSError):
@@ -221,17 +290,7 @@ def _waits_for_fetch(folder: PartitionFolder) -> bool:
     return False
 
 
-def _after(plan: Plan, *, waits: bool) -> str:
-    """What to type once all is right: nothing, where nothing is kept."""
-    changes = [change for target in targets_of(plan) for change in target.changes]
-    if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
-        return f"krepair check {shlex.quote(plan.log_dir)}"
-    if waits:
-        return f"krepair check {shlex.quote(plan.log_dir)}   # then start the broker, it fetches the partition again"
-    return "krepair purge PLAN   # when the brokers are well"
-
-
-def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
+def _applied(work: Work, target: PartitionPlan, originals: _Originals) -> Iterator[Staging]:
     """A target with those of its changes that are applied; what is not, is a problem."""
     partition = listed(work.view, target)
     folder = journal_folder(work.disk, work.plan, target)
@@ -253,6 +312,7 @@ def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
         state = states[change.change_id]
         if state in _APPLIED:
             applied.append(change)
+            originals.take(target, change, state)
             if state is ChangeState.FREED:
                 staging.freed.update(action_of(change).touches(change).names)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 
 from krepair.cli.views.reports import verify_view
 from krepair.cli.views.text import on_screen, plain
+from krepair.errors import ExitCode
 from krepair.ops.apply import apply
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
 from krepair.ops.reports import CheckedFiles, VerifyReport
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import Options
@@ -82,3 +86,54 @@ def test_the_page_of_a_plan_fits_a_screen_for_any_number_of_partitions() -> None
     checked = tuple(CheckedFiles(what=f"kind {n}", files=2000, how=how) for n in range(5))
     report = VerifyReport(target="/d", plan_id="0123abcd", partitions=2000, checked=checked, next_command="k")
     assert len(on_screen(verify_view(report), 80).splitlines()) <= 24
+
+
+NONE_KEPT = "Not compared with the originals: none is kept any more."
+
+
+@pytest.mark.parametrize("name", ["markers", "keys", "markers~until-verified"])
+def test_without_originals_nothing_is_said_to_be_compared_with_them(memory_dir: Path, name: str) -> None:
+    scene = build(name)
+    placed = scene.place(memory_dir)
+    apply(placed.plan, scene.options)
+    if name != "markers~until-verified":
+        kept = verify_plan(placed.plan, replace(scene.options, originals=True))
+        assert (kept.exit_code, kept.not_compared) == (ExitCode.DONE, "")
+        assert kept.next_command.startswith("krepair purge PLAN")
+        assert purge(placed.plan, scene.options).exit_code is ExitCode.DONE
+    report = verify_plan(placed.plan, replace(scene.options, originals=True))
+    assert report.problems == ()
+    assert report.exit_code is ExitCode.FOUND
+    page = plain(verify_view(report))
+    assert NONE_KEPT in page
+    assert "as it should be" not in page
+    unasked = verify_plan(placed.plan, scene.options)
+    assert (unasked.exit_code, unasked.not_compared) == (ExitCode.DONE, "")
+    for one in (report, unasked):
+        assert one.next_command == f"krepair check {placed.path}"
+
+
+def test_partitions_whose_originals_are_gone_are_named(memory_dir: Path) -> None:
+    scene = build("partitions")
+    placed = scene.place(memory_dir)
+    apply(placed.plan, scene.options)
+    first, *others = sorted(one.folder for one in placed.plan.partitions)
+    assert others
+    shutil.rmtree(placed.path / first / f"krepair~{placed.plan.plan_id}")
+    report = verify_plan(placed.plan, replace(scene.options, originals=True))
+    assert report.exit_code is ExitCode.FOUND
+    assert report.not_compared == f"Not compared with the originals in {first}: none is kept any more"
+
+
+def test_copies_elsewhere_are_not_said_to_be_compared(memory_dir: Path, tmp_path: Path) -> None:
+    if tmp_path.stat().st_dev == memory_dir.stat().st_dev:
+        pytest.skip("there is one file system only")
+    scene = build("markers")
+    placed = scene.place(memory_dir)
+    options = replace(scene.options, keep=str(tmp_path))
+    plan = make_plan(str(placed.path), options)
+    apply(plan, options)
+    report = verify_plan(plan, replace(options, originals=True))
+    assert report.exit_code is ExitCode.FOUND
+    assert report.not_compared.endswith(f"they are copies in {tmp_path}, only krepair undo reads them")
+    assert report.next_command.startswith("krepair purge PLAN")

@@ -280,8 +280,13 @@ def verify_view(report: VerifyReport) -> View:
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
     nothing = bool(report.plan_id) and not report.checked
-    right = "Nothing was found wrong." if nothing else "Everything is as it should be."
-    lines = (*_read_lines(report), right if not rows else f"{count_text(len(rows), 'problem')}.")
+    right = "Nothing was found wrong." if nothing or report.not_compared else "Everything is as it should be."
+    not_compared = (f"{report.not_compared}.",) if report.not_compared else ()
+    lines = (
+        *_read_lines(report),
+        *not_compared,
+        right if not rows else f"{count_text(len(rows), 'problem')}.",
+    )
     sections = (
         Section(
             title=f"Verified: {what}",

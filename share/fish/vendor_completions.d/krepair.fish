@@ -89,7 +89,7 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l topic-config -r -
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l set -x -d 'One setting in Kafka\'s own name; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l topic -x -d 'Only this topic; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l partition -x -d 'Only this partition; may be repeated.'
-complete -c krepair -n '__fish_seen_subcommand_from verify' -l originals -d 'Of a plan: also hold what apply made against the kept originals, byte for byte.'
+complete -c krepair -n '__fish_seen_subcommand_from verify' -l originals -d 'Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is kept any more.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys and hashes go that do not fit into memory; on a log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
