@@ -10,10 +10,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
 from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
-from krepair.durable.tree import Tree
 from krepair.durable.writeback import drop_from_cache
 from krepair.errors import (
     ExitCode,
@@ -26,8 +24,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
-from krepair.fixes.other_facts import FactsSide, opened_side
-from krepair.fixes.other_logs import places_of
+from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import log_name
@@ -57,6 +54,7 @@ from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
+from krepair.ops.rests_on import hold_others, open_facts
 from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
@@ -91,7 +89,7 @@ from krepair.plan.figures import (
     sizes_by_name,
 )
 from krepair.plan.keep import INPLACE, is_freed_by_apply
-from krepair.plan.model import Change, Evidence, FreeWhenVerified, Others, PartitionPlan, Plan
+from krepair.plan.model import Change, FreeWhenVerified, Others, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -124,6 +122,12 @@ def apply(
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
     check_owners(change for target in targets for change in target.changes)
     with contextlib.ExitStack() as stack:
+        scratch = Scratch(options.scratch, (plan.log_dir,))
+        stack.callback(scratch.close)
+        if options.scratch:
+            _ = (
+                scratch.path
+            )  # a place that will not do is refused before anything of ours is in the log directory
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
         copies = stack.enter_context(copies_of(plan, disk))
@@ -131,8 +135,8 @@ def apply(
         checked_copies(copies, told_of(folders), whole=False)
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
-        _hold_others(plan, stack)
-        facts = _open_facts(plan, stack)
+        hold_others(plan, stack)
+        facts = open_facts(plan, stack)
         view = view_of(plan)
         check_again(plan, options, view)
         settled = settle(located, writes, made_too=True, goes_on=True)
@@ -142,8 +146,6 @@ def apply(
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
-        scratch = Scratch(options.scratch, (plan.log_dir,))
-        stack.callback(scratch.close)
         guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
@@ -152,56 +154,6 @@ def apply(
         notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *why_not_removed(copies))
         report = replace(report, notes=notes)
         return with_taken_back(report, guards.taken_back)
-
-
-def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
-    """Hold the locks of the log directories of other brokers on which a plan rests, until the end of apply.
-
-    Raises:
-        StalePlanError: one is not there any more.
-        LockedError: one is in use.
-        RefusedError: one cannot be locked.
-    """
-    logs = [
-        log
-        for partition in plan.partitions
-        if partition.changes and isinstance(partition.evidence, Evidence)
-        for log in partition.evidence.logs
-    ]
-    for log_dir, inode in sorted(places_of(logs).items()):
-        if log_dir != plan.log_dir:
-            try:
-                tree = stack.enter_context(Tree(log_dir, inode))
-            except OSError as error:
-                raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
-            stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
-
-
-def _open_facts(plan: Plan, stack: contextlib.ExitStack) -> dict[str, FactsSide]:
-    """The facts files on which a plan rests, by path. They cannot be locked: the reviewer trusts who has carried them.
-
-    Raises:
-        StalePlanError: one is not there any more, or is another file.
-    """
-    known = {
-        one.path: one
-        for partition in plan.partitions
-        if partition.changes and isinstance(partition.evidence, Evidence)
-        for one in partition.evidence.facts
-    }
-    found = {}
-    for path, one in sorted(known.items()):
-        try:
-            found[path] = stack.enter_context(opened_side(one.broker_id, path, plan.cluster_id))
-        except (KrepairError, OSError) as error:
-            raise StalePlanError(f"the plan rests on the facts of broker {one.broker_id}: {error}") from error
-        if found[path].reader.digest != one.digest:
-            raise StalePlanError(
-                f"{path}: the facts of broker {one.broker_id} are not those of the plan: digest "
-                f"{found[path].reader.digest}, expected {one.digest}",
-                next_command=plan_command(plan),
-            )
-    return found
 
 
 def _guards(
@@ -338,7 +290,13 @@ class _Apply:
         self._refuse_earlier(targets)
         folders = [journal_folder(self.disk, self.plan, target) for target in targets]
         with leased(folders, self.guards.lock, self.options.take_over, make=True) as self.guards.lock:
-            self._carry_out_alone(targets, folders, results)
+            try:
+                self._carry_out_alone(targets, folders, results)
+            except (InterruptedAtSafePointError, LockLostError):
+                raise
+            except KrepairError:
+                self._drop_unused(targets)
+                raise
 
     def _carry_out_alone(
         self,
@@ -564,7 +522,7 @@ class _Apply:
     def _commit(self, staging: Staging) -> list[ChangeResult]:
         target, before = staging.plan, self.states[staging.plan.folder]
         if staging.problem is not None:
-            self._drop_stage(staging)
+            self._drop_stage(target, staging.folder)
             return [failed_partition(target, staging.problem)]
         left = tuple(
             change for change in target.changes if before[change.change_id] is not ChangeState.PURGED
@@ -580,7 +538,7 @@ class _Apply:
         if isinstance(outcomes, ChangeResult):
             return [*purged, outcomes]
         if not any(isinstance(outcome, Committed) for outcome in outcomes):
-            self._drop_stage(staging)
+            self._drop_stage(target, staging.folder)
         sizes = sizes_by_name(target.files)
         changes = {change.change_id: change for change in target.changes}
         return purged + [
@@ -647,11 +605,19 @@ class _Apply:
             return False
         return self.states[folder].get(change_id) in _FINISHED
 
-    def _drop_stage(self, staging: Staging) -> None:
+    def _drop_unused(self, targets: Sequence[PartitionPlan]) -> None:
+        """A refusal of the whole plan leaves nothing of ours where nothing was changed."""
+        with contextlib.suppress(KrepairError, OSError):
+            self.guards.hold()
+            for target in targets:
+                folder = journal_folder(self.disk, self.plan, target)
+                if self.disk.tree.is_folder(folder.private):
+                    self._drop_stage(target, folder)
+
+    def _drop_stage(self, target: PartitionPlan, folder: PartitionFolder) -> None:
         """What was staged for a target that is refused goes again, unless the journal holds something."""
-        folder = staging.folder
         try:
-            states = status_in(folder, staging.plan).values()
+            states = status_in(folder, target).values()
             if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
                 check_nothing_kept(folder, folder.journal())
                 remove_private_folder(folder)
