@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from krepair.cli.commands import Filling, Report
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import ExitCode, KrepairError, UsageError
 from krepair.ops.reports import ApplyReport, SequenceReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
@@ -47,7 +48,8 @@ def carry_out(
     from krepair.ops.expected_digest import check_digest
 
     options = typed.options()
-    plan = show.load_any(path) if through is not None else show.load(path)
+    with without_plan_file(verb):
+        plan = show.load_any(path) if through is not None else show.load(path)
     if typed.expect:
         check_digest(plan, typed.expect, path)
     if isinstance(plan, PlanSequence):
@@ -62,6 +64,25 @@ def carry_out(
         return replace(_with_others(run(plan, options, progress)), digest=plan.digest)
 
     run_on_plan(verb, plan, path, carried_out, apply_view, typed)
+
+
+@contextmanager
+def without_plan_file(verb: str) -> Iterator[None]:
+    """Where a plan file cannot be used that may have been applied, a new plan helps nobody: what is kept does.
+
+    Args:
+        verb: as typed; ``apply`` can also need a new plan.
+    """
+    try:
+        yield
+    except KrepairError as error:
+        if verb != "apply":
+            error.message += (
+                ". If the plan was applied, a copy of it is in the log directory; the next command lists what is kept "
+                "there. See docs/runbooks/kept-originals.md"
+            )
+            error.next_command = "krepair undo LOGDIR"
+        raise
 
 
 def run_on_plan(

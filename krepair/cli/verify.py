@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from krepair.cli.carry_out import run_on_plan
+from krepair.cli.carry_out import run_on_plan, without_plan_file
 from krepair.cli.commands import Filling, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.one_run import run_and_finish
@@ -46,7 +46,10 @@ def verify(
     from krepair.ops import show
 
     target = targets[0]
-    plan = None if os.path.isdir(target) else show.load_any(target)
+    plan = None
+    if not os.path.isdir(target):
+        with without_plan_file("verify"):
+            plan = show.load_any(target)
     if plan is None and typed.at:
         raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
     if isinstance(plan, PlanSequence):

@@ -115,7 +115,7 @@ def apply(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what an earlier run left could not be written out.
     """
-    given, located = plan, check_target(plan, options.at)
+    given, located = plan, check_target(plan, options.at, verb="apply")
     plan = located.plan
     targets = targets_of(plan)
     if not targets:

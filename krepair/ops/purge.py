@@ -70,7 +70,7 @@ def purge(
         StalePlanError: the plan is for another host or directory.
         UnreadableError: something could not be looked at.
     """
-    located = check_target(plan, options.at)
+    located = check_target(plan, options.at, verb="purge")
     plan = located.plan
     with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]

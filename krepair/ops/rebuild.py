@@ -60,7 +60,7 @@ def rebuild(
         RefusedError: the review objects, or this user may not write.
         StalePlanError: the plan is for another host or directory.
     """
-    located = check_target(plan, options.at)
+    located = check_target(plan, options.at, verb="undo")
     plan = located.plan
     progress = progress or SilentProgress()
     results: list[ChangeResult] = []

@@ -48,7 +48,7 @@ from krepair.plan.review import review
 _SHOWN_OBJECTIONS: Final = 5
 
 
-def check_target(plan: Plan, at: str = "") -> Located:
+def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
     """Review the plan and see that it was made here, or of a directory of which this may be a copy.
 
     Whether it really is the plan's directory, ``krepair.ops.moved.settle`` proves, under the lock.
@@ -56,6 +56,7 @@ def check_target(plan: Plan, at: str = "") -> Located:
     Args:
         plan: as read from its file.
         at: absolute path of the directory that a person has named; empty: the plan's path.
+        verb: as typed, for the next command.
 
     Raises:
         RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
@@ -74,7 +75,9 @@ def check_target(plan: Plan, at: str = "") -> Located:
         here = here_of(plan.log_dir, plan.digest)
     except OSError as error:
         raise StalePlanError(
-            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here"
+            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted? If "
+            "the directory is at another path, name that path with --at",
+            next_command=f"krepair {verb} PLAN --at DIR",
         ) from error
     is_plans = (here.host, here.log_dir, here.inode) == (plan.host, made_for, plan.log_dir_inode)
     if not is_plans and not _was_begun(plan):

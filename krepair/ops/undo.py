@@ -69,7 +69,7 @@ def undo(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
-    located = check_target(plan, options.at)
+    located = check_target(plan, options.at, verb="undo")
     plan = located.plan
     progress = progress or SilentProgress()
     with disk_of(plan, disk) as writes, copies_of(plan, disk) as given:

@@ -1,0 +1,65 @@
+"""Where a verb of a plan ends before it begins, the next command leads on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.verbs import Ran, run
+from tests.ops.conftest import memory_dir
+from tools.torture.scenes import Placed, build
+
+__all__ = ["memory_dir"]
+
+VERBS = ("apply", "verify", "undo", "purge")
+
+
+@pytest.fixture
+def site(memory_dir: Path) -> Placed:
+    return build("markers").place(memory_dir)
+
+
+def typed(verb: str, plan: object, *more: str) -> Ran:
+    return run(verb, str(plan), "--engine", "inline", *more)
+
+
+def next_of(ran: Ran) -> str:
+    return (ran.err or ran.out).rstrip().rpartition("next: ")[2]
+
+
+@pytest.mark.parametrize("verb", ["undo", "purge", "verify"])
+@pytest.mark.parametrize("data", [None, b"", b'{"plan": 1}'], ids=["missing", "empty", "no plan"])
+def test_without_a_plan_file_the_list_of_what_is_kept_comes_next(
+    verb: str, data: bytes | None, tmp_path: Path
+) -> None:
+    if data is not None:
+        (tmp_path / "x.krplan").write_bytes(data)
+    ran = typed(verb, tmp_path / "x.krplan")
+    assert ran.code == 64
+    assert next_of(ran) == "krepair undo LOGDIR"
+    assert "docs/runbooks/kept-originals.md" in ran.err
+
+
+def test_apply_without_a_plan_file_makes_one(tmp_path: Path) -> None:
+    assert next_of(typed("apply", tmp_path / "x.krplan")) == "krepair plan LOGDIR --out PLAN"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_log_directory_that_is_not_there_may_be_at_another_path(verb: str, site: Placed) -> None:
+    site.path.rename(site.path.with_name("moved"))
+    ran = typed(verb, site.plan_file)
+    assert ran.code == 12
+    assert "Is the disk mounted? If the directory is at another path" in ran.err
+    command = next_of(ran)
+    assert command == f"krepair {verb} {site.plan_file} --at DIR"
+    moved = run(*command.replace("DIR", str(site.path.with_name("moved"))).split()[1:])
+    assert "nothing of the plan is in it" in moved.err  # it was not applied
+
+
+def test_a_plan_that_was_applied_is_verified_at_the_other_path(site: Placed) -> None:
+    assert typed("apply", site.plan_file).code == 0
+    site.path.rename(site.path.with_name("moved"))
+    command = next_of(typed("verify", site.plan_file))
+    ran = run(*command.replace("DIR", str(site.path.with_name("moved"))).split()[1:], "--engine", "inline")
+    assert ran.code == 0, ran.err
