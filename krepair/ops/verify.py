@@ -9,15 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, StalePlanError
+from krepair.errors import KrepairError, RefusedError, StalePlanError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.snapshots import snapshot_problems
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.formats.words import count_text
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.purge import check_all_finished
 from krepair.journal.refetched import waits_for_fetch
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
@@ -176,10 +178,11 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_of(plan) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        originals = _Originals()
-        verify_all(work, [staging for target in targets for staging in _applied(work, target, originals)])
+        seen = _Seen()
+        verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
         folders = [journal_folder(disk, plan, target) for target in targets]
-        right = _after(plan, folders)
+        half_done = _half_done(folders)
+        right = half_done or _after(plan, folders)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -199,29 +202,34 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command=_back(problems) if problems else right,
+        next_command=_back(problems, seen, half_done) if problems else right,
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
             if files
         ),
-        not_compared=originals.not_compared(plan) if options.originals else "",
+        not_compared=seen.not_compared(plan) if options.originals else "",
     )
 
 
 @dataclass
-class _Originals:
-    """Where the originals of applied changes are: names of partitions, and of the log directory itself.
+class _Seen:
+    """What is known of the changes of a plan: which are not applied, and where the originals of the others are.
 
     Attributes:
-        kept: in krepair's own sub-folders, where new files are held against them.
-        copied: in another folder.
-        gone: nowhere.
+        kept: partitions with originals in krepair's own sub-folders, where new files are held against them; the log
+            directory itself counts as one.
+        copied: those with originals in another folder.
+        gone: those with originals nowhere.
+        not_applied: states of changes that are not applied.
+        rows: problems that only say so.
     """
 
     kept: list[str] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    not_applied: set[ChangeState] = field(default_factory=set)
+    rows: int = 0
 
     def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
         """One change that is applied."""
@@ -252,15 +260,22 @@ class _Originals:
         return f"Not compared with the originals{'; '.join(words)}" if words else ""
 
 
-def _back(problems: list[Problem]) -> str:
-    """What to type where something is wrong: a damaged journal comes first. What is not applied can be applied."""
-    if all(one.text == _not_applied(ChangeState.PLANNED) for one in problems):
+def _half_done(folders: Sequence[PartitionFolder]) -> str:
+    """What to type where an apply or undo was interrupted, as purge says it; else empty."""
+    try:
+        check_all_finished(folders)
+    except RefusedError as error:
+        return error.next_command
+    return ""
+
+
+def _back(problems: list[Problem], seen: _Seen, half_done: str) -> str:
+    """What to type where something is wrong: a damaged journal comes first. What was interrupted is finished."""
+    if len(problems) == seen.rows and half_done:
+        return half_done
+    if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
         return "krepair apply PLAN"
     return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
-
-
-def _not_applied(state: ChangeState) -> str:
-    return f"is not applied: its state is {state.value}"
 
 
 def _after(plan: Plan, folders: Sequence[PartitionFolder]) -> str:
@@ -290,7 +305,7 @@ def _waits_for_fetch(folder: PartitionFolder) -> bool:
     return False
 
 
-def _applied(work: Work, target: PartitionPlan, originals: _Originals) -> Iterator[Staging]:
+def _applied(work: Work, target: PartitionPlan, seen: _Seen) -> Iterator[Staging]:
     """A target with those of its changes that are applied; what is not, is a problem."""
     partition = listed(work.view, target)
     folder = journal_folder(work.disk, work.plan, target)
@@ -308,13 +323,26 @@ def _applied(work: Work, target: PartitionPlan, originals: _Originals) -> Iterat
         work.found_all(staging, error)
         return
     applied = []
+    missing: dict[ChangeState, list[str]] = {}
     for change in target.changes:
         state = states[change.change_id]
         if state in _APPLIED:
             applied.append(change)
-            originals.take(target, change, state)
+            seen.take(target, change, state)
             if state is ChangeState.FREED:
                 staging.freed.update(action_of(change).touches(change).names)
         else:
-            work.found(staging, change, _not_applied(state))
+            missing.setdefault(state, []).append(change.change_id)
+    for state, changes in missing.items():
+        seen.not_applied.add(state)
+        seen.rows += 1
+        work.wrong.append(_not_applied(target, state, changes))
     yield staging.only(*applied)
+
+
+def _not_applied(target: PartitionPlan, state: ChangeState, changes: Sequence[str]) -> Wrong:
+    """One problem for all changes of a partition that are in the same state."""
+    one = len(changes) == 1
+    text = f"{count_text(len(changes), 'change')} {'is' if one else 'are'} not applied: "
+    text += f"{'its' if one else 'their'} state is {state.value}"
+    return Wrong(target.folder, changes[0] if one else "", text)

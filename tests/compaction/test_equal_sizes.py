@@ -102,7 +102,7 @@ def test_before_apply_and_after_undo_an_original_as_long_as_the_new_log_is_plann
     before, plan = visible(look(verbs.log_dir)), verbs.plan()
     for _ in range(2):
         (problem,) = verbs.verify(plan).problems
-        assert problem.text == "is not applied: its state is planned"
+        assert problem.text == "1 change is not applied: its state is planned"
         assert verbs.apply(plan).exit_code is ExitCode.DONE
         assert verbs.verify(plan).problems == ()
         assert verbs.undo(plan).exit_code is ExitCode.DONE
@@ -120,7 +120,7 @@ def test_original_that_came_back_from_a_backup_is_not_taken_for_the_new_log_of_i
     os.utime(log, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert log.stat().st_ino != old.st_ino
     (problem,) = verbs.verify(plan).problems
-    assert problem.text == "is not applied: its state is planned"
+    assert problem.text == "1 change is not applied: its state is planned"
     assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +13,21 @@ import pytest
 
 from krepair.cli.views.reports import verify_view
 from krepair.cli.views.text import on_screen, plain
-from krepair.errors import ExitCode
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import CheckedFiles, VerifyReport
+from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir
+from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
+from tests.ops.stops import telling_stops
 from tools.torture.scenes import build
 
 NOTHING = re.compile(r"\bno (batch|segment|file)\b|(?<![0-9,])0 bytes")
@@ -137,3 +143,56 @@ def test_copies_elsewhere_are_not_said_to_be_compared(memory_dir: Path, tmp_path
     assert report.exit_code is ExitCode.FOUND
     assert report.not_compared.endswith(f"they are copies in {tmp_path}, only krepair undo reads them")
     assert report.next_command.startswith("krepair purge PLAN")
+
+
+def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory_dir: Path) -> None:
+    scene = build("partitions")
+    placed = scene.place(memory_dir)
+    report = verify_plan(placed.plan, scene.options)
+    counts = {one.folder: len(one.changes) for one in placed.plan.partitions if one.changes}
+    assert max(counts.values()) > 1
+    assert {one.partition: one.text for one in report.problems} == {
+        folder: f"{n} change{'s are' if n > 1 else ' is'} not applied: {'their' if n > 1 else 'its'} state is planned"
+        for folder, n in counts.items()
+    }
+    assert len(report.problems) == len(counts)
+    assert report.next_command == "krepair apply PLAN"
+
+
+@pytest.mark.parametrize("verb", [apply, undo])
+def test_of_a_plan_that_is_half_done_verify_and_purge_name_the_same_command(
+    verb: Callable[..., object], memory_dir: Path
+) -> None:
+    scene, named = build("markers"), set()
+    recording = RecordingDisk(RealDisk())
+    first = scene.place(subfolder(memory_dir, 0))
+    if verb is undo:
+        apply(first.plan, scene.options)
+    verb(first.plan, scene.options, disk=recording)
+    for stop in telling_stops(recording.calls):
+        placed = scene.place(subfolder(memory_dir, stop))
+        if verb is undo:
+            apply(placed.plan, scene.options)
+        with contextlib.suppress(SimulatedCrash):
+            verb(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), stop))
+        report = verify_plan(placed.plan, scene.options)
+        command = refused_purge(placed.plan, scene.options)
+        named.add(command)
+        assert command in ("", report.next_command), stop
+    assert "krepair apply PLAN" in named or verb is undo
+    assert "krepair undo PLAN" in named or verb is apply
+
+
+def refused_purge(plan: Plan, options: Options) -> str:
+    """What purge says to type first; empty where it does its work."""
+    try:
+        purge(plan, options)
+    except RefusedError as refused:
+        return refused.next_command
+    return ""
+
+
+def subfolder(parent: Path, number: int) -> Path:
+    made = parent / str(number)
+    made.mkdir()
+    return made
