@@ -95,6 +95,9 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
     for report in reports:
         if any(finding.rule == "KR902" for finding in report.findings):
             return f"krepair undo {shlex.quote(report.log_dir)}"  # lists what is half done
+        rebuild = next((one.command for one in report.findings if one.rule == "KR901" and one.command), "")
+        if rebuild:
+            return rebuild
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from krepair.checks.rule import Severity
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError
 from krepair.journal.record import COPY_NAME
@@ -124,6 +125,22 @@ def test_check_tells_of_kept_originals_as_information_with_the_commands(bloat: S
     for command in ("undo", "purge"):
         assert f"krepair {command} {bloat.path} --plan-id {plan.plan_id}" in finding.evidence
     assert not [one for one in report.log_dirs[0].findings if one.rule == "KR902"]
+
+
+def test_of_a_damaged_journal_check_names_the_rebuild_and_no_purge(bloat: Scene):
+    plan = small_plan(bloat)
+    bloat.apply(plan)
+    for part in plan.partitions:
+        journal = bloat.path / part.folder / f"krepair~{plan.plan_id}" / "journal"
+        if journal.exists():
+            journal.write_bytes(b"rotten\n" + journal.read_bytes())
+    report = check([str(bloat.path)], bloat.options())
+    (finding,) = [one for one in report.log_dirs[0].findings if one.rule == "KR901"]
+    rebuild = f"krepair undo {bloat.path} --plan-id {plan.plan_id} --rebuild-journal"
+    assert finding.severity is Severity.SLOW
+    assert finding.command == rebuild == report.next_command
+    assert finding.evidence.endswith(f"; next: {rebuild}")
+    assert "purge" not in finding.evidence
 
 
 def calls_of_apply(bloat: Scene, plan: Plan) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
+from krepair.checks.rule import Severity
 from krepair.logdir.values import LogDir
 from krepair.ops.kept import by_id_command
-from krepair.ops.reports import KeptPlan
+from krepair.ops.reports import KeptPlan, next_in
 
 _NAMED_AT_MOST = 3
 
@@ -18,11 +19,15 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
     """One finding for each plan that keeps something."""
     for plan in plans:
         half = plan.state == "half done"
+        # A damaged journal: undo and purge refuse until a new one is written.
+        rebuild = "" if half else next_in(plan.why_not)
         yield Finding(
             rule="KR902" if half else "KR901",
             partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
             evidence=_half_done(view, plan) if half else _kept(view, plan),
             bytes=plan.bytes,
+            severity=Severity.SLOW if rebuild else None,
+            command=rebuild,
         )
 
 
@@ -59,6 +64,8 @@ def _kept(view: LogDir, plan: KeptPlan) -> str:
     words = [
         f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {named(plan.partitions)} {age_text(plan)}"
     ]
+    if next_in(plan.why_not):
+        return "; ".join([*words, f"first: {plan.why_not}"])
     if plan.undo == "yes":
         words.append(f"undo is possible: {_undo_command(view, plan)}")
     elif plan.undo == "partly":
