@@ -95,6 +95,10 @@ class RefusedError(KrepairError):
     exit_code = ExitCode.REFUSED
 
 
+class WrongUserError(RefusedError):
+    """This user may not change the files; their owner, or root, may."""
+
+
 class PersonDecidesError(KrepairError):
     """krepair cannot know; somebody has to say."""
 

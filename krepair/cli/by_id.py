@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, NoReturn
 
-from krepair.cli.commands import with_at
+from krepair.cli.commands import typed_again, with_at
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
@@ -65,10 +65,15 @@ def carry_out_by_id(
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
         finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), typed)
+
+    def carried_out(progress: Progress) -> ApplyReport:
+        with typed_again(kept.by_id_command(verb, os.path.abspath(log_dir), plan_id, options.at)):
+            return run(log_dir, plan_id, options, progress)
+
     run_and_finish(
         verb,
         (log_dir,),
-        lambda progress: run(log_dir, plan_id, options, progress),
+        carried_out,
         apply_view,
         typed,
         fill=partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at),

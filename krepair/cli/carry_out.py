@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from krepair.cli.commands import Filling, Report
+from krepair.cli.commands import Filling, Report, typed_again
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.errors import ExitCode, KrepairError, UsageError
@@ -105,7 +105,12 @@ def run_on_plan(
     at = typed.options().at
     log_dir = at or plan.log_dir
     fill = Filling(plan=path, log_dir=log_dir, options=made_with, at=at)
-    run_and_finish(verb, (log_dir,), run, page, typed, fill=fill)
+
+    def carried_out(progress: Progress) -> Report:
+        with typed_again(f"krepair {verb} PLAN"):
+            return run(progress)
+
+    run_and_finish(verb, (log_dir,), carried_out, page, typed, fill=fill)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

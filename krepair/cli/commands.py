@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import KrepairError, NotALogDirError
+from krepair.errors import KrepairError, LockedError, NotALogDirError, WrongUserError
 from krepair.ops.plan_command import with_options
 from krepair.ops.reports import CheckReport, HasExitCode, RuleSummary
 from krepair.options import Options
@@ -115,6 +115,19 @@ def as_typed(report: CheckReport, options: Options) -> CheckReport:
 
 def _exact_one(told: Told, options: Options) -> Told:
     return replace(told, command=filled(told.command, options=options)) if told.command else told
+
+
+@contextmanager
+def typed_again(command: str) -> Iterator[None]:
+    """Where only the moment or the user was wrong, the same verb comes next."""
+    try:
+        yield
+    except LockedError as error:
+        error.next_command = error.next_command or f"{command}   # when the lock is free"
+        raise
+    except WrongUserError as error:
+        error.next_command = error.next_command or f"{command}   # as that user, or as root"
+        raise
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable
 
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError
+from krepair.errors import WrongUserError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from krepair.journal.folder import PartitionFolder
 
@@ -22,7 +22,7 @@ def check_may_change_root(tree: Tree, log_dir: str) -> None:
     """Checks that the fence can be put up: the files in the root are this user's.
 
     Raises:
-        RefusedError: they are not; the message names the first one.
+        WrongUserError: they are not; the message names the first one.
         OSError: one could not be looked at.
     """
     if os.geteuid() == _ROOT:
@@ -35,7 +35,7 @@ def check_may_change(folder: PartitionFolder) -> None:
     """Checks that the files of a partition, and what krepair left in it, are this user's.
 
     Raises:
-        RefusedError: one is not; the message names it.
+        WrongUserError: one is not; the message names it.
         OSError: one could not be looked at.
     """
     if os.geteuid() == _ROOT:
@@ -48,7 +48,7 @@ def check_may_purge(folder: PartitionFolder) -> None:
     """Checks that what krepair left in a partition is this user's; of the partition's own files none matters.
 
     Raises:
-        RefusedError: something is not; the message names it.
+        WrongUserError: something is not; the message names it.
         OSError: something could not be looked at.
     """
     if os.geteuid() == _ROOT:
@@ -69,7 +69,7 @@ def _check_folder(tree: Tree, path: str) -> None:
     finally:
         os.close(folder)
     if not may:
-        raise RefusedError(
+        raise WrongUserError(
             f"{path}: {_who()} may not change this folder; run krepair as its owner, or as root"
         )
 
@@ -81,7 +81,7 @@ def _check_files(tree: Tree, paths: Iterable[str]) -> None:
         if found is None or stat.S_ISDIR(found.st_mode):
             continue
         if found.st_uid != os.geteuid() or found.st_gid not in groups:
-            raise RefusedError(
+            raise WrongUserError(
                 f"{path}: belongs to user {found.st_uid}, group {found.st_gid}; {_who()} could not give a new file "
                 "the same owner; run krepair as that user, or as root"
             )

@@ -247,7 +247,11 @@ def undo_sequence(
         if reports[-1].outcome != "done":
             break
     done = all(one.outcome == "done" for one in reports)
-    command = f"krepair verify {shlex.quote(sequence.log_dir)}" if done else _first_next(reports)
+    command = (
+        f"krepair verify {shlex.quote(sequence.log_dir)}"
+        if done
+        else _first_next(reports) or "krepair undo PLAN"
+    )
     return _report("undo", sequence, reports, command)
 
 
@@ -259,7 +263,11 @@ def purge_sequence(
         _carried_out(number, step, purge, options, progress) for number, step in enumerate(sequence.steps, 1)
     ]
     done = all(one.outcome == "done" for one in reports)
-    command = f"krepair verify {shlex.quote(sequence.log_dir)}" if done else _first_next(reports)
+    command = (
+        f"krepair verify {shlex.quote(sequence.log_dir)}"
+        if done
+        else _first_next(reports) or "krepair purge PLAN"
+    )
     return _report("purge", sequence, reports, command)
 
 
@@ -363,7 +371,7 @@ def _next_of_apply(sequence: PlanSequence, reports: Sequence[StepReport], option
         return "krepair verify PLAN"
     if last.outcome in ("stopped", "interrupted"):
         return apply_command(sequence, "PLAN", options)
-    if last.exit_code in (ExitCode.UNWRITABLE, ExitCode.PARTLY):
+    if last.exit_code in (ExitCode.UNWRITABLE, ExitCode.PARTLY, ExitCode.LOCKED):
         return apply_command(sequence, "PLAN", options)
     if last.number > 1 or last.exit_code in (ExitCode.REFUSED, ExitCode.STALE_PLAN):
         # What is free or what is there is not as it was: the rest is best asked for anew.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from krepair.journal import permission
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
 from tools.torture.scenes import Placed, build
@@ -63,3 +69,42 @@ def test_a_plan_that_was_applied_is_verified_at_the_other_path(site: Placed) -> 
     command = next_of(typed("verify", site.plan_file))
     ran = run(*command.replace("DIR", str(site.path.with_name("moved"))).split()[1:], "--engine", "inline")
     assert ran.code == 0, ran.err
+
+
+@contextmanager
+def broker(log_dir: Path) -> Iterator[None]:
+    """The lock of a broker that runs."""
+    whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    with (log_dir / ".lock").open("ab") as lock:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, whole)
+        yield
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_under_a_lock_the_same_verb_comes_next(verb: str, site: Placed) -> None:
+    with broker(site.path):
+        ran = typed(verb, site.plan_file)
+    assert ran.code == 11
+    assert next_of(ran) == f"krepair {verb} {site.plan_file}   # when the lock is free"
+
+
+def test_under_a_lock_undo_by_id_comes_next(site: Placed) -> None:
+    assert typed("apply", site.plan_file).code == 0
+    by_id = ("--plan-id", site.plan.plan_id)
+    with broker(site.path):
+        ran = typed("undo", site.path, *by_id)
+    assert ran.code == 11
+    assert next_of(ran) == f"krepair undo {site.path} {' '.join(by_id)}   # when the lock is free"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is here for anybody's files")
+@pytest.mark.parametrize("verb", ["apply", "undo", "purge"])
+def test_a_wrong_user_types_it_again_as_the_right_one(
+    verb: str, site: Placed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if verb != "apply":
+        assert typed("apply", site.plan_file).code == 0
+    monkeypatch.setattr(permission.os, "geteuid", lambda: 12345)
+    ran = typed(verb, site.plan_file)
+    assert ran.code == 13
+    assert next_of(ran) == f"krepair {verb} {site.plan_file}   # as that user, or as root"

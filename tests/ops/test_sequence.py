@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from krepair.cli.main import app
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, StalePlanError
+from krepair.errors import ExitCode, LockedError, StalePlanError
 from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.logdir.space import Space
@@ -23,7 +23,7 @@ from krepair.ops import order
 from krepair.ops import sequence as ops
 from krepair.ops.apply import apply
 from krepair.ops.need import bytes_that_stay, need_of_all
-from krepair.ops.reports import ApplyReport
+from krepair.ops.reports import ApplyReport, SequenceReport
 from krepair.ops.steps import Make
 from krepair.ops.target import targets_of
 from krepair.options import Options
@@ -370,3 +370,19 @@ def test_active_segments_of_other_partitions_are_read_once_for_all_steps(
     assert len(made.steps) > 1
     assert read
     assert set(read.values()) == {1}
+
+
+@pytest.mark.parametrize("verb", [ops.apply_sequence, ops.undo_sequence])
+def test_under_a_lock_the_same_verb_of_a_sequence_comes_next(
+    verb: Callable[..., SequenceReport], full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sequence = full.sequence(10**9)
+
+    def locked(*_: object) -> ApplyReport:
+        raise LockedError("it is locked")
+
+    monkeypatch.setattr(ops, "undo", locked)
+    given = {"verb": locked} if verb is ops.apply_sequence else {}
+    report = verb(sequence, full.options(), None, **given)
+    assert report.exit_code is ExitCode.LOCKED
+    assert report.next_command.startswith("krepair undo PLAN" if not given else "krepair apply PLAN")
