@@ -20,6 +20,7 @@ from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Journal
 from krepair.journal.refetched import check_fetched
+from krepair.journal.still_good import check_still_good
 from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept, has_originals
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
@@ -35,7 +36,8 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     Raises:
         RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal has lost
             a record, see ``check_all_recorded``; or a replica that was set aside is not there again, see
-            ``check_fetched``; or the folder of the copies is not there.
+            ``check_fetched``; or a new segment was damaged since, see ``check_still_good``; or the folder of the
+            copies is not there.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
@@ -44,6 +46,7 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     _check_finished(folder, journal)
     check_all_recorded(folder, journal)
     check_fetched(folder, journal)
+    check_still_good(folder, journal)
     journal.settle()
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:

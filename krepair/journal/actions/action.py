@@ -336,6 +336,10 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """Bytes of the logs that the change made and that go when the originals are back."""
         return 0
 
+    def made_log(self, intent: IntentT) -> FileState | None:
+        """The new ``.log`` that replaces whole segments, as it was made; None if there is none."""
+        return None
+
     def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
         """The file that the change makes another one in its place, if it does so."""
         return None

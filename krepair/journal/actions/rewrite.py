@@ -246,6 +246,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         """The new log. An index may be mostly a hole, so it does not count."""
         return sum(state.size for state in intent.merged if state.name.endswith(".log"))
 
+    def made_log(self, intent: ApplyIntent) -> FileState | None:
+        log = segment_name(intent.base_offset, ".log")
+        return next((state for state in intent.merged if state.name == log), None)
+
     def staged(self, intent: ApplyIntent) -> StagedGroup:
         """What each source gave, and the digests of the new indexes."""
         return StagedGroup(intent.parts, intent.made)
