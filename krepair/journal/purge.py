@@ -97,6 +97,18 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
 
 
 def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
+    check_not_half_done(folder, journal)
+    if journal.purging is None:
+        _check_none_goes_back(folder, journal)
+
+
+def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
+    """Checks that no change of a folder is half done, by the records of its journal, and that no fence is up.
+
+    Raises:
+        RefusedError: one is; the next command ends it.
+        OSError: the fence could not be looked at.
+    """
     half_done = journal.unfinished()
     if half_done:
         command = f"krepair {'undo' if journal.states[half_done[0]] == 'undoing' else 'apply'} PLAN"
@@ -104,8 +116,6 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
             f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
         )
     _check_no_fence(folder)
-    if journal.purging is None:
-        _check_none_goes_back(folder, journal)
 
 
 def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:

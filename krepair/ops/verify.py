@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,7 +18,8 @@ from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.formats.words import count_text
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.purge import check_all_finished
+from krepair.journal.purge import check_not_half_done
+from krepair.journal.record import Journal
 from krepair.journal.refetched import waits_for_fetch
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
@@ -180,9 +180,6 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         seen = _Seen()
         verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
-        folders = [journal_folder(disk, plan, target) for target in targets]
-        half_done = _half_done(folders)
-        right = half_done or _after(plan, folders)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -202,7 +199,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command=_back(problems, seen, half_done) if problems else right,
+        next_command=_back(problems, seen) if problems else seen.half_done or _after(plan, seen),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
@@ -223,6 +220,9 @@ class _Seen:
         gone: those with originals nowhere.
         not_applied: states of changes that are not applied.
         rows: problems that only say so.
+        half_done: what to type where an apply or undo was interrupted, as purge says it; else empty.
+        has_journal: whether there is anything for purge to remove.
+        waits: whether the broker has to fetch a partition before what is kept of it may go.
     """
 
     kept: list[str] = field(default_factory=list)
@@ -230,6 +230,22 @@ class _Seen:
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
     rows: int = 0
+    half_done: str = ""
+    has_journal: bool = False
+    waits: bool = False
+
+    def look(self, folder: PartitionFolder, journal: Journal) -> None:
+        """What the journal of a folder tells of the next command.
+
+        Raises:
+            OSError: a file could not be looked at.
+        """
+        self.has_journal = self.has_journal or journal.bytes_read > 0
+        self.waits = self.waits or waits_for_fetch(folder, journal)
+        try:
+            check_not_half_done(folder, journal)
+        except RefusedError as error:
+            self.half_done = self.half_done or error.next_command
 
     def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
         """One change that is applied."""
@@ -260,49 +276,24 @@ class _Seen:
         return f"Not compared with the originals{'; '.join(words)}" if words else ""
 
 
-def _half_done(folders: Sequence[PartitionFolder]) -> str:
-    """What to type where an apply or undo was interrupted, as purge says it; else empty."""
-    try:
-        check_all_finished(folders)
-    except RefusedError as error:
-        return error.next_command
-    return ""
-
-
-def _back(problems: list[Problem], seen: _Seen, half_done: str) -> str:
+def _back(problems: list[Problem], seen: _Seen) -> str:
     """What to type where something is wrong: a damaged journal comes first. What was interrupted is finished."""
-    if len(problems) == seen.rows and half_done:
-        return half_done
+    if len(problems) == seen.rows and seen.half_done:
+        return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
         return "krepair apply PLAN"
     return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
 
 
-def _after(plan: Plan, folders: Sequence[PartitionFolder]) -> str:
+def _after(plan: Plan, seen: _Seen) -> str:
     """What to type once all is right: purge only where something is kept that may go."""
     check = f"krepair check {shlex.quote(plan.log_dir)}"
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return check
-    if not any(map(_keeps, folders)):
-        return check
-    if any(map(_waits_for_fetch, folders)):
+    if seen.waits:
         return f"{check}   # then start the broker, it fetches the partition again"
-    return "krepair purge PLAN   # when the brokers are well"
-
-
-def _keeps(folder: PartitionFolder) -> bool:
-    """Whether there is anything for purge to remove, as far as can be seen."""
-    with contextlib.suppress(OSError):
-        return folder.tree.is_folder(folder.private)
-    return True
-
-
-def _waits_for_fetch(folder: PartitionFolder) -> bool:
-    """Whether the broker has to fetch a partition before what is kept of it may go; False if that cannot be seen."""
-    with contextlib.suppress(KrepairError, OSError):
-        return waits_for_fetch(folder, folder.journal())
-    return False
+    return "krepair purge PLAN   # when the brokers are well" if seen.has_journal else check
 
 
 def _applied(work: Work, target: PartitionPlan, seen: _Seen) -> Iterator[Staging]:
@@ -317,6 +308,7 @@ def _applied(work: Work, target: PartitionPlan, seen: _Seen) -> Iterator[Staging
             raise StalePlanError(partition.unreadable)
         with folder.tree.keeping_folders():
             journal = folder.journal()
+            seen.look(folder, journal)
             states = status_in(folder, target, journal)
             staging.staged |= staged_groups(journal)
     except (KrepairError, OSError) as error:
