@@ -13,7 +13,14 @@ from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, epochs_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.untouched import why_untouched
+from krepair.fixes.untouched import (
+    beside,
+    beside_leftovers,
+    left_for_leftovers,
+    waits_for_swap,
+    why_not_looked_at,
+    why_untouched,
+)
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts
 from krepair.formats.damage import Damage
@@ -46,7 +53,14 @@ class Epochs(Fix):
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
-        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+        looked = list(surveys)
+        if purpose == "plan":
+            looked = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+            looked += beside_leftovers(surveys)
+        for survey in looked:
+            if waits_for_swap(survey.partition, survey.settings):
+                survey.put(EPOCHS_SEEN, see_epochs_file(survey.partition))
+        touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         read_logs(context, touched)
         for survey in touched:
             expected = len(parts_after(survey.partition, survey.changes))
@@ -68,7 +82,12 @@ class Epochs(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         changes, notes = epoch_changes(survey)
-        return Proposal(changes=changes, notes=notes)
+        apart = beside(survey)
+        seen = None if apart is None else apart.seen(EPOCHS_SEEN)
+        if seen is None or not seen.merged.needed:
+            return Proposal(changes=changes, notes=notes)
+        left = left_for_leftovers(survey.partition, "leader epochs")
+        return Proposal(left=left, left_note=f"its leader epochs are left alone: {left.why}")
 
     def owns(self, change: Change) -> bool:
         if not isinstance(change, ReplaceFile) or change.name != LEADER_EPOCH_CHECKPOINT:
@@ -149,6 +168,17 @@ def see_epochs(
     return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left)
 
 
+def see_epochs_file(partition: Partition) -> SeenEpochs:
+    """What the file says by itself, where a swap has yet to become a segment: whether a broker reads it."""
+    data, left = read_epochs_file(partition)
+    recorded = epochs.read_recorded(data)
+    judged = epochs.merge_epochs(recorded, epochs.epochs_of_log((), 0, compacted=True)).decisions
+    negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
+    merged = epochs.MergedEpochs((), negative, bool(recorded.damage) or bool(negative))
+    waits = "a .swap in its folder has to become a segment first (--fix leftovers)"
+    return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left or waits)
+
+
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
     """Whether a batch lies behind one of a greater offset, or of one that cannot be in its segment."""
     return any(one.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for one in segments) or any(
@@ -174,7 +204,7 @@ def epoch_findings(survey: Survey) -> Iterator[Finding]:
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
-            evidence=f"{_state_of(seen)}; {_summary(seen)}{_left(seen)}",
+            evidence="; ".join(text for text in (_state_of(seen), _summary(seen)) if text) + _left(seen),
         )
     told = [one for one in merged.decisions if one.conflict]
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
@@ -213,6 +243,8 @@ def _state_of(seen: SeenEpochs) -> str:
 def _summary(seen: SeenEpochs) -> str:
     """What the new file is made of, in one line."""
     merged = seen.merged
+    if not merged.entries:
+        return ""
     kept = sum(
         one.reason in {EpochReason.RECORDED, EpochReason.FOLDED, EpochReason.UNPROVEN}
         for one in merged.decisions

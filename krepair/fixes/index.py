@@ -20,9 +20,17 @@ from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
 from krepair.fixes.staging import Kind, Staging, Work, Wrong, error_of
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.untouched import why_untouched
+from krepair.fixes.untouched import (
+    beside,
+    beside_leftovers,
+    left_for_leftovers,
+    waits_for_swap,
+    why_not_looked_at,
+    why_untouched,
+)
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
@@ -84,6 +92,7 @@ class Index(Fix):
         if purpose == "plan":
             depth = cast("Depth", self.way(context.options.fixes))
             touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+            touched += beside_leftovers(surveys)
             look_at_indexes(context, touched, depth, include_active=context.options.include_active)
         look_at_transaction_indexes(context, touched, depth)
 
@@ -97,6 +106,10 @@ class Index(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The files to replace, but for those of segments that get fresh ones anyway."""
+        apart = beside(survey)
+        if apart is not None and index_changes(apart, set())[0]:
+            left = left_for_leftovers(survey.partition, "indexes")
+            return Proposal(left=left, left_note=f"its indexes are left alone: {left.why}")
         changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
         if context.beside_broker:
@@ -448,11 +461,17 @@ def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFil
 def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
     """What retention by time deletes of one partition at the next start, and what it should."""
     settings, partition = survey.settings, survey.partition
-    if "delete" not in settings.cleanup_policy or why_untouched(partition, settings):
+    stays = bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings)
+    if "delete" not in settings.cleanup_policy or stays:
         return Deletions((), ())
+    # What is below the first swap stays as it is, whatever the swaps become.
+    swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
+    below = min(swaps, default=INT64_MAX)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     clocks = []
     for segment, end in partition.segments_with_ends():
+        if segment.base_offset >= below:
+            break
         found = indexes_of(survey).get(segment.base_offset)
         if found is None or found.failure:
             return Deletions((), ())

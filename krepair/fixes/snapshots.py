@@ -14,7 +14,13 @@ from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot
 from krepair.fixes.snapshot_state import read_snapshot_file, rules_now, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.untouched import why_untouched
+from krepair.fixes.untouched import (
+    beside,
+    beside_leftovers,
+    left_for_leftovers,
+    why_not_looked_at,
+    why_untouched,
+)
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
@@ -57,7 +63,11 @@ class Snapshots(Fix):
 
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
         """
-        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+        looked = list(surveys)
+        if purpose == "plan":
+            looked = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+            looked += beside_leftovers(surveys)
+        touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         rules = rules_now(context)
         targets = [
             target_of(
@@ -79,6 +89,10 @@ class Snapshots(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The snapshot to make, and those that go."""
+        apart = beside(survey)
+        if apart is not None and snapshot_changes(apart, ())[0]:
+            left = left_for_leftovers(survey.partition, "producer snapshots")
+            return Proposal(left=left, left_note=f"its producer snapshots are left alone: {left.why}")
         seen = survey.seen(SNAPSHOTS_SEEN)
         changes, notes = snapshot_changes(survey, names_removed(survey.changes))
         return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)

@@ -14,7 +14,13 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, mended_log
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.untouched import waits_for_leftovers, why_untouched
+from krepair.fixes.untouched import (
+    beside,
+    beside_leftovers,
+    left_for_leftovers,
+    waits_for_leftovers,
+    why_untouched,
+)
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
@@ -47,12 +53,14 @@ class TailDecision(NamedTuple):
     Attributes:
         changes: in the order in which they are carried out.
         notes: for the reviewer.
-        left: what is left for want of a consent, None if nothing is.
+        left: what is left for want of a consent or beside a leftover, None if nothing is.
+        left_note: that says so, where another fix changes the partition.
     """
 
     changes: tuple[MendLog | SetAside, ...] = ()
     notes: tuple[str, ...] = ()
     left: LeftAlone | None = None
+    left_note: str = ""
 
 
 class Tail(Fix):
@@ -90,14 +98,15 @@ class Tail(Fix):
             look_at_damage(context, surveys)
             return
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        read_logs(context, touched)
+        apart = beside_leftovers(surveys)
+        read_logs(context, [*touched, *apart])
         look_at_damage(context, touched)
         _check_untouched(context.options, surveys)
         decide(context, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
             if why:
-                survey.put(TAIL_SEEN, TailDecision(notes=(f"its logs are left alone: {why}",)))
+                survey.put(TAIL_SEEN, _left(survey, why))
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR301 to KR305, with the price of each way out."""
@@ -105,7 +114,7 @@ class Tail(Fix):
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         seen = survey.seen(TAIL_SEEN) or TailDecision()
-        return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left)
+        return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left, left_note=seen.left_note)
 
     def owns(self, change: Change) -> bool:
         """A log without its damage, and segments behind a cut."""
@@ -223,6 +232,15 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
                     else ""
                 ),
             )
+
+
+def _left(survey: Survey, why: str) -> TailDecision:
+    """Of a partition whose files are left as they are: its logs may be damaged all the same."""
+    apart = beside(survey)
+    if apart is None or not any(facts.summary.damage for facts in apart.segments):
+        return TailDecision(notes=(f"its logs are left alone: {why}",))
+    left = left_for_leftovers(survey.partition, "logs")
+    return TailDecision(left=left, left_note=f"its logs are left alone: {left.why}")
 
 
 def _item(view: LogDir, survey: Survey, cut: LogCut) -> MendedItem:

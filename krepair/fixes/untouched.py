@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import METADATA_TOPIC, FileKind, parse_file_name
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.rules.model import LeftAlone
 
+_WAITING: Final = frozenset({"swap", "cleaned"})
+_MAKES_SEGMENTS: Final = frozenset({"swap"})
+_BESIDE: Sight[Survey] = Sight("beside leftovers")
+_FIRST: Final = "krepair plan LOGDIR --fix leftovers --out PLAN"
+
 
 def waits_for_leftovers(partition: Partition) -> bool:
     """Whether a swap or a half-cleaned file has to be finished before any other fix touches the partition."""
-    return any(leftover.kind in {"swap", "cleaned"} for leftover in partition.leftovers)
+    return any(leftover.kind in _WAITING for leftover in partition.leftovers)
 
 
 def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     """Why the files of a partition are left as they are, or empty."""
+    return _why(partition, settings, _WAITING)
+
+
+def why_not_looked_at(partition: Partition, settings: TopicSettings) -> str:
+    """Why nothing can be told of the files of a partition as the next start will find them, or empty.
+
+    A start deletes a ``.cleaned``, and reads the other files as they are. A ``.swap`` becomes a segment.
+    """
+    return _why(partition, settings, _MAKES_SEGMENTS)
+
+
+def waits_for_swap(partition: Partition, settings: TopicSettings) -> bool:
+    """Whether a swap alone is why nothing can be told."""
+    return bool(why_not_looked_at(partition, settings)) and not _why(partition, settings, frozenset())
+
+
+def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]) -> str:
+    """See ``why_untouched``; ``waiting`` are the kinds of leftovers that count."""
     if partition.unreadable:
         return partition.unreadable
     if partition.topic == METADATA_TOPIC:
@@ -22,11 +49,43 @@ def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     if settings.remote_storage_enable:
         return "the topic is tiered (remote.storage.enable)"
     for leftover in partition.leftovers:
-        if leftover.kind in {"swap", "cleaned"}:
+        if leftover.kind in waiting:
             return f"{leftover.file.name} waits to be finished by a broker; first --fix leftovers, then plan again"
     for special in partition.special_logs:
         return f"{special.name}: a regular file was expected, found a {special.kind}"
     return ""
+
+
+def beside_leftovers(surveys: Iterable[Survey]) -> list[Survey]:
+    """Of each partition that only waits for its leftovers, a survey apart: what it shows goes into no plan.
+
+    By it a plan tells whether there is something to mend that it does not mend.
+    """
+    found = []
+    for survey in surveys:
+        partition, settings = survey.partition, survey.settings
+        if waits_for_leftovers(partition) and not _why(partition, settings, frozenset()):
+            apart = beside(survey) or Survey(partition, settings, survey.high_watermark)
+            survey.put(_BESIDE, apart)
+            found.append(apart)
+    return found
+
+
+def beside(survey: Survey) -> Survey | None:
+    """The survey apart, None where nothing waits, or nobody looked."""
+    return survey.seen(_BESIDE)
+
+
+def left_for_leftovers(partition: Partition, what: str) -> LeftAlone:
+    """Of a partition in which something would be mended, if no leftover waited in it.
+
+    Args:
+        partition: with a leftover.
+        what: would be mended, such as ``indexes``.
+    """
+    name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
+    why = f"{name}: a broker left it, and one plan cannot mend both: first --fix leftovers, then plan its {what} again"
+    return LeftAlone("leftovers", why, _FIRST, damaged=True)
 
 
 def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
@@ -64,7 +123,7 @@ def _odd_file(partition: Partition) -> LeftAlone | None:
         if leftover.kind != "foreign":
             advice = "finish or remove it first (--fix leftovers), then plan again"
             why = f"{leftover.file.name}: a broker left it; {advice}"
-            return LeftAlone("leftovers", why, "krepair plan LOGDIR --fix leftovers --out PLAN", damaged=True)
+            return LeftAlone("leftovers", why, _FIRST, damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             text = f"{special.name}: a regular file was expected, found a {special.kind}"
