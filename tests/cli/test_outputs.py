@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import subprocess
 import sys
@@ -142,6 +143,21 @@ def test_a_rule_that_is_asked_for_lists_each_of_its_findings_and_no_other_one() 
     assert page.count("\nKR302  data loss  b-") == 9
     assert "KR311" not in page
     assert plain(check_view(many(told), Asked(every=True))).count("\ninformation  KR311") == 500
+
+
+@pytest.mark.parametrize(
+    "asked", [Asked(rule="KR605"), Asked(rule="KR605", width=80)], ids=["file", "screen"]
+)
+def test_that_nothing_was_found_of_a_rule_that_is_asked_for_is_said(asked: Asked) -> None:
+    told = (Finding(rule="KR302", partition="b-3", file="x.log", evidence="CRC"),)
+    assert "\nNo finding of KR605.\n" in plain(check_view(many(told), asked))
+    assert "No finding" not in plain(check_view(many(told), dataclasses.replace(asked, rule="KR302")))
+    assert "No finding" not in plain(check_view(many(), dataclasses.replace(asked, rule="")))
+
+
+def test_of_a_rule_that_another_command_looks_for_that_command_is_named() -> None:
+    page = plain(check_view(many(), Asked(rule="KR650")))
+    assert "\nNo finding of KR650. Only krepair compare looks for it.\n" in page
 
 
 def test_all_lists_every_partition() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.checks.catalogue import CATALOGUE, Finding, counts, severity_of
+from krepair.checks.catalogue import CATALOGUE, RULES, Finding, counts, severity_of
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
@@ -82,6 +82,8 @@ def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
     yield _by_broker(report)
     if asked.sums:
         yield _by_rule(report, rules, asked)
+    if asked.rule and not rules:
+        yield Section(title="", lines=(_none_of(asked.rule),))
     if asked.every:
         for log_dir in report.log_dirs:
             yield from _log_dir(log_dir)
@@ -125,6 +127,13 @@ def _about_the_run(report: CheckReport) -> Iterator[Section]:
 
 
 # -- by rule
+
+
+def _none_of(code: str) -> str:
+    """That nothing was found of a rule; of one that another command looks for, this says nothing by itself."""
+    command = RULES[code].command
+    other = "" if command == CHECK else f" Only {command} looks for it."
+    return f"No finding of {code}.{other}"
 
 
 def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: Asked) -> Section:
