@@ -180,7 +180,8 @@ _LOG_BYTES = (
         severity=Severity.BROKER_DOWN,
         title="File that the operating system cannot read",
         evidence="file, position and the system's own message",
-        danger="the disk may be failing; krepair does not take this for corruption and plans nothing",
+        danger="with an I/O error (EIO) the disk may be failing: copy it first. With Permission denied (EACCES, EPERM) "
+        "run krepair as root, or as the user of the broker. krepair takes neither for corruption and plans nothing",
         source="design",
     ),
     Rule(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from krepair.durable.tree import Tree
+from krepair.logdir import view
 from tests.ops.test_snapshots import checked, made
 
+WAY = ": this user may not read it; run krepair as root, or as the user of the broker"
 
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [(errno.EIO, ""), (errno.EACCES, WAY), (errno.EPERM, WAY)],
+    ids=["EIO", "EACCES", "EPERM"],
+)
 @pytest.mark.parametrize("name", ["00000000000000000006.txnindex", "00000000000000000006.log"])
-def test_file_that_gives_an_io_error_is_named_once(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_file_that_cannot_be_read_is_named_once_with_what_to_do(
+    name: str, code: int, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir = made(tmp_path)
     inode = (log_dir / "t-0" / name).stat().st_ino
@@ -21,7 +31,7 @@ def test_file_that_gives_an_io_error_is_named_once(
 
     def refuse(descriptor: int) -> None:
         if os.fstat(descriptor).st_ino == inode:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(code, os.strerror(code))
 
     def failing_preadv(descriptor: int, buffers: list[memoryview], position: int) -> int:
         refuse(descriptor)
@@ -34,5 +44,23 @@ def test_file_that_gives_an_io_error_is_named_once(
     monkeypatch.setattr(os, "preadv", failing_preadv)
     monkeypatch.setattr(os, "pread", failing_pread)
     found = [one for one in checked(log_dir).findings if one.rule == "KR308"]
-    assert [one.evidence for one in found] == [f"t-0/{name}: Input/output error (EIO)"]
+    assert [one.evidence for one in found] == [
+        f"t-0/{name}: {os.strerror(code)} ({errno.errorcode[code]}){more}"
+    ]
     assert not [one for one in found if one.file not in {"", name}]
+
+
+def test_folder_that_this_user_may_not_list_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = made(tmp_path)
+    listed = view.opened_folder
+
+    def refusing(name: str, within: Tree | int | None = None) -> AbstractContextManager[int]:
+        if name.endswith("t-0"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return listed(name, within)
+
+    monkeypatch.setattr(view, "opened_folder", refusing)
+    (found,) = [one for one in checked(log_dir).findings if one.rule == "KR308"]
+    assert found.evidence.endswith(f"t-0: could not be read: Permission denied (EACCES){WAY}")
