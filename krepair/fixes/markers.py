@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,6 +34,8 @@ from krepair.plan.model import (
     SourceSegment,
     Span,
 )
+from krepair.plan.replicas_view import WITH_CLUSTER
+from krepair.plan.view import time_text
 from krepair.rules import span as spans
 from krepair.rules.evidence import NONE, allows_mixed_epochs, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
@@ -48,6 +51,7 @@ from krepair.rules.model import (
 from krepair.rules.open_snapshot import why_a_start_would_fail
 
 STAMPS_SINCE = (3, 1, 0)
+_LATEST: Final = "unlimited"
 TXN_CODES = frozenset({"txnindex-disagrees", "txnindex-damage"})
 MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
@@ -112,7 +116,7 @@ class Markers(Fix):
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR101."""
-        return bloat_findings(survey)
+        return bloat_findings(context, survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         seen = survey.seen(MARKERS_SEEN)
@@ -305,12 +309,12 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
 # -- findings
 
 
-def bloat_findings(survey: Survey) -> Iterator[Finding]:
+def bloat_findings(context: Context, survey: Survey) -> Iterator[Finding]:
     """KR101: what compaction of markers would free."""
     decision = decision_of(survey)
     if decision is None:
         return
-    unlimited = next((choice for choice in decision.horizons if choice.name == "unlimited"), None)
+    unlimited = next((choice for choice in decision.horizons if choice.name == _LATEST), None)
     before = sum(outcome.log_bytes for outcome in decision.outcomes)
     now = sum(outcome.kept_bytes for outcome in decision.outcomes)
     most = before - unlimited.log_bytes_after if unlimited is not None else before - now
@@ -319,20 +323,42 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
     tallies = sum_tallies(survey.segments)
     markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
     emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
+    needs_evidence = now == before and _keeps_all(decision)
+    by_time = before - min(choice.log_bytes_after for choice in decision.horizons if choice.name != _LATEST)
+    goes = (
+        f"0 of {before:,} bytes can go whatever other replicas hold, {by_time:,} with evidence that no other replica "
+        f"needs them, {most:,} with it and the latest horizon"
+        if needs_evidence
+        else f"{before - now:,} of {before:,} bytes can go {_by_what(decision)}, {most:,} with the latest horizon"
+    )
     yield Finding(
         rule="KR101",
         partition=survey.partition.folder,
         evidence=(
-            f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; "
-            f"{before - now:,} of {before:,} bytes can go {_by_what(decision)}, {most:,} with the latest horizon"
+            f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; {goes}"
         ),
         bytes=most,
+        command=_with_evidence(context, later=not by_time) if needs_evidence else "",
     )
 
 
+def _with_evidence(context: Context, *, later: bool) -> str:
+    """The plan that lets markers go; without evidence it would change nothing.
+
+    Args:
+        context: of the log directory.
+        later: whether a later horizon has to be named, too.
+    """
+    words = ["--delete-horizon", time_text(context.options.now_ms)] if later else []
+    return shlex.join(["krepair", "plan", context.view.path, *words, *WITH_CLUSTER, "--out", "PLAN"])
+
+
+def _keeps_all(decision: PartitionDecision) -> bool:
+    return any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
+
+
 def _by_what(decision: PartitionDecision) -> str:
-    keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
-    return "whatever other replicas hold" if keeps_all else "by --delete-horizon"
+    return "whatever other replicas hold" if _keeps_all(decision) else "by --delete-horizon"
 
 
 def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:

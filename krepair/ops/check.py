@@ -35,6 +35,7 @@ from krepair.ops.next_start.forecast import RootFacts, ended_by_another, forecas
 from krepair.ops.next_start.refusal import Cause, causes_of_refusal
 from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import start_space
+from krepair.ops.plan_command import is_with_evidence, with_options
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -99,6 +100,8 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         if rebuild:
             return rebuild
         fixes = command_for(report.findings, best_ways[report.log_dir])
+        if known := _with_evidence(report):
+            return with_options(known, ["--free"] if _is_tight(report) else [])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
             if any(" --include-active " in finding.command for finding in report.findings if counts(finding)):
@@ -107,6 +110,12 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return f"krepair plan {shlex.quote(report.log_dir)}{free}{chosen} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {codes[0]}" if codes else ""
+
+
+def _with_evidence(report: LogDirReport) -> str:
+    """Where all that is to mend waits for what other replicas hold: the plan that knows it; else empty."""
+    mended = [finding.command for finding in report.findings if counts(finding) and finding.fix != "none"]
+    return mended[0] if mended and all(map(is_with_evidence, mended)) else ""
 
 
 def _is_tight(report: LogDirReport) -> bool:

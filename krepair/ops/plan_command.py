@@ -15,6 +15,7 @@ from krepair.ops.sides import parse_sides
 from krepair.options import Options
 from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Asked, Others, Plan, Preview
+from krepair.plan.replicas_view import WITH_CLUSTER
 from krepair.plan.sequence import PlanSequence
 from krepair.plan.view import time_text
 
@@ -130,7 +131,12 @@ def options_of(plan: Plan) -> Options:
 def evidence_command(plan: Plan, *, free: bool = False) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
     words = replace(options_of(plan), free=free).as_plan_words()
-    return shlex.join(("krepair", "plan", plan.log_dir, *words, "--cluster", "cluster.txt", "--out", "PLAN"))
+    return shlex.join(("krepair", "plan", plan.log_dir, *words, *WITH_CLUSTER, "--out", "PLAN"))
+
+
+def is_with_evidence(command: str) -> bool:
+    """Whether a command reads the file that the running brokers have to be asked for first."""
+    return f" {shlex.join(WITH_CLUSTER)} " in command
 
 
 def later_horizon_command(plan: Plan) -> str:

@@ -11,6 +11,7 @@ from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_tex
 from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import Reason
 
+WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
 DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
 _WHAT: Final = {
     "none": "markers and tombstones stay whole",

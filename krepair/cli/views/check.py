@@ -12,7 +12,9 @@ from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
 from krepair.ops.by_rule import WORST_FIRST, fix_of
+from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
+from krepair.plan.replicas_view import DESCRIBE
 from krepair.plan.view import (
     Cell,
     Section,
@@ -116,14 +118,23 @@ def _by_broker(report: CheckReport) -> Section:
 
 
 def _next(report: CheckReport) -> tuple[str, ...]:
-    return (report.next_command,) if report.next_command else ()
+    return _typed(report.next_command)
+
+
+def _typed(command: str) -> tuple[str, ...]:
+    """A command, after the one that writes the file that it reads; nothing if there is none."""
+    if not command:
+        return ()
+    return (DESCRIBE, command) if is_with_evidence(command) else (command,)
 
 
 def _about_the_run(report: CheckReport) -> Iterator[Section]:
     if report.left_out:
         yield Section(title="Not looked at", lines=(_left_out_text(report.left_out),))
     yield Section(title="Not looked for", lines=tuple(_not_looked_for()))
-    yield from end_of_page(report.engine, report.next_command)
+    engine, _ = end_of_page(report.engine, "")
+    yield engine
+    yield Section(title="Next", commands=_next(report))
 
 
 # -- by rule
@@ -220,7 +231,7 @@ def _rows(report: CheckReport, asked: Asked) -> Iterator[Section]:
             # The same command for many is typed once.
             new = finding.command if finding.command not in seen else ""
             seen.add(finding.command)
-            yield Section(title="", lines=(head, finding.evidence), commands=(new,) if new else ())
+            yield Section(title="", lines=(head, finding.evidence), commands=_typed(new))
 
 
 def _left_out_text(paths: Iterable[str]) -> str:
