@@ -18,6 +18,7 @@ from krepair.fixes.untouched import (
     beside,
     beside_leftovers,
     left_for_leftovers,
+    waits_for_swap,
     why_not_looked_at,
     why_untouched,
 )
@@ -90,7 +91,7 @@ class Snapshots(Fix):
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The snapshot to make, and those that go."""
         apart = beside(survey)
-        if apart is not None and snapshot_changes(apart, ())[0]:
+        if apart is not None and (snapshot_changes(apart, ())[0] or _waits_damaged(apart)):
             left = left_for_leftovers(survey.partition, "producer snapshots")
             return Proposal(left=left, left_note=f"its producer snapshots are left alone: {left.why}")
         seen = survey.seen(SNAPSHOTS_SEEN)
@@ -172,6 +173,7 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
     """What is wrong with the snapshots of one partition."""
     seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None:
+        yield from _beside_swap(survey)
         return
     folder = survey.partition.folder
     name, text = seen.unread
@@ -214,6 +216,23 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
             evidence=f"no snapshot at all, the log ends at {seen.log_end}; cleanly stopped, so the log will not be "
             f"read either: {_counted(seen)} will be forgotten",
         )
+
+
+def _beside_swap(survey: Survey) -> Iterator[Finding]:
+    """Of a partition whose log end waits for a swap: only what a snapshot says by itself."""
+    if not waits_for_swap(survey.partition, survey.settings):
+        return
+    waits = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
+    for name, position, text in snapshot_problems(survey.partition):
+        rule = "KR501" if position >= 0 else "KR308"
+        evidence = f"{text}; {waits}" if position >= 0 else text
+        yield Finding(
+            rule=rule, partition=survey.partition.folder, file=name, position=position, evidence=evidence
+        )
+
+
+def _waits_damaged(survey: Survey) -> bool:
+    return any(finding.rule == "KR501" for finding in _beside_swap(survey))
 
 
 def _of_no_segment(seen: SeenSnapshots) -> list[SnapshotFile]:

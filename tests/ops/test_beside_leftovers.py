@@ -92,8 +92,9 @@ def test_of_segments_behind_a_swap_no_deletion_is_told(tmp_path: Path) -> None:
     assert "KR802" not in {one.rule for one in checked(log_dir, "3.9.2").findings}
 
 
-def test_a_snapshot_that_no_broker_loads_is_told_beside_what_was_left(tmp_path: Path) -> None:
-    log_dir = left_in(tmp_path, PADDED, "cleaned")
+@pytest.mark.parametrize("left", ["", "deleted", "cleaned", "swap"])
+def test_a_snapshot_that_no_broker_loads_is_told_beside_what_was_left(tmp_path: Path, left: str) -> None:
+    log_dir = left_in(tmp_path, PADDED, left)
     (log_dir / "f-t-0" / segment_name(1000, ".snapshot")).write_bytes(b"\xa5" * 40)
     assert "KR501" in {one.rule for one in checked(log_dir).findings}
 
@@ -163,7 +164,7 @@ def test_where_nothing_is_to_be_mended_beside_what_was_left_nothing_is_to_do(
     assert (part.status, part.code) == ("nothing", "")
 
 
-@pytest.mark.parametrize(("fixture", "fix"), [(EPOCHS, "epochs"), (PADDED, "index"), (PADDED, "tail")])
+@cases
 def test_beside_a_swap_what_would_be_mended_is_left_alone_and_named(
     tmp_path: Path, fixture: str, fix: str
 ) -> None:
