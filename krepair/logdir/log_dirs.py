@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Final
 
 from krepair.logdir.config_files import read_server_properties
+from krepair.logdir.values import LogDir
+
+DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108
+"""Where a broker keeps its logs if it is told nothing. Source: ``ServerLogConfigs.LOG_DIR_DEFAULT`` (3.9.0)."""
+
+_ID_KEYS: Final = ("node.id", "broker.id")
 
 
 def configured_log_dirs(config: str | None) -> tuple[str, ...]:
@@ -35,3 +42,26 @@ def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ..
     configured = configured_log_dirs(config)
     left = tuple(path for path in configured if os.path.realpath(path) not in known)
     return left if len(left) < len(configured) else ()
+
+
+def configured_id(config: str | None) -> str:
+    """``node.id`` or ``broker.id`` of a ``server.properties``, empty if it says none or leaves it to the cluster.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    lines = {} if config is None else read_server_properties(config)
+    values = [lines[key].value.strip() for key in _ID_KEYS if key in lines]
+    return "" if not values or values[0].startswith("-") else values[0]
+
+
+def why_of_another_broker(config: str | None, view: LogDir) -> str:
+    """Why a ``server.properties`` is of another broker than a log directory, by their ids; empty if they do not differ.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    configured = configured_id(config)
+    if not configured or not view.broker_id or configured == view.broker_id:
+        return ""
+    return f"{config} is of broker {configured}; {view.path} is of broker {view.broker_id}"

@@ -17,7 +17,9 @@ from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
 from krepair.formats.question_file import ANSWER, Answered
+from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
 from krepair.logdir.replica import CURRENT
+from krepair.logdir.values import LogDir
 from krepair.ops import output_file
 from krepair.ops.answer import Question, opened_question, write_answers
 from krepair.ops.held import write_what_is_held
@@ -111,13 +113,15 @@ def facts(
 
     Raises:
         NotALogDirError: a path is none.
-        RefusedError: ``out`` is in a log directory, or another file is there.
+        RefusedError: ``out`` is in a log directory, or another file is there; or the configuration is of another
+            broker.
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)
     side = open_directories(
         Side(broker_id=0, log_dirs=tuple(os.path.abspath(path) for path in log_dirs)), options
     )
+    _check_config(tuple(side.views.values()), options.config)
     total = sum(one.log_bytes for one in side.state.partitions if one.kind == CURRENT)
     engine = choose_engine(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
@@ -169,6 +173,33 @@ def facts(
             if one.why
         ),
     )
+
+
+def _check_config(views: Sequence[LogDir], config: str | None) -> None:
+    """Check that a configuration is of this broker: facts taken with it say that no other log directory was left out.
+
+    Raises:
+        RefusedError: it is of another broker, or does not name a log directory that was given.
+    """
+    if config is None:
+        return
+    again = f"krepair facts {shlex.join(view.path for view in views)} --config FILE --out FACTS"
+    named = configured_log_dirs(config)
+    known = {os.path.realpath(path) for path in named or (DEFAULT_LOG_DIR,)}
+    says = f"its log.dirs are {', '.join(named)}" if named else f"without log.dirs it means {DEFAULT_LOG_DIR}"
+    for view in views:
+        of_another = why_of_another_broker(config, view)
+        if of_another:
+            raise RefusedError(
+                f"--config: {of_another}; give the server.properties of broker {view.broker_id}",
+                next_command=again,
+            )
+        if os.path.realpath(view.path) not in known:
+            raise RefusedError(
+                f"--config: {config} does not name {view.path}: {says}. Give the server.properties of this broker, "
+                "with the paths of this host. Without --config it is your word that no log directory was left out",
+                next_command=again,
+            )
 
 
 class _Work:

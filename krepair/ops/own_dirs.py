@@ -10,7 +10,7 @@ from functools import cached_property
 from krepair.errors import KrepairError, UsageError
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config_files import read_server_properties
-from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reassignments import is_of_reassignments, read_text
 from krepair.logdir.values import FileRef, LogDir
 from krepair.logdir.view import read_log_dir
@@ -86,13 +86,16 @@ def other_dirs(
     if paths is not None or registered == 1:
         return _read(view, paths or [], registered)
     named = f"; the broker has registered {registered} log directories" if registered > 0 else ""
-    if sources:
+    of_another = why_of_another_broker(config, view)
+    if of_another:
+        named += f"; {of_another}"
+    elif sources:
         named = f"; {', '.join(sources[0])} are configured, and none of them is {view.path}"
     return OtherDirs(
         unknown="it is not known which other log directories this broker has, and it may have written there later"
         f"{named}: give its server.properties with --config, or all of them with "
         f"--replicas {view.broker_id}=LOGDIR,LOGDIR",
-        unsaid=not sources and registered < 0,
+        unsaid=not sources and registered < 0 and not of_another,
     )
 
 
@@ -137,7 +140,7 @@ def _sources(
 ) -> Iterator[tuple[str, ...]]:
     if typed is not None and typed.log_dirs:
         yield typed.log_dirs
-    if config is not None and (found := configured_log_dirs(config)):
+    if not why_of_another_broker(config, view) and (found := configured_log_dirs(config)):
         yield found
     for path in cluster_configs:
         if _is_of(view.broker_id, path) and (found := configured_log_dirs(path)):

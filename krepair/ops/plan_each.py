@@ -19,6 +19,7 @@ from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.other_dirs import ListedDirs
 from krepair.logdir.cluster import ClusterView, read_cluster_file
+from krepair.logdir.log_dirs import why_of_another_broker
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops import output_file, show
@@ -252,7 +253,8 @@ def _options_of(view: LogDir, views: Sequence[LogDir], options: Options) -> Opti
         paths = [one.path for one in views if int(one.broker_id) == broker]
         if broker in given:
             raise UsageError(f"--replicas names broker {broker}, whose directories are given with --each")
-        if str(broker) != view.broker_id:
+        # A configuration of one broker says nothing of the others' directories: then those that were typed count.
+        if str(broker) != view.broker_id or why_of_another_broker(options.config, view):
             sides.append(f"{broker}={','.join(paths)}")
     return replace(options, replicas=(*sides, *(side.text for side in typed)))
 

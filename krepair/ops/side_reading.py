@@ -23,7 +23,7 @@ from krepair.fixes.swaps import log_swaps
 from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsReader
 from krepair.logdir.lock import is_locked
-from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reading import why
 from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
 from krepair.logdir.values import LogDir, Partition
@@ -193,14 +193,23 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
 def open_directories(side: Side, options: Options) -> OpenSide:
     """List the log directories of one broker."""
     views = [read_log_dir(path) for path in side.log_dirs]
-    known = configured_log_dirs(options.config)
-    paths = {view.path for view in views}
-    # a configuration speaks of this broker only if it names one of the directories
-    state = read_broker(views, options.now_ms, known if paths & set(known) else ())
+    state = read_broker(views, options.now_ms, _known_dirs(views, options.config))
     clusters = {view.cluster_id for view in views if view.cluster_id}
     if len(clusters) > 1:
         raise RefusedError(f"{side.text}: log directories of several clusters: {', '.join(sorted(clusters))}")
     return OpenSide(side, state, secret_of(state.cluster_id), {view.path: view for view in views})
+
+
+def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
+    """All log directories of a broker by its configuration; empty if that is of another one.
+
+    It is of this one if it names one of the directories, by whatever path, and no other id.
+    """
+    here = {os.path.realpath(view.path): view.path for view in views}
+    found = tuple(here.get(os.path.realpath(path), path) for path in configured_log_dirs(config))
+    is_named = not set(found).isdisjoint(here.values())
+    is_his = is_named and not any(why_of_another_broker(config, view) for view in views)
+    return found if is_his else ()
 
 
 def finish_swaps(engine: Engine, side: OpenSide, wants: Wants) -> None:

@@ -38,6 +38,7 @@ _TRUST: Final = (
     "reviews this plan trusts who took and carried it. Since they were taken, no such broker may have been emptied, "
     "restored from a backup or set back; else make the plan again with new facts."
 )
+_YOUR_WORD: Final = ("is your word", "is your word too")
 _SHOWN_DIGITS: Final = 16
 _ASSUMED: Final = (
     "Consent --assume-high-watermark: what is removed rests on records that may not be on other replicas. If this "
@@ -98,6 +99,15 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
         yield f"{count_text(count, 'partition')}: {_WHAT[kind]}."
     yield from _rounds([one for one, evidence in known if evidence.kind == "replicas"])
+    words = Counter(
+        clause
+        for _, evidence in known
+        if not evidence.keeps_all
+        for clause in evidence.why.split("; ")
+        if clause.endswith(_YOUR_WORD)
+    )
+    for clause, count in sorted(words.items()):
+        yield f"{count_text(count, 'partition')}: {clause}."
     reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
     for why, count in reasons.most_common(3):
         yield f"No evidence for {count_text(count, 'partition')}: {why}."

@@ -11,7 +11,6 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES, PARTITION_METADATA
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
-from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir
 
@@ -62,17 +61,6 @@ def metadata_findings(view: LogDir, metadata: Metadata) -> Iterator[Finding]:
                 position=position,
                 evidence=text,
             )
-
-
-def configured_id(config: str | None) -> str:
-    """``node.id`` or ``broker.id`` of a ``server.properties``, empty if it says none or leaves it to the cluster.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
-    lines = {} if config is None else read_server_properties(config)
-    values = [lines[key].value.strip() for key in ("node.id", "broker.id") if key in lines]
-    return "" if not values or values[0].startswith("-") else values[0]
 
 
 def meta_findings(

@@ -16,11 +16,12 @@ from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import FIXES, ROOT_FIXES
 from krepair.logdir.lock import is_locked
+from krepair.logdir.log_dirs import configured_id
 from krepair.ops.findings.contents import content_findings
 from krepair.ops.findings.duplicates import duplicate_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
-from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings
+from krepair.ops.findings.identity import meta_findings, metadata_findings
 from krepair.ops.findings.kept import kept_findings
 from krepair.ops.findings.marked import marked_findings
 from krepair.ops.findings.missing_offsets import missing_findings
