@@ -85,7 +85,7 @@ more --more
 rule --rule KRnnn
   Each finding of this rule, and what to type for it.
 fix --fix LIST
-  Names divided by commas; markers if left out.
+  Names divided by commas; markers if left out; may be repeated.
 out --out PLAN
   Where to write the plan; never in LOGDIR. With --each a folder.
 ask --ask FILE
@@ -220,7 +220,7 @@ class Typed(Struct, frozen=True, kw_only=True):
     more: bool = False
     rule: str = ""
     # plan: what is made, and of what
-    fix: str | None = None
+    fix: list[str] | None = None
     out: str | None = None
     ask: str = ""
     each_plan: bool = False
@@ -281,7 +281,7 @@ class Typed(Struct, frozen=True, kw_only=True):
         if self.fix is not None:
             from krepair.fixes.table import parse_fixes
 
-            more["fixes"] = parse_fixes(self.fix)
+            more["fixes"] = parse_fixes(",".join(self.fix))
         if self.only_replica is not None:
             more["only_replica"] = tuple(sorted(set(self.only_replica)))
         if self.broker_version and not _VERSION.fullmatch(self.broker_version):

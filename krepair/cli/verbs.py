@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from krepair.cli.outcome import VERBS
+from krepair.errors import UsageError
+
+
+class VerbCommand(TyperCommand):
+    """A verb that refuses what cannot be meant: of a value that is typed twice typer would take the last one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What typer does, after a look at what was typed.
+
+        Raises:
+            UsageError: an option that takes one value is typed twice.
+        """
+        _, _, typed = self.make_parser(ctx).parse_args(list(args))
+        counts = Counter(one.name for one in typed if _takes_one_value(one))
+        for one in typed:
+            count = counts[one.name]
+            if count > 1:
+                times = "twice" if count == 2 else f"{count} times"
+                raise UsageError(
+                    f"{one.opts[0]} is given {times}: it takes one value, so only the last one would count; give it "
+                    "once",
+                    next_command=f"krepair {self.name} --help",
+                )
+        return super().parse_args(ctx, args)
+
+
+def _takes_one_value(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
 
 
 class Verbs(Mapping[str, Any]):
@@ -29,7 +59,7 @@ class Verbs(Mapping[str, Any]):
             function = getattr(import_module(f"krepair.cli.{verb}"), verb)
             # Of a single function typer makes its command, without a group around it.
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(verb)(function)
+            alone.command(verb, cls=VerbCommand)(function)
             self._loaded[verb] = typer.main.get_command(alone)
         return self._loaded[verb]
 

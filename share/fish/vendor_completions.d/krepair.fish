@@ -30,7 +30,7 @@ complete -c krepair -n '__fish_seen_subcommand_from plan' -l each -d 'One plan f
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l preview -d 'Beside a running broker: a plan to read and to agree on, which apply refuses.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l from -x -d 'After the stop: the real plan with the options and the clock of a preview, and what changed since.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l free -d 'For a full disk: a sequence of plans, each of which makes the room that the next one needs.'
-complete -c krepair -n '__fish_seen_subcommand_from plan' -l fix -x -a 'leftovers compact markers tail epochs snapshots index recovery refetch checkpoints' -d 'Names divided by commas; markers if left out.'
+complete -c krepair -n '__fish_seen_subcommand_from plan' -l fix -x -a 'leftovers compact markers tail epochs snapshots index recovery refetch checkpoints' -d 'Names divided by commas; markers if left out; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l include-active -d 'With --fix index: also the active segments, where padding is normal.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l no-roll -d 'With --fix recovery: no empty segment at the log ends; then active segments are still read.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l accept-data-loss -x -d 'With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair check names it; may be repeated.'
