@@ -17,6 +17,9 @@ LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305")
 DEFAULT_FIXES: Final = ("markers",)
 """What is planned without ``--fix``: index files are looked at only when asked for, not to slow a reclaim."""
 
+EVERY_TOPIC: Final = "*"
+"""Of ``--only-replica``: all topics."""
+
 HORIZON_NAMES: Final = ("next-pass", "newest")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

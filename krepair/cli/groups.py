@@ -23,4 +23,9 @@ def groups(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
 
     with ProgressOf(quiet=typed.quiet) as progress:
         found = ops.groups_of_each(log_dirs, options, tuple(typed.group or ()), progress)
-    finish_each("groups", found, partial(groups_view, detailed=bool(typed.group)), typed)
+    finish_each(
+        "groups",
+        found,
+        partial(groups_view, detailed=bool(typed.group), wanted=tuple(typed.group or ())),
+        typed,
+    )

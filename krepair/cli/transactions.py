@@ -23,8 +23,9 @@ def transactions(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
     from krepair.cli.views.transactions import transactions_view
     from krepair.ops import transactions as ops
 
+    wanted = tuple(typed.transactional_id or ())
     with ProgressOf(quiet=typed.quiet) as progress:
-        found = ops.transactions_of_each(log_dirs, options, tuple(typed.transactional_id or ()), progress)
+        found = ops.transactions_of_each(log_dirs, options, wanted, progress)
     finish_each(
-        "transactions", found, partial(transactions_view, detailed=bool(typed.transactional_id)), typed
+        "transactions", found, partial(transactions_view, detailed=bool(wanted), wanted=wanted), typed
     )

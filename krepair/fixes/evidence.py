@@ -21,15 +21,12 @@ from krepair.fixes.other_logs import (
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir, Partition
-from krepair.options import Options
+from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others
 from krepair.rules import span as spans
 from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, why_not_of_now, why_other_topic
 from krepair.rules.model import PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
-
-EVERY_TOPIC = "*"
-
 
 Clusters = tuple[ClusterView | None, ClusterView | None]
 """What ``--cluster`` names, and the metadata log beside the partitions."""

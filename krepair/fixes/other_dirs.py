@@ -85,6 +85,11 @@ class ListedDirs:
     def __init__(self, views: Iterable[LogDir] = ()) -> None:
         self._kept = {view.path: (_root_of(view.path), view) for view in views}
 
+    @property
+    def views(self) -> tuple[LogDir, ...]:
+        """All of them, as they were listed."""
+        return tuple(view for _, view in self._kept.values())
+
     def get(self, log_dir: str) -> LogDir | None:
         """What was listed, None if nothing was, or if the root is not as it was: a broker that stops writes there."""
         root, view = self._kept.get(log_dir, (None, None))

@@ -35,6 +35,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.replica import read_broker, replica_state
 from krepair.logdir.view import read_log_dir
 from krepair.ops import output_file
+from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.plan import partitions_named, refuse_if_locked, work_of
 from krepair.options import Options
@@ -106,6 +107,7 @@ def ask(log_dir: str, out: str, options: Options, progress: Progress | None = No
     refuse_if_locked(view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
+    check_consents([view], options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
         engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)

@@ -12,9 +12,10 @@ from krepair.errors import NotALogDirError, UsageError
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.options import Options
+from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
+_OF_TOPICS: Final = frozenset({"topic", "--only-replica"})
 
 
 def check_named(views: Sequence[LogDir], options: Options) -> None:
@@ -23,16 +24,40 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
     Raises:
         NotALogDirError: one is in none of them; a name like it is given where there is one.
     """
-    partitions = {(one.topic, one.number) for view in views for one in view.partitions}
-    names = {
-        "topic": sorted({topic for topic, _ in partitions}),
-        "partition": sorted(f"{topic}-{number}" for topic, number in partitions),
-    }
-    missing = [
-        f"{kind} {name}{_like(name, names[kind])}" for kind, name in named_and_missing(options, partitions)
+    _refuse(views, named_and_missing(options, _there(views)))
+
+
+def check_consents(views: Sequence[LogDir], options: Options) -> None:
+    """Check that every topic of ``--only-replica`` and partition of ``--alone`` is there: of a typo nothing would go.
+
+    Raises:
+        NotALogDirError: one is in none of the log directories; a name like it is given where there is one.
+    """
+    partitions = _there(views)
+    topics = {topic for topic, _ in partitions} | {EVERY_TOPIC}
+    missing = [("--only-replica", topic) for topic in options.only_replica if topic not in topics]
+    missing += [
+        ("--alone", f"{topic}-{number}")
+        for topic, number in options.alone
+        if (topic, number) not in partitions
     ]
-    if not missing:
+    _refuse(views, missing)
+
+
+def _there(views: Sequence[LogDir]) -> set[tuple[str, int]]:
+    return {(one.topic, one.number) for view in views for one in view.partitions}
+
+
+def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
+    """Name what is missing, with what was typed for it."""
+    if not names:
         return
+    partitions = _there(views)
+    topics = sorted({topic for topic, _ in partitions})
+    folders = sorted(f"{topic}-{number}" for topic, number in partitions)
+    missing = [
+        f"{kind} {name}{_like(name, topics if kind in _OF_TOPICS else folders)}" for kind, name in names
+    ]
     each = ("--each",) if len({view.broker_id for view in views}) > 1 else ()
     more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
     raise NotALogDirError(

@@ -32,7 +32,7 @@ from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
-from krepair.ops.log_dirs_given import check_named
+from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import other_dirs
@@ -129,7 +129,7 @@ def looked_at(
     """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
 
     Raises:
-        NotALogDirError: it is none.
+        NotALogDirError: it is none, or something that was named is not there.
         LockedError: a broker, or another krepair, is using it.
         UsageError: a configuration file or value is wrong.
     """
@@ -141,6 +141,7 @@ def looked_at(
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
+    check_consents((view, *listed.views), options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view, stack, clusters[0], listed)

@@ -35,6 +35,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
+from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
     OtherSides,
     Proposals,
@@ -109,6 +110,7 @@ def read_beside(log_dir: str, options: Options, progress: Progress | None = None
     view = _listed(log_dir)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
+    check_consents([view], options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view, stack)

@@ -107,3 +107,10 @@ def test_what_cannot_be_read_is_no_answer(log_dir: Path, tmp_path: Path) -> None
 )
 def test_ages(then: int, now: int, text: str) -> None:
     assert age_text(then, now) == text
+
+
+def test_a_group_that_is_not_there_is_named(log_dir: Path) -> None:
+    page = run("groups", str(log_dir), "--group", "nosuch", "--group", "app", "--engine", "inline")
+    assert page.code == ExitCode.DONE
+    assert "No group nosuch: no record of it is in the partitions of __consumer_offsets here." in page.out
+    assert "No group app" not in page.out

@@ -82,3 +82,15 @@ def test_no_transaction_topic_here_is_said_and_what_cannot_be_read_is_no_answer(
     assert (ran.code, "no partition of __transaction_state here" in ran.out) == (ExitCode.DONE, True)
     assert run("transactions", str(tmp_path / "nothing")).code == ExitCode.NOT_A_LOG_DIR
     assert run("transactions", str(tmp_path / "logs"), "--partition", "t").code == ExitCode.USAGE
+
+
+def test_a_transactional_id_that_is_not_there_is_named(tmp_path: Path) -> None:
+    log_dir = Scene().write(tmp_path / "logs")
+    page = run("transactions", str(log_dir), "--transactional-id", "nosuch", *NOW)
+    assert (
+        "No transactional id nosuch: no record of it is in the partitions of __transaction_state here."
+        in page.out
+    )
+    assert (
+        "No transactional id" not in run("transactions", str(log_dir), "--transactional-id", "id", *NOW).out
+    )

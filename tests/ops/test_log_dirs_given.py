@@ -95,3 +95,37 @@ def test_the_configuration_alone_names_all_log_directories(broker: Path) -> None
         log_dirs_asked_for([], str(broker / "none"))
     with pytest.raises(UsageError, match="give LOGDIR, or --config"):
         log_dirs_asked_for([], None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--only-replica", "order"), "--only-replica order (did you mean orders?)"),
+        (("--only-replica", "orders", "--only-replica", "nosuch"), "--only-replica nosuch"),
+        (("--alone", "orders-17"), "--alone orders-17"),
+        (("--alone", "order-0"), "--alone order-0 (did you mean orders-0?)"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--preview",), ("--fix", "compact", "--ask", "QUESTION"), ("--free",)])
+def test_a_consent_for_a_name_that_is_not_there_is_refused(
+    more: tuple[str, ...], words: tuple[str, ...], says: str, broker: Path
+) -> None:
+    more = tuple(word.replace("QUESTION", str(broker / "question")) for word in more)
+    ran = run("plan", str(broker / "one"), *words, *more, "--engine", "inline")
+    assert ran.code == ExitCode.NOT_A_LOG_DIR, ran.err
+    assert f"{broker}/one: not there: {says}" in ran.err
+    assert ran.err.endswith(f"\nnext: krepair check {broker}/one\n")
+
+
+def test_a_consent_for_all_topics_or_for_one_of_another_broker_of_the_same_run_is_no_typo(
+    broker: Path,
+) -> None:
+    assert run("plan", str(broker / "one"), "--only-replica", "*", "--engine", "inline").code == ExitCode.DONE
+    (broker / "two" / "meta.properties").write_text("version=0\nbroker.id=2\n")
+    both = (str(broker / "one"), str(broker / "two"), "--out", str(broker / "plans"), "--engine", "inline")
+    (broker / "plans").mkdir()
+    assert (
+        run("plan", "--each", *both, "--alone", "orders-1", "--only-replica", "orders").code == ExitCode.DONE
+    )
+    ran = run("plan", "--each", *both, "--alone", "orders-2")
+    assert (ran.code, "not there: --alone orders-2" in ran.err) == (ExitCode.NOT_A_LOG_DIR, True)

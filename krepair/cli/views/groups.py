@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.reports import end_of_page
+from krepair.formats.damage import shown
+from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
 from krepair.pipeline.coordinators.group_model import Group
@@ -14,12 +16,13 @@ from krepair.plan.view import Section, View, bytes_text, table_of, time_text
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
-def groups_view(report: GroupsReport, *, detailed: bool) -> View:
+def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] = ()) -> View:
     """The groups one a line; each with its members and commits where they were asked for by name.
 
     Args:
         report: what was found.
         detailed: whether members and commits are shown.
+        wanted: groups that were asked for by name.
     """
     alive = [group for group in report.groups if group.state != "Dead"]
     dead = len(report.groups) - len(alive)
@@ -28,6 +31,8 @@ def groups_view(report: GroupsReport, *, detailed: bool) -> View:
     ]
     if not report.partitions:
         lines = ["There is no partition of __consumer_offsets here."]
+    there = {group.group for group in report.groups}
+    lines += [not_there("group", name, OFFSETS_TOPIC) for name in wanted if name not in there]
     if dead and not detailed:
         lines.append(f"Deleted groups whose tombstones are still in the log: {dead}.")
     if report.unknown:
@@ -127,6 +132,14 @@ def _group(group: Group, now_ms: int) -> list[Section]:
             table=table_of("topic | # partition | # offset | # producer id | # age", pending),
         ),
     ]
+
+
+def not_there(kind: str, name: str, topic: str) -> str:
+    """A name that was asked for and is not there: a typo, or it has expired, or its partition is not here."""
+    return (
+        f"No {kind} {shown(name)}: no record of it is in the partitions of {topic} here. Look at the spelling. It may "
+        "also have expired, or its partition may be on other brokers only."
+    )
 
 
 def found_sections(findings: Sequence[Finding], damaged: Sequence[PassedOver]) -> tuple[Section, Section]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from krepair.cli.views.groups import age_text, found_sections
+from collections.abc import Sequence
+
+from krepair.cli.views.groups import age_text, found_sections, not_there
 from krepair.cli.views.reports import end_of_page
+from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
 from krepair.plan.view import Section, View, bytes_text, table_of, time_text
 
@@ -19,12 +22,13 @@ _OLD_BROKERS = (
 )
 
 
-def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
+def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Sequence[str] = ()) -> View:
     """Transactions that go on, those without a marker, and what to type on a live cluster.
 
     Args:
         report: what was found.
         detailed: whether ids are shown that have no open transaction, too.
+        wanted: ids that were asked for by name.
     """
     shown = [
         transaction
@@ -37,7 +41,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
         sections=(
             Section(
                 title=f"Transactions in {report.log_dir}",
-                lines=_head(report),
+                lines=_head(report, wanted),
                 table=table_of(
                     "transactional id | # producer id | # epoch | state | # age | # timeout | "
                     "partitions | no marker in | # held back",
@@ -91,7 +95,7 @@ def _on_aborts(aborts: list[OpenInLog]) -> tuple[str, ...]:
     )
 
 
-def _head(report: TransactionsReport) -> tuple[str, ...]:
+def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
     lines = [
         f"Partitions of __transaction_state: {len(report.partitions)}; {bytes_text(report.bytes_read)} of .log read."
     ]
@@ -99,6 +103,8 @@ def _head(report: TransactionsReport) -> tuple[str, ...]:
         lines.append(
             "There is no partition of __transaction_state here, so krepair cannot say what the coordinator knows."
         )
+    there = {one.state.transactional_id for one in report.transactions}
+    lines += [not_there("transactional id", name, TRANSACTIONS_TOPIC) for name in wanted if name not in there]
     if report.states:
         counts = ", ".join(f"{count} {state}" for state, count in report.states.items())
         lines.append(f"Transactional ids by state: {counts}.")
