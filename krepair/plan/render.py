@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -18,6 +19,7 @@ from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     Change,
+    Evidence,
     FreeWhenVerified,
     KeepOriginal,
     NotReversible,
@@ -51,10 +53,12 @@ from krepair.plan.view import (
     table_of,
     time_text,
 )
+from krepair.rules.evidence import NONE
 from krepair.rules.reasons import told_of
 
 NEXT = "Next"
 _FEW_PARTITIONS = 5
+_BY_TIME = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _MOST_ROWS = 200
 _WITHOUT_KEYS = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
@@ -161,7 +165,7 @@ def _summary(plan: Plan, later: str) -> Section:
         ("broker version", policy.broker_version or "not given (--broker-version)"),
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
-        ("delete horizon", _chosen_horizon(policy.horizon)),
+        ("delete horizon", _chosen_horizon(plan)),
         ("partitions", f"{len(changing)} to change, {nothing} with nothing to do, {alone} left alone"),
     ]
     if changing:
@@ -190,12 +194,43 @@ def _summary(plan: Plan, later: str) -> Section:
     if plan.root is not None:
         rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
     lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan, later))
-    return Section(title="Summary", lines=lines, table=table_of(NAMES_AND_VALUES, rows))
+    return Section(
+        title="Summary", lines=(*lines, *_earlier_than_asked(plan)), table=table_of(NAMES_AND_VALUES, rows)
+    )
 
 
-def _chosen_horizon(text: str) -> str:
+def _asked_horizon(text: str) -> str:
     is_time = text.isascii() and text.isdigit() and len(text) <= len(str(INT64_MAX))
     return time_text(int(text)) if is_time else text
+
+
+def _chosen_horizon(plan: Plan) -> str:
+    """The delete horizon of the whole plan: what was asked for, and where it is not used."""
+    asked = _asked_horizon(plan.policy.horizon)
+    chosen = Counter(choice.name for one in plan.partitions for choice in one.horizons if choice.chosen)
+    if not chosen[NONE]:
+        return asked
+    if chosen[NONE] == chosen.total():
+        return f"{NONE} ({asked} was asked; no evidence of other replicas)"
+    return f"{asked}; {NONE} in {count_text(chosen[NONE], 'partition')} (no evidence of other replicas)"
+
+
+def _earlier_than_asked(plan: Plan) -> tuple[str, ...]:
+    """That a time was asked for which what is known of other replicas does not allow, and what is used."""
+    if _asked_horizon(plan.policy.horizon) == plan.policy.horizon:
+        return ()
+    used: dict[str, set[int]] = {}
+    for one in plan.partitions:
+        for choice in one.horizons:
+            if choice.chosen and choice.name == "TIME" and choice.horizon_ms < int(plan.policy.horizon):
+                kind = one.evidence.kind if isinstance(one.evidence, Evidence) else ""
+                used.setdefault(_BY_TIME.get(kind, "here"), set()).add(choice.horizon_ms)
+    return tuple(
+        f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {word} the plan uses "
+        f"{time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}. A later one needs --replicas, "
+        "--only-replica or --alone."
+        for word, times in sorted(used.items())
+    )
 
 
 def _freed_at_apply(count: int) -> str:

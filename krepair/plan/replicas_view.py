@@ -8,7 +8,7 @@ from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
 from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, table_of, time_text
-from krepair.rules.evidence import WAYS
+from krepair.rules.evidence import BY_TIME, NONE, WAYS
 from krepair.rules.reasons import Reason
 
 WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
@@ -158,31 +158,42 @@ def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
 
 
 def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table:
-    later = plan.policy.horizon.isdigit()
-    by_time = [(evidence, not evidence.keeps_all) for _, evidence in known]
-    any_time = [
-        (evidence, later and evidence.kind in ("only-replica", "alone", "replicas")) for _, evidence in known
-    ]
+    always = sum(evidence.always_bytes for _, evidence in known)
+    by_time, later = 0, 0
+    for partition, evidence in known:
+        goes = _bytes_by_horizon(plan, partition, evidence)
+        by_time += min(goes, evidence.by_time_bytes)
+        later += min(max(goes - evidence.by_time_bytes, 0), evidence.later_bytes)
 
-    def row(name: str, sizes: Sequence[tuple[int, bool]]) -> tuple[str, str, str]:
-        return (
-            name,
-            bytes_text(sum(size for size, goes in sizes if goes)),
-            bytes_text(sum(size for size, goes in sizes if not goes)),
-        )
+    def row(name: str, goes: int, of: int) -> tuple[str, str, str]:
+        return name, bytes_text(goes), bytes_text(of - goes)
 
     rows = (
-        row(
-            "superseded and aborted records, emptied batches",
-            [(evidence.always_bytes, True) for _, evidence in known],
-        ),
+        row("superseded and aborted records, emptied batches", always, always),
         row(
             "markers and tombstones up to the horizon newest",
-            [(evidence.by_time_bytes, goes) for evidence, goes in by_time],
+            by_time,
+            sum(evidence.by_time_bytes for _, evidence in known),
         ),
         row(
             "markers and tombstones up to a later horizon, at most",
-            [(evidence.later_bytes, goes) for evidence, goes in any_time],
+            later,
+            sum(evidence.later_bytes for _, evidence in known),
         ),
     )
     return table_of("part | # bytes in this plan | # bytes left out", rows)
+
+
+def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) -> int:
+    """Bytes of markers and tombstones that the chosen horizon lets go."""
+    if evidence.keeps_all:
+        return 0
+    after = {choice.name: choice.log_bytes_after for choice in partition.horizons}
+    chosen = next((choice.name for choice in partition.horizons if choice.chosen), "")
+    if not chosen or NONE not in after:
+        # A plan without the result of each choice.
+        later = plan.policy.horizon.isdigit() and evidence.kind not in BY_TIME
+        return evidence.by_time_bytes + (evidence.later_bytes if later else 0)
+    keys = partition.compaction.horizons if isinstance(partition.compaction, KeyCompaction) else ()
+    goes = {choice.name: choice.dropped_bytes for choice in keys}
+    return max(after[NONE] - after[chosen] + goes.get(chosen, 0) - goes.get(NONE, 0), 0)

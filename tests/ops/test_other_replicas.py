@@ -20,6 +20,7 @@ from krepair.plan.markdown import markdown
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
+from krepair.plan.view import time_text
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data, emptied
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
 from tests.old_messages import plain, raw_message
@@ -270,6 +271,65 @@ def test_first_lines_say_what_is_left_out_and_what_to_type(tmp_path: Path) -> No
     assert "--alone" in text
     assert not any("--alone" in command for one in page.sections for command in one.commands)
     assert "unclean-election" in text
+
+
+def summary(plan: Plan) -> tuple[str, str]:
+    """The lines of the summary, and its delete horizon."""
+    (section,) = (one for one in show_view(plan, "P").sections if one.title == "Summary")
+    assert section.table is not None
+    return "\n".join(section.lines), dict(section.table.rows)["delete horizon"]
+
+
+def bytes_in_plan(plan: Plan) -> list[int]:
+    """The column "bytes in this plan" of the table of parts."""
+    table = show_view(plan, "P").sections[0].table
+    assert table is not None
+    assert [row[0].split()[0] for row in table.rows] == ["superseded", "markers", "markers"]
+    return [int(row[1].replace(",", "")) for row in table.rows]
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+@pytest.mark.parametrize("kind", ["as-broker", "only-replica", "alone"])
+@pytest.mark.parametrize("mtime_ms", [OLD, NOW_MS - 86_400_500])
+def test_what_goes_by_the_chosen_horizon_counts_as_in_this_plan(
+    mtime_ms: int, kind: str, fix: str, tmp_path: Path
+) -> None:
+    """The markers are older than newest, or between it and now minus delete.retention.ms."""
+    log_dir = directory(tmp_path, mtime_ms=mtime_ms)
+    watermark(log_dir)
+    found = {}
+    for horizon in ("newest", str(NOW_MS - 86_400_000), str(OLD - 1)):
+        plan = Verbs(log_dir, given(tmp_path, kind, fixes=(fix,), delete_horizon=horizon)).plan()
+        evidence = part(plan).evidence
+        assert isinstance(evidence, Evidence)
+        whole = (evidence.by_time_bytes, evidence.later_bytes)
+        assert [size > 0 for size in whole] == [mtime_ms == OLD, mtime_ms != OLD]
+        found[horizon] = bytes_in_plan(plan)[1:]
+    newest, later, earlier = found.values()
+    assert newest == [whole[0], 0]
+    assert later == list(whole)
+    assert earlier == [0, 0]
+
+
+@pytest.mark.parametrize(("kind", "word"), [("as-broker", "with --as-broker"), ("only-replica", "")])
+def test_a_time_that_is_not_used_is_told(kind: str, word: str, tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    plan = Verbs(log_dir, given(tmp_path, kind, delete_horizon=str(NOW_MS))).plan()
+    lines, horizon = summary(plan)
+    assert horizon == time_text(NOW_MS)
+    told = f"later than now minus delete.retention.ms: {word} the plan uses {time_text(NOW_MS - 86_400_000)}."
+    assert (told in lines) is bool(word), lines
+    assert bool(lines) is bool(word)
+
+
+def test_where_no_horizon_is_used_the_summary_says_none(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    _, horizon = summary(Verbs(log_dir, given(tmp_path, "none")).plan())
+    assert horizon == "none (newest was asked; no evidence of other replicas)"
+    _, horizon = summary(Verbs(log_dir, given(tmp_path, "alone")).plan())
+    assert horizon == "newest"
 
 
 @pytest.mark.parametrize(
