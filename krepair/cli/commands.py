@@ -58,8 +58,10 @@ def filled(
         command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
     if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
         return command
-    is_plan = command.startswith(_PLAN_AGAIN)
-    return with_options(command, options.as_plan_words() if is_plan else options.as_words())
+    if not command.startswith(_PLAN_AGAIN):
+        return with_options(command, options.as_words())
+    scratch = ("--scratch", options.scratch) if options.scratch else ()
+    return with_options(command, (*options.as_plan_words(), *scratch))
 
 
 def with_at(command: str, at: str) -> str:

@@ -74,13 +74,10 @@ def plan(
     if typed.from_preview:
         _refuse_other_options(ctx)
         _plan_from(typed)
-    if (log_dirs is None or len(log_dirs) != 1) and not typed.each_plan:
-        raise UsageError(
-            f"{len(log_dirs or ())} log directories: a plan is of one; for several brokers type --each",
-            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
-        )
     options = typed.options()
     log_dirs = list(log_dirs or ())
+    if not typed.each_plan:
+        _check_one(log_dirs, options)
     if typed.ask:
         if typed.out is not None or typed.preview or typed.metrics or typed.each_plan:
             raise UsageError(
@@ -107,6 +104,26 @@ def plan(
             with exact_errors(fill):
                 show.save(typed.out, made)
         finish("plan", made, _exit_code_of(made), lambda: _view_of(made, typed.out or "PLAN", options), typed)
+
+
+def _check_one(log_dirs: list[str], options: Options) -> None:
+    """One LOGDIR was typed. A person chooses it, also where the configuration names it."""
+    if len(log_dirs) == 1:
+        return
+    if log_dirs:
+        raise UsageError(
+            f"{len(log_dirs)} log directories: a plan is of one; for several brokers type --each",
+            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
+        )
+    from krepair.logdir.log_dirs import configured_log_dirs
+
+    named = configured_log_dirs(options.config)
+    says = f"; {options.config} names {', '.join(named)}" if named else ""
+    with exact_errors(Filling(log_dir=named[0] if named else "", options=options)):
+        raise UsageError(
+            f"no log directory is named: a plan is of one{says}",
+            next_command="krepair plan LOGDIR --out PLAN",
+        )
 
 
 def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:

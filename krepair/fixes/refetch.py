@@ -41,10 +41,6 @@ from krepair.rules.checkpoint_lines import ChangedLine, with_lines
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
 PROVEN: Sight[RefetchProof] = Sight("proof that the replica may be emptied")
-_COMMAND: Final = (
-    "krepair plan LOGDIR --fix refetch --partition TOPIC-N --replicas ID=LOGDIR --cluster FILE --cluster-config FILE "
-    "--out PLAN"
-)
 _WHOLE: Final = "the whole replica is fetched anew from the leader"
 _NOT_AS_PLANNED: Final = "its lines are not those that the plan takes out"
 _LIVE: Final = (
@@ -52,6 +48,19 @@ _LIVE: Final = (
     "kafka-transactions.sh abort for a transaction that never ends; move the replica with "
     "kafka-reassign-partitions.sh"
 )
+
+
+def _command(*words: str) -> str:
+    """What to type for a plan, with words that are to be said, or said anew; the others are filled in as typed."""
+    return " ".join(("krepair plan LOGDIR --fix refetch", *words, "--out PLAN"))
+
+
+def _to_say_anew(options: Options, proof: RefetchProof | None) -> Iterator[str]:
+    """What a refused plan lacks: a later time, where one was typed, and the settings, where they are not known."""
+    if options.cluster_as_of >= 0:
+        yield "--cluster-as-of TIME"
+    if proof is not None and proof.unclean == "unknown" and not options.cluster_configs:
+        yield "--cluster-config FILE"
 
 
 class Refetch(Fix):
@@ -72,20 +81,21 @@ class Refetch(Fix):
             option
             for option, given in (
                 ("--partition TOPIC-N", options.partitions),
-                ("--replicas ID=LOGDIR", options.replicas),
+                ("--replicas ID=DIR", options.replicas),
                 ("--cluster FILE", options.cluster),
             )
             if not given
         ]
         if missing:
-            raise UsageError(f"--fix refetch needs {', '.join(missing)}", next_command=_COMMAND)
+            raise UsageError(f"--fix refetch needs {', '.join(missing)}", next_command=_command(*missing))
         if len(options.fixes) > 1:
             raise UsageError(
-                "--fix refetch goes alone: what is fetched anew needs no other fix", next_command=_COMMAND
+                "--fix refetch goes alone: what is fetched anew needs no other fix", next_command=_command()
             )
         if options.keep != "inplace":
             raise UsageError(
-                "--fix refetch keeps the originals in place: leave --keep out", next_command=_COMMAND
+                "--fix refetch keeps the originals in place: leave --keep out",
+                next_command=_command("--keep inplace"),
             )
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
@@ -114,7 +124,7 @@ class Refetch(Fix):
             if reasons or proof is None:
                 raise RefusedError(
                     f"{survey.partition.folder}: must not be fetched anew: {'; '.join(reasons)}. {_LIVE}",
-                    next_command=_COMMAND,
+                    next_command=_command(*_to_say_anew(context.options, proof)),
                 )
             survey.put(PROVEN, proof)
 

@@ -71,7 +71,8 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     Raises:
         RefusedError: ``--use-reserved``, and it is not known what is reserved.
     """
-    page, targets = show_view(plan, path), targets_of(plan)
+    place = _scratch_words(options)
+    page, targets = show_view(plan, path, place), targets_of(plan)
     beside = not_mended(plan)
     if not beside.empty:
         page = View(title=page.title, sections=(beside, *page.sections))
@@ -89,8 +90,13 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
         )
         return View(title=page.title, sections=(observed, *with_next(page, instead).sections))
     if reserved:
-        page = with_next(page, next_section(plan, path, ("--use-reserved",)))
+        page = with_next(page, next_section(plan, path, (*place, "--use-reserved")))
     return View(title=page.title, sections=(*page.sections, observed))
+
+
+def _scratch_words(options: Options | None) -> tuple[str, ...]:
+    """Where keys and hashes go that do not fit into memory: the verbs that follow need the same place."""
+    return ("--scratch", options.scratch) if options is not None and options.scratch else ()
 
 
 def fit_section(
@@ -135,7 +141,7 @@ def planned_sequence_view(sequence: PlanSequence, path: str, options: Options) -
         path: of its file.
         options: as typed.
     """
-    page = show_sequence(sequence, path, steps=False)
+    page = show_sequence(sequence, path, steps=False, options=Options(scratch=options.scratch))
     if sequence.steps or all(one.code != NO_ROOM for one in sequence.left_out):
         return page
     stuck = nothing_fits(sequence, sequence_command(sequence.log_dir, path, options))

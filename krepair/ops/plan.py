@@ -137,7 +137,7 @@ def looked_at(
     for fix in COMMIT_ORDER:
         fix.check_options(options)
     view = read_log_dir(log_dir)
-    refuse_if_locked(view.path)
+    refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
@@ -242,7 +242,7 @@ def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...
                 f"--replicas {side.text}: {other.path} is of cluster {other.cluster_id}, "
                 f"{view.path} of {view.cluster_id}"
             )
-        refuse_if_locked(other.path)
+        _refuse_if_other_locked(other.path)
     return views
 
 
@@ -281,13 +281,30 @@ def work_of_dir(view: LogDir, options: Options) -> Load:
     return work_of(asked(options.fixes), partitions_named(view, options), options)
 
 
-def refuse_if_locked(path: str) -> None:
-    """Raise ``LockedError`` when somebody holds the log directory's lock."""
+def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
+    """Raise ``LockedError`` when somebody holds the log directory's lock.
+
+    Args:
+        path: of the log directory that is planned for.
+        can_preview: whether a preview of the same plan can be made beside the broker.
+    """
+    holder = is_locked(path)
+    if holder is not None:
+        more = ", or add --preview" if can_preview else ", then type the same command again"
+        raise LockedError(
+            f"{path}/.lock is held by {holder}: the log directory is in use; stop the broker{more}",
+            next_command=f"krepair plan {shlex.quote(path)} --preview --out PLAN" if can_preview else "",
+        )
+
+
+def _refuse_if_other_locked(path: str) -> None:
+    """Raise ``LockedError`` when somebody holds the lock of another broker's log directory."""
     holder = is_locked(path)
     if holder is not None:
         raise LockedError(
-            f"{path}/.lock is held by {holder}: the log directory is in use; stop the broker first",
-            next_command=f"krepair plan {shlex.quote(path)} --out PLAN",
+            f"{path}/.lock is held by {holder}: the log directory is in use; stop that broker, then type the same "
+            "command again; or give its facts in place of it",
+            next_command=f"krepair facts {shlex.quote(path)} --out FACTS",
         )
 
 

@@ -130,7 +130,8 @@ def options_of(plan: Plan) -> Options:
 
 def evidence_command(plan: Plan, *, free: bool = False) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
-    words = replace(options_of(plan), free=free).as_plan_words()
+    # What was given as the state of the cluster is no evidence: it is asked for anew.
+    words = replace(options_of(plan), free=free, cluster="", cluster_as_of=-1).as_plan_words()
     return shlex.join(("krepair", "plan", plan.log_dir, *words, *WITH_CLUSTER, "--out", "PLAN"))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.plan_command import apply_command, evidence_command, later_horizon_command
+from krepair.ops.plan_command import apply_command, evidence_command, later_horizon_command, with_options
+from krepair.options import Options
 from krepair.plan import planfile, sequence
 from krepair.plan.model import Plan
-from krepair.plan.render import Again, plan_view
+from krepair.plan.render import Again, next_section, plan_view, with_next
 from krepair.plan.review import review
 from krepair.plan.sequence import PlanSequence, merged
 from krepair.plan.sequence_view import sequence_view, whole_view
@@ -33,13 +36,23 @@ def check_place(path: str, log_dir: str) -> None:
     planfile.check_place(path, log_dir)
 
 
-def _again(plan: Plan) -> Again:
-    return Again(evidence_command(plan), later_horizon_command(plan))
+def _again(plan: Plan, place: Sequence[str]) -> Again:
+    return Again(
+        with_options(evidence_command(plan), place), with_options(later_horizon_command(plan), place)
+    )
 
 
-def show_view(plan: Plan, path: str) -> View:
-    """The plan as a page, and what the review says against it."""
-    page = plan_view(plan, path, _again(plan))
+def show_view(plan: Plan, path: str, place: Sequence[str] = ()) -> View:
+    """The plan as a page, and what the review says against it.
+
+    Args:
+        plan: any plan.
+        path: of its file.
+        place: words for where the work is done, which the next commands need too.
+    """
+    page = plan_view(plan, path, _again(plan, place))
+    if place:
+        page = with_next(page, next_section(plan, path, place))
     objections = review(plan)
     if not objections:
         return page
@@ -51,16 +64,21 @@ def show_view(plan: Plan, path: str) -> View:
     return View(title=page.title, sections=(refused, *page.sections))
 
 
-def show_sequence(sequence: PlanSequence, path: str, *, steps: bool = True) -> View:
+def show_sequence(
+    sequence: PlanSequence, path: str, *, steps: bool = True, options: Options | None = None
+) -> View:
     """A sequence as a page, and what the review says against its steps.
 
     Args:
         sequence: any.
         path: of its file.
         steps: whether the page of each step follows.
+        options: for where the work is done.
     """
     again = evidence_command(merged(sequence), free=True) if sequence.steps else ""
-    page = (whole_view if steps else sequence_view)(sequence, path, apply_command(sequence, path), again)
+    page = (whole_view if steps else sequence_view)(
+        sequence, path, apply_command(sequence, path, options), again
+    )
     rows = tuple(
         (str(number), objection.code, objection.where or "plan", objection.text)
         for number, step in enumerate(sequence.steps, 1)

@@ -18,6 +18,7 @@ from krepair.plan.keep import UNSAFE_PLACE
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
+    Asked,
     Change,
     Evidence,
     FreeWhenVerified,
@@ -26,8 +27,9 @@ from krepair.plan.model import (
     PartitionPlan,
     Plan,
     Preview,
+    RefetchProof,
 )
-from krepair.plan.replicas_view import replicas_sections
+from krepair.plan.replicas_view import DESCRIBE, replicas_sections
 from krepair.plan.ticket import (
     keep_lines,
     keep_text,
@@ -60,6 +62,7 @@ NEXT = "Next"
 _FEW_PARTITIONS = 5
 _BY_TIME = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _MOST_ROWS = 200
+_RESERVED = "--use-reserved"
 _WITHOUT_KEYS = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
 )
@@ -376,11 +379,12 @@ def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Secti
     Args:
         plan: any plan.
         plan_path: path of its file.
-        place: words of ``apply`` for where the work is done, such as ``--use-reserved``.
+        place: words for where the work is done, ``--use-reserved`` (of ``apply`` alone) and ``--scratch``.
     """
     if not changes_of(plan):
         return Section(title=NEXT)
     name = shlex.quote(plan_path)
+    verify = shlex.join(("krepair", "verify", plan_path, *(word for word in place if word != _RESERVED)))
     if isinstance(plan.preview, Preview):
         return Section(
             title=NEXT,
@@ -388,10 +392,39 @@ def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Secti
             commands=(from_command(plan_path), "krepair apply PLAN"),
         )
     apply = shlex.join(("krepair", "apply", plan_path, *place))
+    proofs = [one.proof for one in plan.partitions if isinstance(one.proof, RefetchProof)]
+    if proofs:
+        return _next_of_refetch(plan, proofs[0], (apply, verify), name)
     return Section(
         title=NEXT,
         lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(apply, f"krepair verify {name}", *_ways_back(plan, name)),
+        commands=(apply, verify, *_ways_back(plan, name)),
+    )
+
+
+def _next_of_refetch(plan: Plan, proof: RefetchProof, then: tuple[str, str], name: str) -> Section:
+    """The commands that follow a plan that sets replicas aside: its proof is asked for again."""
+    by_describe = proof.source != "metadata-log"
+    words = ("--cluster cluster.txt", "--cluster-as-of TIME") if by_describe else ("--cluster FILE",)
+    if isinstance(plan.asked, Asked) and plan.asked.cluster_configs:
+        words = (*words, "--cluster-config FILE")
+    what = (
+        "the output of kafka-topics.sh, and as TIME when it was run"
+        if by_describe
+        else "as FILE a new copy of the active controller's __cluster_metadata-0"
+    )
+    return Section(
+        title=NEXT,
+        lines=(
+            "With the broker stopped, as a user who may write the log directory.",
+            f"apply needs the state of the cluster again, at most 10 minutes old: {what}.",
+        ),
+        commands=(
+            *((DESCRIBE,) if by_describe else ()),
+            " ".join((then[0], *words)),
+            then[1],
+            *_ways_back(plan, name),
+        ),
     )
 
 

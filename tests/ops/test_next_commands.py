@@ -1,0 +1,128 @@
+"""What ``plan`` says is to be typed next works when it is typed: no refused command again, and nothing of it twice."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from krepair.cli.commands import Filling, exact_errors
+from krepair.errors import ExitCode, RefusedError
+from krepair.ops import plan as plan_module
+from krepair.ops.fits_on_disk import planned_view
+from krepair.ops.plan import make_plan
+from krepair.ops.show import show_view
+from krepair.options import Options
+from krepair.plan.view import View
+from tests.compaction.directories import Verbs
+from tests.hostile.verbs import run
+from tests.ops.test_other_replicas import directory, given, watermark
+from tests.ops.test_refetch import ISR_OF_ALL, judged, log_dir, options, scene, write  # noqa: F401
+
+pytestmark = pytest.mark.replicas
+
+
+def commands(page: View) -> list[str]:
+    return [command for section in page.sections for command in section.commands]
+
+
+def test_without_a_log_directory_plan_says_so_and_names_those_of_the_configuration(tmp_path: Path) -> None:
+    config = write(tmp_path / "server.properties", "broker.id=1\nlog.dirs=/a b,/c\n")
+    for words, says, then in (
+        ((), "", "krepair plan LOGDIR --out PLAN"),
+        (
+            ("--config", config),
+            f"; {config} names /a b, /c",
+            f"krepair plan '/a b' --config {config} --out PLAN",
+        ),
+    ):
+        ran = run("plan", *words)
+        assert ran.code == ExitCode.USAGE
+        assert ran.err == f"krepair: no log directory is named: a plan is of one{says}\nnext: {then}\n"
+    assert "2 log directories: a plan is of one" in run("plan", "/a", "/b").err
+
+
+def test_what_the_cluster_says_is_asked_for_once(tmp_path: Path) -> None:
+    """The file that was given is no evidence: it lists another topic."""
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    text = "Topic: u\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: \n"
+    text += "\tTopic: u\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\n"
+    plan = Verbs(
+        log_dir, given(tmp_path, "none", cluster=write(tmp_path / "given", text), cluster_as_of=5)
+    ).plan()
+    (again,) = (command for command in commands(show_view(plan, "P")) if command.startswith("krepair plan"))
+    words = shlex.split(again)
+    assert (words.count("--cluster"), words[words.index("--cluster") + 1]) == (1, "cluster.txt")
+    assert "--cluster-as-of" not in words
+
+
+@pytest.mark.parametrize("fix", ["markers", "recovery"])
+def test_under_a_lock_plan_names_the_preview_where_there_can_be_one(
+    fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = directory(tmp_path)
+    monkeypatch.setattr(plan_module, "is_locked", lambda _: "pid 7")
+    ran = run("plan", str(log_dir), "--fix", fix, "--topic", "t")
+    assert ran.code == ExitCode.LOCKED
+    if fix == "markers":
+        assert "stop the broker, or add --preview" in ran.err
+        assert f"next: krepair plan {log_dir} --preview --topic t --out PLAN" in ran.err
+    else:
+        assert "stop the broker, then type the same command again" in ran.err
+        assert "next:" not in ran.err
+
+
+def test_the_scratch_folder_is_carried_on(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    chosen = given(tmp_path, "none", scratch=str(tmp_path))
+    found = commands(planned_view(Verbs(log_dir, chosen).plan(), "P", chosen))
+    for verb in ("plan", "apply", "verify"):
+        (command,) = (command for command in found if command.startswith(f"krepair {verb} "))
+        assert f" --scratch {tmp_path}" in command
+        assert command.endswith(" --out PLAN") is (verb == "plan")
+    assert not any(
+        "--scratch" in command for command in commands(planned_view(Verbs(log_dir, chosen).plan(), "P"))
+    )
+
+
+def test_a_plan_that_sets_a_replica_aside_is_applied_with_a_new_state_of_the_cluster(
+    scene: tuple[Path, Options, object],  # noqa: F811
+) -> None:
+    found = commands(show_view(scene[2], "my plan"))  # type: ignore[arg-type]
+    assert found[:3] == [
+        "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt",
+        "krepair apply 'my plan' --cluster cluster.txt --cluster-as-of TIME --cluster-config FILE",
+        "krepair verify 'my plan'",
+    ]
+
+
+def test_a_refused_refetch_repeats_what_was_typed_and_asks_for_a_new_time(
+    tmp_path: Path,
+    judged: None,  # noqa: F811
+) -> None:
+    root = log_dir(tmp_path / "b3")
+    chosen = options(tmp_path, cluster=write(tmp_path / "all", ISR_OF_ALL))
+    with pytest.raises(RefusedError) as caught, exact_errors(Filling(log_dir=str(root), options=chosen)):
+        make_plan(str(root), chosen)
+    words = shlex.split(caught.value.next_command)
+    assert words[:5] == ["krepair", "plan", str(root), "--fix", "refetch"]
+    for option, value in (
+        ("--partition", "t-0"),
+        ("--replicas", chosen.replicas[0]),
+        ("--cluster", chosen.cluster),
+        ("--cluster-as-of", "TIME"),
+        ("--cluster-config", chosen.cluster_configs[0]),
+        ("--out", "PLAN"),
+    ):
+        assert (words.count(option), words[words.index(option) + 1]) == (1, value)
+
+
+def test_what_refetch_lacks_is_a_placeholder_beside_what_was_typed() -> None:
+    ran = run("plan", "/nowhere", "--fix", "refetch", "--partition", "t-0")
+    assert ran.code == ExitCode.USAGE
+    assert ran.err.endswith(
+        "next: krepair plan /nowhere --fix refetch --replicas ID=DIR --cluster FILE --partition t-0 --out PLAN\n"
+    )
