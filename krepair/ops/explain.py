@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
+from krepair.options import LOSS_RULES
+from krepair.plan.last_copy import OTHERS_FIRST
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.reasons import REASONS, Reason
@@ -157,6 +159,7 @@ def _rule(rule: Rule) -> View:
         ("evidence", rule.evidence),
         ("danger if left", rule.danger),
         ("fix", f"--fix {rule.fix}" if rule.fix != "none" else "none"),
+        *((("another replica", OTHERS_FIRST),) if rule.code in LOSS_RULES else ()),
         ("lost if krepair is wrong", rule.lost_if_wrong),
         ("source", rule.source),
     )

@@ -15,6 +15,7 @@ from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
 from krepair.plan.figures import READ_BYTES_PER_SECOND, apply_order
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_copied
+from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import (
     Change,
     Commit,
@@ -130,9 +131,12 @@ def left_alone_section(plan: Plan) -> Section:
     ]
     codes = Counter(partition.code for partition in rest)
     rows += [(f"{count:,} others", code, "see the plan file", "-") for code, count in sorted(codes.items())]
+    lines = (f"The first {len(shown)} are shown. {IN_FULL}",) if rest else ()
+    if any(loses_data(partition.next_command) for partition in alone):
+        lines = (OTHERS_FIRST, *lines)
     return Section(
         title="Partitions left alone",
-        lines=(f"The first {len(shown)} are shown. {IN_FULL}",) if rest else (),
+        lines=lines,
         table=table_of("partition | code | why | next command", rows),
     )
 

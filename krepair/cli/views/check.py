@@ -14,6 +14,7 @@ from krepair.cli.views.verdict import rules_of, verdict
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
+from krepair.plan.last_copy import OTHERS_FIRST, loses_data, refetch_command
 from krepair.plan.replicas_view import DESCRIBE
 from krepair.plan.view import (
     Cell,
@@ -231,7 +232,12 @@ def _rows(report: CheckReport, asked: Asked) -> Iterator[Section]:
             # The same command for many is typed once.
             new = finding.command if finding.command not in seen else ""
             seen.add(finding.command)
-            yield Section(title="", lines=(head, finding.evidence), commands=_typed(new))
+            first = refetch_command(log_dir.log_dir, [finding.partition]) if loses_data(new) else ""
+            yield Section(
+                title="",
+                lines=(head, finding.evidence, *((OTHERS_FIRST,) if first else ())),
+                commands=(*((first,) if first else ()), *_typed(new)),
+            )
 
 
 def _left_out_text(paths: Iterable[str]) -> str:
