@@ -33,7 +33,7 @@ def check(
     """
     code = parse_rule(typed.rule)
     options = typed.options()
-    from krepair.cli.views.check import Asked, check_view
+    from krepair.cli.views.check import Asked, check_view, later_version_note
     from krepair.cli.views.text import terminal_width
     from krepair.ops import check as ops
     from krepair.ops.log_dirs_given import log_dirs_asked_for
@@ -52,6 +52,7 @@ def check(
                 every=typed.every,
                 rule=code,
                 rows=bool(options.topics or options.partitions),
+                note=later_version_note(options.broker_version),
             ),
         ),
         typed,

@@ -8,6 +8,9 @@ from typing import Final
 _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\-][0-9A-Za-z.\-]{1,20})?")
 
 
+LATEST_TRIED: Final = (4, 3, 1)
+"""The latest version with whose brokers and classes krepair was tried."""
+
 Version = tuple[int, int, int] | None
 """Version of a broker; None if it is not known."""
 
@@ -18,3 +21,13 @@ def version_of(text: str) -> Version:
     if match is None:
         return None
     return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def why_not_tried(text: str) -> str:
+    """That a version is later than all that were tried, so that it is taken for the latest of these; or empty."""
+    version, latest = version_of(text), ".".join(map(str, LATEST_TRIED))
+    return (
+        f"later than {latest}, the latest that was tried"
+        if version is not None and version > LATEST_TRIED
+        else ""
+    )

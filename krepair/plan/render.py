@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec import UnsetType
 
+from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.listing import LISTINGS
@@ -165,7 +166,7 @@ def _summary(plan: Plan, later: str) -> Section:
         ("log directory", plan.log_dir),
         ("cluster id, broker id", f"{plan.cluster_id or '-'}, {plan.broker_id or '-'}"),
         ("krepair, rules", f"{plan.tool_version}, {policy.rules}"),
-        ("broker version", policy.broker_version or "not given (--broker-version)"),
+        ("broker version", _broker_version(policy.broker_version)),
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
         ("delete horizon", _chosen_horizon(plan)),
@@ -200,6 +201,11 @@ def _summary(plan: Plan, later: str) -> Section:
     return Section(
         title="Summary", lines=(*lines, *_earlier_than_asked(plan)), table=table_of(NAMES_AND_VALUES, rows)
     )
+
+
+def _broker_version(text: str) -> str:
+    later = why_not_tried(text)
+    return f"{text} ({later})" if later else text or "not given (--broker-version)"
 
 
 def _asked_horizon(text: str) -> str:

@@ -11,6 +11,7 @@ from krepair.checks.catalogue import CATALOGUE, RULES, Finding, counts, severity
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
+from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
@@ -48,6 +49,7 @@ class Asked:
         rule: each finding of this rule, or empty.
         rows: each finding: partitions were named.
         sums: also the table by rule; a page with pictures has one of its own.
+        note: what is to be said of what was asked, or empty.
     """
 
     width: int = 0
@@ -56,6 +58,7 @@ class Asked:
     rule: str = ""
     rows: bool = False
     sums: bool = True
+    note: str = ""
 
     @property
     def screen(self) -> bool:
@@ -77,8 +80,15 @@ def check_view(report: CheckReport, asked: Asked | None = None) -> View:
     return View(title="krepair check", sections=tuple(sections))
 
 
+def later_version_note(version: str) -> str:
+    """That a broker version is later than all that were tried, and what the forecast is then; or empty."""
+    later = why_not_tried(version)
+    latest = ".".join(map(str, LATEST_TRIED))
+    return f"{version} is {later}: the forecast is that of {latest}." if later else ""
+
+
 def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
-    told = Section(title="Verdict", lines=verdict(report))
+    told = Section(title="Verdict", lines=(*verdict(report), *((asked.note,) if asked.note else ())))
     rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
     if not asked.screen:
         yield told
