@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from krepair.logdir.log_dirs import configured_id
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
@@ -73,9 +74,8 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     """
     place = _scratch_words(options)
     page, targets = show_view(plan, path, place), targets_of(plan)
-    beside = not_mended(plan)
-    if not beside.empty:
-        page = View(title=page.title, sections=(beside, *page.sections))
+    before = (_of_another_broker(plan, options), not_mended(plan))
+    page = View(title=page.title, sections=(*(one for one in before if not one.empty), *page.sections))
     if not targets:
         return page
     reserved = options is not None and options.use_reserved
@@ -92,6 +92,21 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     if reserved:
         page = with_next(page, next_section(plan, path, (*place, "--use-reserved")))
     return View(title=page.title, sections=(*page.sections, observed))
+
+
+def _of_another_broker(plan: Plan, options: Options | None) -> Section:
+    """That the settings of a plan are those of another broker; empty where nothing shows it."""
+    title = "The configuration is of another broker"
+    configured = configured_id(options.config) if options is not None else ""
+    if options is None or not configured or not plan.broker_id or configured == plan.broker_id:
+        return Section(title=title)
+    text = f"{options.config} is of broker {configured}; {plan.log_dir} is of broker {plan.broker_id}"
+    return Section(
+        title=title,
+        lines=(
+            f"{text}. The settings below are those of broker {configured}. Is the right file in --config?",
+        ),
+    )
 
 
 def _scratch_words(options: Options | None) -> tuple[str, ...]:

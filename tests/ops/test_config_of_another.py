@@ -97,3 +97,13 @@ def test_the_other_log_directories_of_a_broker_are_not_those_of_another_broker(
     found = other_dirs(view, None, config(tmp_path, "broker.id=2\nlog.dirs=/elsewhere\n"), (), None)
     assert f"is of broker 2; {b3} is of broker 3" in found.unknown
     assert not found.unsaid
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_page_of_a_plan_says_that_its_configuration_is_of_another_broker(
+    number: int, tmp_path: Path, b3: Path
+) -> None:
+    path = config(tmp_path, f"node.id={number}\nlog.dirs={b3}\n")
+    ran = run("plan", str(b3), "--config", path, "--engine", "inline")
+    said = f"{path} is of broker 2; {b3} is of broker 3. The settings below are those of broker 2."
+    assert (said in ran.out) is (number == 2)
