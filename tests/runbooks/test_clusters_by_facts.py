@@ -15,6 +15,7 @@ from tests.runbooks.test_clusters import ROOT, TOPIC, Operator, everybody_serves
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 FIRST_ROUND = 4
+PROPERTIES = "/etc/kafka/server.properties"
 TRANSACTIONAL = 0x10
 
 
@@ -51,8 +52,13 @@ def test_a_stopped_cluster_is_repaired_by_facts_that_travel(tmp_path: Path) -> N
                     f"{ROOT}facts_1.krplan": str(folder / f"{node}-facts.krplan"),
                     "/var/tmp": str(folder),
                 }
+                # Each answers on its own host, with its own configuration.
+                answering = {"krepair facts /mnt/b2/": first, "krepair facts /mnt/b3/": second}
                 operator.names(node, **turned)
                 for command, code in part:
+                    whose = next((one for at, one in answering.items() if command.startswith(at)), node)
+                    properties = str(cluster.work / f"node-{whose}.properties")
+                    operator.shell.names = {**operator.shell.names, PROPERTIES: properties}
                     operator.type(command, code)
                 assert tombstones(cluster, node) == left
                 # the last value of a key was written in a transaction: its batch stays, and so does its marker
