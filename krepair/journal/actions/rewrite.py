@@ -209,8 +209,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         """Staged files back, litter and kept originals away.
 
         Raises:
-            StalePlanError: an original is gone, and so is the new segment.
+            StalePlanError: an original is gone, and so is the new segment; or a swap of another plan, or of a broker,
+                waits.
         """
+        _check_swap_is_ours(folder, intent)
         lost = folder.missing_logs(intent)
         if lost and folder.whereabouts(intent) is Whereabouts.GONE:
             raise StalePlanError(f"{folder.at(lost[0])}: is gone, and so is the new segment")
@@ -356,3 +358,22 @@ def kept_of_group(folder: PartitionFolder, group: ApplyIntent) -> list[KeptFile]
         for original in group.originals
         if not folder.is_original(group, original.name)
     ]
+
+
+def _check_swap_is_ours(folder: PartitionFolder, intent: ApplyIntent) -> None:
+    """Refuse a ``.log.swap`` of somebody else: it may hold the only records of the group that are left.
+
+    Another plan, or the cleaner of a broker that ran meanwhile, was stopped behind its own commit. The originals are
+    then gone from their places, and what is kept of them here may be the last copy.
+
+    Raises:
+        StalePlanError: there is one.
+    """
+    swap = segment_name(intent.base_offset, ".log") + SWAP
+    try:
+        folder.check_log(swap, intent)
+    except StalePlanError as error:
+        raise StalePlanError(
+            f"{folder.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
+            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap"
+        ) from error

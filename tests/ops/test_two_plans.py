@@ -1,0 +1,131 @@
+"""Two plans that are half done in one partition: no verb of one takes away what the other one needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import KrepairError
+from krepair.ops.apply import apply
+from krepair.ops.undo import undo
+from krepair.options import Options
+from krepair.plan.model import Plan
+from tests.builders import NOW_MS, LogDir, Record, commit, data
+from tests.compaction.directories import Verbs, options
+from tests.ops.test_other_replicas import EXPIRED, OLD
+
+SWAP = f"t-0/{0:020d}.log.swap"
+Planned = tuple[Plan, Options]
+
+
+class KilledAtSwap(RealDisk):
+    """The process ends before a log is renamed to a swap, or from it."""
+
+    from_it = False
+
+    def rename(self, source: str, target: str) -> None:
+        if (source if self.from_it else target).endswith(".log.swap"):
+            os._exit(9)
+        super().rename(source, target)
+
+
+class KilledBehindSwap(KilledAtSwap):
+    from_it = True
+
+
+def run(verb: Callable[..., Any], planned: Planned, disk: type[RealDisk] = RealDisk) -> int:
+    """How a verb ends in a process of its own."""
+    child = os.fork()
+    if not child:
+        try:
+            code = int(verb(*planned, disk=disk()).exit_code)
+        except KrepairError as error:
+            code = int(error.exit_code)
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Four segments that are compacted, one that is not, and the active one."""
+    made, offset = LogDir(tmp_path / "b1"), 0
+    partition = made.partition("t", index_interval_bytes=200)
+    for segment in range(4):
+        batches = []
+        for _ in range(3):
+            batches += [
+                data(offset, [Record(b"k%d" % (offset % 4), b"v")], timestamp=OLD),
+                data(offset + 1, [Record(b"x", b"v")], pid=7 + segment, txn=True, timestamp=OLD),
+                commit(offset + 2, pid=7 + segment, timestamp=OLD),
+            ]
+            offset += 3
+        partition.segment(*batches, mtime_ms=OLD + segment * 1000)
+    partition.segment(data(offset, [Record(b"late", b"1")], timestamp=OLD), mtime_ms=NOW_MS - 1000)
+    partition.segment(data(offset + 1, [Record(b"active", b"1")]))
+    return made.write()
+
+
+def planned(log_dir: Path, segment_bytes: str) -> Planned:
+    verbs = Verbs(
+        log_dir,
+        options(
+            log_dir.parent,
+            delete_horizon="newest",
+            assume_high_watermark="",
+            only_replica=("t",),
+            fixes=("compact",),
+            settings_given=(*EXPIRED, ("segment.bytes", segment_bytes)),
+        ),
+    )
+    return verbs.plan(), verbs.given
+
+
+def content(log_dir: Path) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes()
+        for path in (log_dir / "t-0").iterdir()
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.mark.parametrize("last", [undo, apply])
+def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
+    log_dir: Path, last: Callable[..., Any]
+) -> None:
+    before = content(log_dir)
+    first = planned(log_dir, "700")
+    assert run(apply, first, KilledAtSwap) == 9
+    second = planned(log_dir, "1500")
+    assert run(apply, second, KilledBehindSwap) == 9
+    half_done = content(log_dir)
+    assert (log_dir / SWAP).exists()
+    assert run(last, first) in {3, 12}
+    assert content(log_dir) == half_done
+    assert run(undo, second) == 0
+    assert run(undo, first) == 0
+    assert content(log_dir) == before
+    assert not list(log_dir.glob("t-0/krepair~*"))
+
+
+@pytest.mark.parametrize("last", [undo, apply])
+def test_the_swap_that_a_brokers_cleaner_left_stays(log_dir: Path, last: Callable[..., Any]) -> None:
+    """A broker that is stopped while its cleaner replaces segments has set the old ones aside by then."""
+    plan = planned(log_dir, "1500")
+    assert run(apply, plan, KilledAtSwap) == 9
+    folder = log_dir / "t-0"
+    logs = sorted(folder.glob("*.log"))[:4]
+    (log_dir / SWAP).write_bytes(b"".join(log.read_bytes() for log in logs))
+    for log in logs:
+        shutil.move(log, f"{log}.deleted")
+    half_done = content(log_dir)
+    assert run(last, plan) in {3, 12}
+    assert {name: half_done[name] for name in half_done if ".log" in name} == {
+        name: data for name, data in content(log_dir).items() if ".log" in name
+    }
+    assert list(folder.glob("krepair~*/keep/*.log"))
