@@ -201,10 +201,15 @@ def why_left_alone(partition: Partition) -> str:
     )
 
 
-def half_done(partition: Partition) -> str:
-    """A change of krepair's own that was interrupted here: its swap is not a broker's."""
+def half_done(partition: Partition, but: str = "") -> str:
+    """A change of krepair's own that was interrupted here: its swap is not a broker's. Empty if there is none.
+
+    Args:
+        partition: as it was listed.
+        but: id of a plan whose changes do not count.
+    """
     for private in partition.private:
-        if private.name.endswith(ROOT_SUFFIX):
+        if private.name.endswith(ROOT_SUFFIX) or private.plan_id == but:
             continue
         try:
             changes = Journal(RealDisk(), private.path, private.plan_id, partition.folder).unfinished()

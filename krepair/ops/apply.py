@@ -24,6 +24,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
+from krepair.fixes.leftovers import half_done
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -44,7 +45,7 @@ from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
-from krepair.logdir.values import LogDir
+from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
 from krepair.ops.clones import why_not_removed
 from krepair.ops.fits_on_disk import copies_shortage, shortage
@@ -431,16 +432,26 @@ class _Apply:
                     _why_unknown(folder, target, unknown),
                     next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                 )
+            new = {ChangeState.PLANNED, ChangeState.UNDONE}
+            todo = tuple(change for change in target.changes if states[change.change_id] in new)
+            if todo and partition is not None:
+                self._check_no_other_plan(partition, folder)
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))
             return None
         self.states.setdefault(target.folder, {}).update(states)
-        todo = (
-            change
-            for change in target.changes
-            if states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
-        )
-        return Staging(target, partition, folder, tuple(todo))
+        return Staging(target, partition, folder, todo)
+
+    def _check_no_other_plan(self, partition: Partition, folder: PartitionFolder) -> None:
+        """Of two plans that are half done in one folder, each would take the files of the other for rests of its own.
+
+        Raises:
+            RefusedError: another plan is half done here.
+        """
+        other = half_done(partition, but=self.plan.plan_id)
+        if other:
+            undo = f"krepair undo {shlex.quote(self.plan.log_dir)}"
+            raise RefusedError(f"{folder.path}: {other}", next_command=undo)
 
     def _prove_purged(self, stagings: Sequence[Staging]) -> None:
         """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""

@@ -94,15 +94,36 @@ def content(log_dir: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("last", [undo, apply])
-def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
-    log_dir: Path, last: Callable[..., Any]
+@pytest.mark.parametrize("verb", [undo, apply])
+def test_a_second_plan_is_not_begun_while_another_is_half_done(
+    log_dir: Path, verb: Callable[..., Any]
 ) -> None:
     before = content(log_dir)
     first = planned(log_dir, "700")
     assert run(apply, first, KilledAtSwap) == 9
     second = planned(log_dir, "1500")
-    assert run(apply, second, KilledBehindSwap) == 9
+    half_done = content(log_dir)
+    report = apply(*second)
+    assert {one.outcome for one in report.results} == {"failed"}
+    assert f"of plan {first[0].plan_id} is half done here" in report.results[0].why
+    assert content(log_dir) == half_done
+    assert run(verb, first) == 0
+    if verb is undo:
+        assert content(log_dir) == before
+        assert run(apply, second) == 0
+
+
+@pytest.mark.parametrize("last", [undo, apply])
+def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
+    log_dir: Path, last: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(log_dir)
+    first = planned(log_dir, "700")
+    assert run(apply, first, KilledAtSwap) == 9
+    second = planned(log_dir, "1500")
+    with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
+        earlier.setattr("krepair.ops.apply.half_done", lambda *_, **__: "")
+        assert run(apply, second, KilledBehindSwap) == 9
     half_done = content(log_dir)
     assert (log_dir / SWAP).exists()
     assert run(last, first) in {3, 12}
