@@ -66,6 +66,7 @@ class Context:
         sides: broker -> its log directories, of ``--replicas``; of this broker those beside ``view``.
         facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
         not_read: why it is not known what other log directories of this broker hold, or empty.
+        beside: this broker's other log directories, where ``--replicas`` names none and ``--config`` does.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
@@ -85,6 +86,7 @@ class Context:
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     facts: Mapping[int, Any] = field(default_factory=dict)
     not_read: str = ""
+    beside: tuple[LogDir, ...] = ()
     evidence: dict[str, Evidence] = field(default_factory=dict)
     others: dict[str, HeldBack] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ from krepair.fixes.other_logs import (
     other_replicas,
 )
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
-from krepair.logdir.replica import replica_state
+from krepair.logdir.replica import FUTURE, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others
@@ -88,7 +88,7 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     for partition in unknown:
         found = _found(context, partition, folders)
         if isinstance(found, Evidence):
-            context.evidence[partition.folder] = found
+            context.evidence[partition.folder] = _unless_moving(context, partition, found)
         else:
             waiting.append((partition, found))
     asked = [
@@ -103,7 +103,8 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     markers = markers_held(context.engine, scratch, asked)
     for (partition, others), held in zip(waiting, markers, strict=True):
         if isinstance(held, NotKnownError):
-            context.evidence[partition.folder] = _without_logs(context, str(held))
+            known = _without_logs(context, str(held))
+            context.evidence[partition.folder] = _unless_moving(context, partition, known)
         else:
             context.others[partition.folder] = HeldBack(others, held)
             context.evidence[partition.folder] = _of_replicas(others, _assigned_since(context, others))
@@ -128,6 +129,28 @@ def _found(context: Context, partition: Partition, folders: Folders) -> Evidence
         name = f"{partition.topic}-{partition.number}"
         return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
     return _of_an_only_one(context, partition) or _of_the_cluster(context, partition, folders)
+
+
+def _unless_moving(context: Context, partition: Partition, found: Evidence) -> Evidence:
+    """Evidence without the logs of others counts only where the broker does not move the partition between its disks.
+
+    It goes on copying from this log to the new one, which may have a value already whose tombstone would go here, or
+    records of a transaction whose marker would. Kafka pauses the cleaner of such a partition.
+
+    Source: ``ReplicaManager``, ``LogManager.abortAndPauseCleaning`` (3.9.2); KIP-113.
+    """
+    if found.kind == "none":
+        return found
+    own = (context.view, *context.beside, *context.sides.get(_broker_id(context), ()))
+    for view in own:
+        for one in view.marked:
+            if (one.topic, one.number, one.role) == (partition.topic, partition.number, FUTURE):
+                return Evidence(
+                    kind="none",
+                    why=f"the broker moves it to another log directory ({view.path}/{one.folder}), and does not clean "
+                    "it meanwhile",
+                )
+    return found
 
 
 def _line(context: Context, partition: Partition) -> Assignment | None:

@@ -252,7 +252,7 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
         StalePlanError: one is not there, or has changed.
     """
     evidence = staging.plan.evidence
-    if not isinstance(evidence, Evidence):
+    if not isinstance(evidence, Evidence) or evidence.kind == "none":
         return OtherReplicas()
     mine = replica_state(work.view, staging.listed)
     logs = logs_again(evidence.logs, work.view, mine, work.other_dirs)

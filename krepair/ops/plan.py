@@ -154,7 +154,7 @@ def looked_at(
         stack.callback(scratch.close)
         context = Context(view, settings, options, engine, scratch, prove=prove)
         context.cluster, context.own_metadata = clusters
-        context.sides, context.facts, context.not_read = sides
+        context.sides, context.facts, context.not_read, context.beside = sides
         yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
 
 
@@ -165,11 +165,13 @@ class OtherSides(NamedTuple):
         logs: broker -> its log directories; of this broker those beside the one that is planned for.
         facts: broker -> its facts.
         not_read: why it is not known what the other log directories of this broker hold, or empty.
+        beside: this broker's other log directories where no replica was named, as far as ``--config`` tells them.
     """
 
     logs: Mapping[int, tuple[LogDir, ...]] = {}
     facts: Mapping[int, FactsSide] = {}
     not_read: str = ""
+    beside: tuple[LogDir, ...] = ()
 
 
 def read_sides(
@@ -199,8 +201,11 @@ def read_sides(
     found: dict[int, tuple[LogDir, ...]] = {}
     facts: dict[int, FactsSide] = {}
     own: Side | None = None
-    if not options.replicas or not any(fix.asks_others for fix in fixes):
+    if not any(fix.asks_others for fix in fixes):
         return OtherSides()
+    if not options.replicas:
+        own_dirs = other_dirs(view, None, options.config, (), None).views if options.config else ()
+        return OtherSides(beside=tuple(one for one in own_dirs if not _is_this(view, one)))
     for side in parse_sides(options.replicas, at_least=0):
         if side.facts and str(side.broker_id) == view.broker_id:
             raise UsageError(

@@ -1,0 +1,82 @@
+"""A partition that the broker moves to another of its log directories: its markers and tombstones stay meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW_MS, LogDir
+from tests.compaction.directories import Verbs, options
+from tests.ops.test_other_replicas import EXPIRED, OLD
+from tests.ops.test_replicas_read import FIXES, LINE, broker, in_txn, left_in, part, value, whole
+
+KINDS: dict[str, dict[str, Any]] = {
+    "only-replica": {"only_replica": ("t",)},
+    "as-broker": {"as_broker": True},
+    "in-sync": {},
+    "alone": {"alone": (("t", 0),)},
+}
+
+
+def log_dirs(root: Path) -> tuple[Path, Path, Path]:
+    """Two log directories of broker 1, the first with the whole log; and its configuration."""
+    broker(root, 1, whole())
+    broker(root, 11, [value(0, "z")])
+    first, second = root / "b1", root / "b11"
+    shutil.rmtree(second / "t-0")
+    (second / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+    (second / "replication-offset-checkpoint").write_text("0\n0\n")
+    os.utime(first / "replication-offset-checkpoint", (OLD / 1000, OLD / 1000))
+    config = root / "server.properties"
+    config.write_text(f"broker.id=1\nlog.dirs={first},{second}\n")
+    return first, second, config
+
+
+def begun_to_move(root: Path, log_dir: Path) -> None:
+    """The new log has the value and the records of the transaction, but not their tombstone and their marker."""
+    made = LogDir(root / "copied")
+    partition = made.partition("t", index_interval_bytes=200)
+    partition.segment(value(0, "gone"), in_txn(1, "b", 7), base_offset=0, mtime_ms=OLD)
+    shutil.copytree(made.write() / "t-0", log_dir / f"t-0.{'a' * 32}-future")
+
+
+def verbs(root: Path, first: Path, kind: str, fix: str, config: Path | None) -> Verbs:
+    given = {
+        "delete_horizon": "newest",
+        "assume_high_watermark": "",
+        "settings_given": EXPIRED,
+        "fixes": (fix,),
+    }
+    given |= {"only_replica": ()} | KINDS[kind]
+    if config is not None:
+        given["config"] = str(config)
+    if kind == "in-sync":
+        cluster = root / "cluster.txt"
+        head = "Topic: t\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1\n"
+        cluster.write_text(head + LINE.format(replicas="1,2,3", isr="2,3"))
+        given |= {"cluster": str(cluster), "cluster_as_of": NOW_MS + 10}
+    return Verbs(first, options(root, **given))
+
+
+@pytest.mark.parametrize("fix", FIXES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("here", [True, False], ids=["the same directory", "another one"])
+def test_markers_and_tombstones_stay_while_the_broker_moves_the_partition(
+    tmp_path: Path, kind: str, here: bool, fix: str
+) -> None:
+    first, second, config = log_dirs(tmp_path)
+    run = verbs(tmp_path, first, kind, fix, config)
+    before = left_in(first / "t-0")
+    assert part(run.plan()).evidence.kind == kind, "it would go"
+    begun_to_move(tmp_path, first if here else second)
+    plan = run.plan()
+    assert part(plan).evidence.kind == "none"
+    assert "moves it to another log directory" in part(plan).evidence.why
+    if part(plan).changes:
+        assert run.apply(plan).exit_code == 0
+    after = left_in(first / "t-0")
+    assert (after.markers, after.tombstones) == (before.markers, before.tombstones)
