@@ -269,13 +269,21 @@ def _why_not_of_now(context: Context) -> str:
     assert context.cluster is not None
     typed = context.options.cluster_as_of
     as_of = typed if typed >= 0 else context.cluster.file_ms
-    return why_not_of_now(as_of, typed < 0, _last_write_ms(context.view), context.options.now_ms)
+    last_write = _last_write_ms(context.view)
+    if last_write < 0:
+        return "no checkpoint is here that shows when this broker last wrote"
+    return why_not_of_now(as_of, typed < 0, last_write, context.options.now_ms)
 
 
 def _last_write_ms(view: LogDir) -> int:
-    """When the broker last wrote its high watermarks: every 5 s, and at its stop. A log may be dated in the future."""
+    """When the broker last wrote its high watermarks: every 5 s, and at its stop. A log may be dated in the future.
+
+    Without them the latest of the other checkpoints counts; -1 without any.
+    """
     marks = view.high_watermark.file
-    return 0 if marks is None else marks.mtime_ns // 1_000_000
+    others = (one.file for one in (view.recovery_point, view.log_start, view.cleaner))
+    files = [marks] if marks is not None else [file for file in others if file is not None]
+    return max((file.mtime_ns // 1_000_000 for file in files), default=-1)
 
 
 def _in_sync_text(context: Context, partition: Partition, line: Assignment) -> str:

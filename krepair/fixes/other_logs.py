@@ -111,6 +111,8 @@ def other_replicas(
             logs += _futures(broker, context.sides[broker], partition)
     for one in logs:
         _check(one, mine, line)
+    of_facts = (one.side.state.partitions[index] for one in facts for index in one.indexes)
+    _check_one_topic([*(one.state for one in logs), *of_facts])
     return OtherReplicas(tuple(logs), tuple(facts), your_word)
 
 
@@ -235,6 +237,19 @@ def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
     for other in (mine.topic_id, line.topic_id):
         if one.state.topic_id and other and one.state.topic_id != other:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
+
+
+def _check_one_topic(states: Iterable[ReplicaState]) -> None:
+    """Check that the others are of one topic, where neither this replica nor the cluster tells its id.
+
+    Raises:
+        NotKnownError: they are of several topics of one name.
+    """
+    found = sorted({state.topic_id for state in states if state.topic_id})
+    if len(found) > 1:
+        raise NotKnownError(
+            f"the other replicas are of several topics of this name: their ids are {', '.join(found)}"
+        )
 
 
 def logs_again(

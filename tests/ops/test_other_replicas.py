@@ -452,6 +452,25 @@ def test_what_the_running_brokers_print_lets_markers_and_tombstones_go_by_time(
     assert left_in(log_dir / "t-0").markers == (() if kind == "in-sync" else (5, 7, 9))
 
 
+@pytest.mark.parametrize("others", [True, False], ids=["other checkpoints", "no checkpoint"])
+def test_an_old_description_is_no_evidence_where_no_high_watermark_was_recorded(
+    tmp_path: Path, others: bool
+) -> None:
+    log_dir = directory(tmp_path)
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+    for checkpoint in log_dir.glob("*-checkpoint"):
+        if checkpoint.name.startswith("replication") or not others:
+            checkpoint.unlink()
+    file = tmp_path / "cluster.txt"
+    file.write_text(DESCRIBED.format(isr="2,3", replicas="1,2,3"))
+    os.utime(file, (1_500_000_000, 1_500_000_000))
+    given_now = given(tmp_path, "none", cluster=str(file), assume_high_watermark="log-end")
+    evidence = part(Verbs(log_dir, given_now).plan()).evidence
+    assert isinstance(evidence, Evidence)
+    assert evidence.kind == "none"
+    assert ("before this broker's last write" if others else "no checkpoint is here") in evidence.why
+
+
 def test_an_only_replica_that_describe_contradicts_keeps_everything(tmp_path: Path) -> None:
     log_dir = directory(tmp_path)
     watermark(log_dir)

@@ -495,3 +495,16 @@ def test_a_batch_holds_its_own_marker_though_an_earlier_one_is_lost_there(
     plan = applied(verbs(tmp_path, fix, side, replicas="1,2"))
     assert evidence(plan).kind == "replicas", evidence(plan).why
     assert left_in(tmp_path / "b1" / "t-0").markers == (2, 4, 6)
+
+
+@pytest.mark.parametrize("fix", FIXES)
+def test_other_replicas_of_two_topics_of_one_name_are_no_evidence(tmp_path: Path, fix: str) -> None:
+    broker(tmp_path, 1, whole())
+    sides = [
+        f"{number}={broker(tmp_path, number, whole(), topic_id=topic_id)}"
+        for number, topic_id in ((2, "AAAAAAAAAAAAAAAAAAAAAQ"), (3, "BBBBBBBBBBBBBBBBBBBBBQ"))
+    ]
+    evidence = part(verbs(tmp_path, fix, *sides).plan()).evidence
+    assert isinstance(evidence, Evidence)
+    assert evidence.kind == "none"
+    assert "several topics of this name" in evidence.why
