@@ -207,19 +207,27 @@ def _without_logs(context: Context, why: str) -> Evidence:
 
 
 def _assigned_since(context: Context, others: OtherReplicas) -> str:
-    """What to say of an assignment that is older than the facts, or empty: it cannot show who was assigned since."""
+    """What to say of an assignment that is older than the logs or the facts, or empty.
+
+    It cannot show who was assigned since. That one may hold an older record, and was not read.
+    """
     cluster = context.cluster
-    taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
-    if cluster is None or taken_ms < 0:
+    if cluster is None:
         return ""
     typed = context.options.cluster_as_of
     as_of = cluster.as_of_ms if cluster.as_of_ms is not None else typed if typed >= 0 else cluster.file_ms
-    if as_of + CLOCKS_APART_MS >= taken_ms:
-        return ""
-    return (
-        f"; {context.options.cluster} is from {(taken_ms - as_of) // 1000} s before the last facts were taken: that no "
-        "replica was assigned in between is your word"
-    )
+    taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
+    given = (context.view, *(view for views in context.sides.values() for view in views))
+    for time_ms, what in (
+        (taken_ms, "the last facts were taken"),
+        (max(map(_last_write_ms, given)), "the last write in the given log directories"),
+    ):
+        if as_of + CLOCKS_APART_MS < time_ms:
+            return (
+                f"; {context.options.cluster} is from {(time_ms - as_of) // 1000} s before {what}: that no "
+                "replica was assigned in between is your word"
+            )
+    return ""
 
 
 def _of_replicas(others: OtherReplicas, assigned_since: str) -> Evidence:
