@@ -510,7 +510,7 @@ def _read_seen(tree: Tree, place: str) -> Seen | None:
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _DAMAGED
 
 
