@@ -165,7 +165,7 @@ def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSid
             if reader.header.purpose == ANSWER:
                 answer = msgspec.json.decode(reader.header.more, type=AnswerMore)
                 answered = read_answered(reader)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except msgspec.MsgspecError as error:
             raise UnreadableError(f"{path}: its header cannot be read: {error}", next_command=AGAIN) from None
         typed = f"--replicas {broker_id}={path}"
         if state.broker_id not in ("", str(broker_id)):

@@ -53,7 +53,7 @@ def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> No
 
 def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
     """What the headers of a replica came to; None if the file has nothing of it."""
-    data = reader.whole(f"headers/{index}")
+    data = b"".join(reader.blocks(f"headers/{index}"))
     return msgspec.msgpack.decode(data, type=HeadersResult) if data else None
 
 

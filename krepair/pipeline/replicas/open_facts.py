@@ -37,9 +37,5 @@ def opened_whole(path: str, again: str, magic: bytes = MAGIC) -> Iterator[FactsR
         raise UnreadableError(f"{path}: {why(error)}") from None
     try:
         yield reader
-    except FactsDamagedError as error:
-        if error.reader is not reader:
-            raise
-        raise UnreadableError(f"{path}: {error}", next_command=f"{again}, once more on its host") from None
     finally:
         opening.__exit__(None, None, None)
