@@ -199,7 +199,7 @@ def _end_ownerless(disk: Disk, path: str, take_over: str) -> None:
         return
     try:
         holder = msgspec.json.decode(found, type=Holder)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         holder = Holder(host="unknown", pid=0, since="an unknown time", kernel="", started="", token="")
     if not _is_gone(holder) and take_over != holder.name:
         raise LockedError(

@@ -101,3 +101,16 @@ def test_where_the_kernel_does_not_say_which_boot_it_is_no_lease_is_taken_over(
     with pytest.raises(LockedError), leased([scene.folder()], FreeLock(), ""):
         raise AssertionError("nobody said that its owner is gone")
     assert (private / LEASE).read_bytes() == DEAD
+
+
+@pytest.mark.parametrize("data", [b'{"host":"\xff"}', b"[" * 4000, b"{", b"\xff"])
+def test_lease_that_cannot_be_read_is_of_somebody_unknown(data: bytes, scene: Scene) -> None:
+    private = place(scene)
+    (private / LEASE).write_bytes(data)
+    with (
+        pytest.raises(LockedError, match="--take-over unknown:0; nothing was changed"),
+        leased([scene.folder()], FreeLock()),
+    ):
+        raise AssertionError("it is held by two")
+    with leased([scene.folder()], FreeLock(), "unknown:0") as lock:
+        lock.check()
