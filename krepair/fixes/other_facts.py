@@ -155,18 +155,17 @@ def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSid
         UnreadableError: the file cannot be read, is cut or was changed.
     """
     from krepair.pipeline.replicas.held_sections import read_holdings
-    from krepair.pipeline.replicas.open_facts import opened_whole
+    from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 
     with opened_whole(path, AGAIN) as reader:
-        try:
+        with read_as_input(path, AGAIN):
             state = msgspec.json.decode(reader.header.broker, type=BrokerState)
             holdings = read_holdings(reader)
             answer, answered = None, dict[int, Answered]()
             if reader.header.purpose == ANSWER:
                 answer = msgspec.json.decode(reader.header.more, type=AnswerMore)
+                bytes.fromhex(answer.secret)
                 answered = read_answered(reader)
-        except msgspec.MsgspecError as error:
-            raise UnreadableError(f"{path}: its header cannot be read: {error}", next_command=AGAIN) from None
         typed = f"--replicas {broker_id}={path}"
         if state.broker_id not in ("", str(broker_id)):
             raise UsageError(f"{typed}: the facts are of broker {state.broker_id}, not {broker_id}")

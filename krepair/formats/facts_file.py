@@ -27,6 +27,8 @@ _PROLOG: Final = struct.Struct("<16sII")
 _BLOCK: Final = struct.Struct("<II")
 _TRAILER: Final = struct.Struct("<Q32s9s")
 _HEADER_AT_MOST: Final = 1 << 30
+LIST_AT_MOST: Final = 1 << 28
+"""Bytes of a section that is held whole: a list with a million partition folders is smaller."""
 _PIECE: Final = 1 << 20
 
 ReadAt = Callable[[int, int], bytes]
@@ -39,6 +41,10 @@ class FactsDamagedError(Exception):
 
 class FactsVersionError(Exception):
     """The file is of a version that this krepair does not know."""
+
+
+BAD_CONTENT: Final = (FactsDamagedError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What reading of a file can raise that somebody else has made. A bad UTF-8 text is a ``ValueError``."""
 
 
 class SectionPlace(Struct, frozen=True, kw_only=True):
@@ -178,8 +184,10 @@ class FactsReader:
             self.header = msgspec.json.decode(read_at(_PROLOG.size, head_size), type=FactsHeader)
             table = read_at(position, size - _TRAILER.size - position)
             places = msgspec.json.decode(table, type=list[SectionPlace])
-        except msgspec.MsgspecError as error:
+        except BAD_CONTENT as error:
             raise FactsDamagedError(f"its header or table cannot be read: {error}") from None
+        for place in places:
+            _check_place(place, _PROLOG.size + head_size, position)
         self.sections = {place.name: place for place in places}
 
     def _digest_of(self, size: int) -> bytes:
@@ -199,22 +207,78 @@ class FactsReader:
         if place is None:
             return
         unpacker = zstandard.ZstdDecompressor()
-        position = place.position
+        position, end, left = place.position, place.position + place.packed_bytes, place.bytes
         for _ in range(place.blocks):
-            packed, size = _BLOCK.unpack(self._read_at(position, _BLOCK.size))
-            if size > BLOCK_BYTES:
-                raise FactsDamagedError(
-                    f"at {position}: a block of at most {BLOCK_BYTES} bytes was expected, found {size}"
-                )
-            try:
-                data = unpacker.decompress(
-                    self._read_at(position + _BLOCK.size, packed), max_output_size=size
-                )
-            except zstandard.ZstdError as error:
-                raise FactsDamagedError(f"at {position}: a block cannot be unpacked: {error}") from None
-            if len(data) != size:
-                raise FactsDamagedError(
-                    f"at {position}: a block of {size} bytes was expected, found {len(data)}"
-                )
+            data, packed = self._block(unpacker, position, end)
+            left -= len(data)
+            if left < 0:
+                break
             yield data
             position += _BLOCK.size + packed
+        if left or position != end:
+            raise FactsDamagedError(
+                f"at {place.position}: section {name!r} was expected with {place.bytes} bytes up to {end}; "
+                "its blocks have another size"
+            )
+
+    def whole(self, name: str, at_most: int = LIST_AT_MOST) -> bytes:
+        """A section that is small enough to be held in memory; empty if there is no such section.
+
+        Args:
+            name: of the section.
+            at_most: so many bytes may it have.
+
+        Raises:
+            FactsDamagedError: it is too large, or a block is not as the table says.
+        """
+        place = self.sections.get(name)
+        if place is not None and place.bytes > at_most:
+            raise FactsDamagedError(
+                f"at {place.position}: section {name!r} was expected with at most {at_most} bytes, "
+                f"found {place.bytes}"
+            )
+        return b"".join(self.blocks(name))
+
+    def _block(self, unpacker: zstandard.ZstdDecompressor, position: int, end: int) -> tuple[bytes, int]:
+        """The bytes of a block, and its packed size."""
+        head = self._read_at(position, min(_BLOCK.size, end - position))
+        if len(head) < _BLOCK.size:
+            raise FactsDamagedError(f"at {position}: a block was expected; its section ends at {end}")
+        packed, size = _BLOCK.unpack(head)
+        if size > BLOCK_BYTES:
+            raise FactsDamagedError(
+                f"at {position}: a block of at most {BLOCK_BYTES} bytes was expected, found {size}"
+            )
+        if packed > end - position - _BLOCK.size:
+            raise FactsDamagedError(
+                f"at {position}: a block of {packed} packed bytes does not end before {end}"
+            )
+        raw = self._read_at(position + _BLOCK.size, packed)
+        try:
+            # The unpacker reserves the size that the frame claims, whatever max_output_size says.
+            claimed = zstandard.frame_content_size(raw)
+            if claimed != size:
+                raise FactsDamagedError(
+                    f"at {position}: a block of {size} bytes was expected, its frame says {claimed}"
+                )
+            data = unpacker.decompress(raw, max_output_size=size)
+        except zstandard.ZstdError as error:
+            raise FactsDamagedError(f"at {position}: a block cannot be unpacked: {error}") from None
+        if len(data) != size:
+            raise FactsDamagedError(f"at {position}: a block of {size} bytes was expected, found {len(data)}")
+        return data, packed
+
+
+def _check_place(place: SectionPlace, first: int, table: int) -> None:
+    """Refuse a section that does not lie between the header and the table, or whose sizes cannot be."""
+    end = place.position + place.packed_bytes
+    if not first <= place.position <= end <= table:
+        raise FactsDamagedError(
+            f"section {place.name!r}: a place from {first} to {table} was expected, found "
+            f"{place.position} with {place.packed_bytes} bytes"
+        )
+    blocks_fit = 0 <= place.blocks * _BLOCK.size <= place.packed_bytes
+    if not blocks_fit or not 0 <= place.bytes <= place.blocks * BLOCK_BYTES:
+        raise FactsDamagedError(
+            f"at {place.position}: section {place.name!r} cannot have {place.blocks} blocks and {place.bytes} bytes"
+        )

@@ -123,7 +123,7 @@ def read_asked(reader: FactsReader) -> tuple[AskedPartition, ...]:
         OSError: it cannot be read.
         msgspec.MsgspecError: the list is of another form.
     """
-    return msgspec.msgpack.decode(b"".join(reader.blocks(_ASKED)), type=tuple[AskedPartition, ...])
+    return msgspec.msgpack.decode(reader.whole(_ASKED), type=tuple[AskedPartition, ...])
 
 
 def write_answered(writer: FactsWriter, answers: Iterable[Answered]) -> None:
@@ -133,7 +133,7 @@ def write_answered(writer: FactsWriter, answers: Iterable[Answered]) -> None:
 
 def read_answered(reader: FactsReader) -> dict[int, Answered]:
     """Number of a partition -> what the answer says of it. Raises as ``read_asked``."""
-    found = msgspec.msgpack.decode(b"".join(reader.blocks(_ANSWERED)), type=tuple[Answered, ...])
+    found = msgspec.msgpack.decode(reader.whole(_ANSWERED), type=tuple[Answered, ...])
     return {one.number: one for one in found}
 
 

@@ -30,7 +30,7 @@ from krepair.logdir.replica import CURRENT, FUTURE, BrokerState, ReplicaState
 from krepair.logdir.view import read_partition
 from krepair.ops.side_reading import OpenSide
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.replicas.open_facts import opened_whole
+from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 from krepair.pipeline.replicas.questions import write_answer
 
 _AGAIN: Final = "krepair plan LOGDIR --fix compact --ask FILE"
@@ -82,14 +82,10 @@ def opened_question(path: str, cluster_id: str) -> Iterator[Question]:
         UnreadableError: it cannot be read, is cut or was changed.
     """
     with opened_whole(path, _AGAIN, QUESTION_MAGIC) as reader:
-        try:
+        with read_as_input(path, _AGAIN):
             broker = msgspec.json.decode(reader.header.broker, type=BrokerState)
             more = msgspec.json.decode(reader.header.more, type=QuestionMore)
             partitions, secret = read_asked(reader), bytes.fromhex(more.secret)
-        except (msgspec.MsgspecError, FactsDamagedError, ValueError) as error:
-            raise UnreadableError(
-                f"{path}: its header cannot be read: {error}", next_command=_AGAIN
-            ) from None
         if reader.header.purpose != QUESTION:
             raise UnreadableError(f"{path}: a question was expected, found {reader.header.purpose!r}")
         if broker.cluster_id and cluster_id and broker.cluster_id != cluster_id:

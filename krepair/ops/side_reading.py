@@ -37,12 +37,13 @@ from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
 from krepair.pipeline.replicas.headers import EPOCH_COLUMNS, joined_headers
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
-from krepair.pipeline.replicas.open_facts import opened_whole
+from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Replica
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
 
 _SECRET_BYTES: Final = 16
+_AGAIN: Final = "krepair facts LOGDIR... --out FILE"
 TRIES: Final = 3
 """So often a replica is read whose files change."""
 
@@ -239,21 +240,22 @@ def _state_after(side: OpenSide, state: ReplicaState) -> ReplicaState:
 
 
 def _open_facts(side: Side) -> OpenSide:
-    opening = opened_whole(side.facts, "krepair facts LOGDIR... --out FILE")
+    opening = opened_whole(side.facts, _AGAIN)
     reader = opening.__enter__()
     if reader.header.purpose != PURPOSE:
         opening.__exit__(None, None, None)
         raise RefusedError(
             f"{side.facts}: it answers a question of krepair plan --ask, and says too little to be compared",
-            next_command="krepair facts LOGDIR... --out FILE",
+            next_command=_AGAIN,
         )
     try:
-        state = msgspec.json.decode(reader.header.broker, type=BrokerState)
-        more = msgspec.json.decode(reader.header.more, type=FactsMore)
-        secret = bytes.fromhex(more.secret)
-    except (msgspec.MsgspecError, ValueError) as error:
+        with read_as_input(side.facts, _AGAIN):
+            state = msgspec.json.decode(reader.header.broker, type=BrokerState)
+            more = msgspec.json.decode(reader.header.more, type=FactsMore)
+            secret = bytes.fromhex(more.secret)
+    except UnreadableError:
         opening.__exit__(None, None, None)
-        raise UnreadableError(f"{side.facts}: its header cannot be read: {error}") from None
+        raise
     return OpenSide(side, state, secret, reader=reader, digest=reader.digest, _closing=opening)
 
 
@@ -528,7 +530,8 @@ def replica_of(
 
 def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
     assert side.reader is not None
-    headers = read_headers_of(side.reader, index)
+    with read_as_input(side.facts, _AGAIN):
+        headers = read_headers_of(side.reader, index)
     if headers is None:
         text = "the facts file has nothing of its log"
         return SideReplica(_failed(side.broker, state, text), RowSource())

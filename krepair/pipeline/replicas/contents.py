@@ -16,9 +16,11 @@ from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
+from krepair.pipeline.replicas.open_facts import read_as_input
 from krepair.pipeline.replicas.sources import GroupWork, RowsUnreadError, UnreadRows
 from krepair.rules.replicas.judge import Content
 
+_AGAIN: Final = "krepair facts LOGDIR... --out FILE"
 _SMALL_BYTES: Final = 4 << 20
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
 _ALL_ROWS: Final = 2**62
@@ -85,9 +87,9 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
             for column, source in one.facts():
                 if source.facts not in readers:  # to open one reads it whole, for its digest
                     readers[source.facts] = opened.enter_context(opened_facts(source.facts))
-                rows[number][column].append(
-                    read_rows(readers[source.facts], source.index, folder, rows_inline)
-                )
+                with read_as_input(source.facts, _AGAIN):
+                    found_rows = read_rows(readers[source.facts], source.index, folder, rows_inline)
+                rows[number][column].append(found_rows)
     found: dict[int, RowsResult] = {}
     unread: list[UnreadRows] = []
     for index, result in engine.run(READ_REPLICA_RECORDS, items):

@@ -21,6 +21,8 @@ PURPOSE: Final = "replicas"
 _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
 _WORD_BYTES: Final = 8
+_HEADERS_AT_MOST: Final = 1 << 30
+"""Bytes of the headers of one replica: a log with ten million transactions has fewer."""
 
 
 @contextmanager
@@ -53,7 +55,7 @@ def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> No
 
 def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
     """What the headers of a replica came to; None if the file has nothing of it."""
-    data = b"".join(reader.blocks(f"headers/{index}"))
+    data = reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
     return msgspec.msgpack.decode(data, type=HeadersResult) if data else None
 
 

@@ -64,7 +64,7 @@ def read_holdings(reader: FactsReader) -> dict[int, Holding]:
         OSError: the file cannot be read.
         msgspec.MsgspecError: the list is of another form.
     """
-    data = b"".join(reader.blocks(_LIST))
+    data = reader.whole(_LIST)
     found = msgspec.msgpack.decode(data, type=tuple[Holding, ...]) if data else ()
     return {one.index: one for one in found}
 

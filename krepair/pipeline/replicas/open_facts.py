@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from krepair.errors import RefusedError, UnreadableError
-from krepair.formats.facts_file import MAGIC, FactsDamagedError, FactsReader, FactsVersionError
+from krepair.formats.facts_file import BAD_CONTENT, MAGIC, FactsDamagedError, FactsReader, FactsVersionError
 from krepair.logdir.reading import why
 from krepair.pipeline.replicas.facts import opened_facts
 
@@ -39,3 +39,22 @@ def opened_whole(path: str, again: str, magic: bytes = MAGIC) -> Iterator[FactsR
         yield reader
     finally:
         opening.__exit__(None, None, None)
+
+
+@contextmanager
+def read_as_input(path: str, again: str) -> Iterator[None]:
+    """Say of a file that its content cannot be read, whatever the body stumbles over.
+
+    Args:
+        path: of the file.
+        again: the command that makes such a file.
+
+    Raises:
+        UnreadableError: it is not of the form that was expected.
+    """
+    try:
+        yield
+    except BAD_CONTENT as error:
+        raise UnreadableError(
+            f"{path}: its content cannot be read: {error}", next_command=f"{again}, once more on its host"
+        ) from None

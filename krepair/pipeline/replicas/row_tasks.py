@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.facts_file import BAD_CONTENT
 from krepair.kernels.replica_rows import K_AFTER, K_BITS, K_FIRST, K_SECOND, KEY_WORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem
@@ -79,6 +80,8 @@ def _of_facts(task: RowTask) -> Iterator[Any]:
             found = read_rows(reader, task.index, "", _ALL_ROWS)
     except OSError as error:
         raise ReplicaError("elsewhere", f"{task.facts}: {error.strerror}") from error
+    except BAD_CONTENT as error:
+        raise ReplicaError("elsewhere", f"{task.facts}: its content cannot be read: {error}") from error
     for run in found.records:
         rows = rows_of(run, 2)
         yield _batch(task, RECORDS, rows[:, 0], rows[:, 1])
