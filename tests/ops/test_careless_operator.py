@@ -328,6 +328,19 @@ def test_an_assignment_from_before_the_facts_does_not_show_who_was_assigned_sinc
     assert "from 120 s before the last facts were taken" in evidence(run.plan()).why
 
 
+@pytest.mark.parametrize("other_facts", [True, False], ids=["facts", "directory"])
+def test_facts_of_two_topics_of_one_name_are_no_evidence(tmp_path: Path, other_facts: bool) -> None:
+    broker(tmp_path, 1, cleaned())
+    second = other(tmp_path, 2, cleaned(), topic_id=MINE)
+    for topic_id, kind in ((OTHERS, "none"), (MINE, "replicas")):
+        shutil.rmtree(tmp_path / "b3", ignore_errors=True)
+        (tmp_path / "b3.facts").unlink(missing_ok=True)
+        third = (other if other_facts else broker)(tmp_path, 3, cleaned(), topic_id=topic_id)
+        found = evidence(verbs(tmp_path, "compact", f"2={second}", f"3={third}").plan())
+        assert found.kind == kind, found.why
+        assert ("several topics of this name" in found.why) == (kind == "none")
+
+
 def test_facts_of_the_broker_itself_are_no_replica(tmp_path: Path) -> None:
     broker(tmp_path, 1, cleaned())
     file = other(tmp_path, 2, cleaned())
