@@ -127,7 +127,7 @@ def key_compaction(plan: PartitionPlan) -> KeyCompaction:
     """What the plan says of its keys.
 
     Raises:
-        StalePlanError: nothing; the review would have objected.
+        StalePlanError: the plan says nothing of its keys. The review refuses such a plan before.
     """
     if isinstance(plan.compaction, UnsetType):
         raise StalePlanError(f"{plan.folder}: the plan does not say what becomes of its keys")

@@ -74,7 +74,7 @@ class OtherReplicas:
 
     @property
     def reach(self) -> int:
-        """Below it, it is known of all of them what they hold."""
+        """Below this offset it is known what every other replica holds."""
         return min((one.reach for one in self.facts), default=INT64_MAX)
 
 

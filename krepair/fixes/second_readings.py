@@ -55,7 +55,10 @@ LINES_AND_ENDS: Final = Kind(
 Way = Task[Any, Any] | Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
 """A task; or a function that runs several in turn, and gives a result for the index of each item."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
-"""What is wrong, by the results in the order of the items: of the change itself a line, of anything else whole."""
+"""Gets the results in the order of the items, and tells what is wrong.
+
+A line is about the change itself; a ``Wrong`` is about anything else.
+"""
 
 
 def problems_of(results: Sequence[Any]) -> Iterator[str]:

@@ -49,7 +49,10 @@ _RAISED = "raised"
 _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
 FILES_LOOKED_AT: Final = 300
-"""How many of the active segments' files a run looks at before it takes down a fence of its own: of 100 partitions."""
+"""How many files of other partitions' active segments a run looks at each time it takes down its own fence.
+
+They are those of 100 partitions. The next time it looks at others.
+"""
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
@@ -57,7 +60,10 @@ Seen = dict[str, tuple[int, int, int] | None]
 """Path relative to the log directory -> size, mtime in nanoseconds, inode; None: nothing has the name."""
 
 _DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1, -1)}
-"""Nobody knows whether a broker was started since: as if one was, the marker and the point are not given back."""
+"""Stands for a list that cannot be read. Then nobody knows whether a broker was started since.
+
+krepair acts as if one was: it gives back neither the clean-shutdown marker nor the recovery point.
+"""
 
 
 class Point(NamedTuple):

@@ -22,7 +22,7 @@ _NOT_THE_PLANS = "0" * (2 * DIGEST_BYTES)
 
 
 def nobody(name: str) -> FileState:
-    """Stands for a file that is gone: no file is this one."""
+    """Stands for a file that is gone. No file on a disk is equal to it."""
     return FileState(name=name, size=-1, mtime_ns=-1, inode=0)
 
 

@@ -321,14 +321,14 @@ def litter_names(group: ApplyIntent) -> list[str]:
 
 
 def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Every original is in ``keep/``; to be synced before anything else is done."""
+    """Puts every original into ``keep/``. The caller syncs before it does anything else."""
     return [KeepOld(file, names.keep(file.name)) for file in files if file.old is not None]
 
 
 def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """From kept to done. The first file leads: without it, the others are nothing to a broker.
+    """From kept to done. The first file leads: without it a broker makes no use of the others.
 
-    So what goes follows it, once that is on the disk, and what comes is there before it.
+    So it is the first file to be removed, and that is synced before the others go. It is the last file to be put in.
     """
     out: list[Step] = [TakeOld(file) for file in files if file.new is None]
     new = [file for file in reversed(files) if file.new is not None]
@@ -337,7 +337,7 @@ def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """From any state to the originals, the first file the last one to come and the first one to go."""
+    """From any state to the originals. The first file is the first one to be removed, and the last one to come back."""
     out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
     back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
     return _behind_the_first(out) + _behind_the_first(back)[::-1]
@@ -348,9 +348,10 @@ def _behind_the_first(steps: list[Step]) -> list[Step]:
 
 
 def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
-    """Removes what ``keep/`` and ``out/`` hold of files that are what they were, durably.
+    """Removes from ``keep/`` and ``out/`` what is there of files that are the originals again.
 
-    A link that came back after the last record would be nobody's once a broker has written the file anew.
+    What goes from ``keep/`` is synced. Otherwise a kept link could come back after a power loss, without a record that
+    names it. Once a broker has written the file anew, nobody could tell what that link is.
     """
     kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
     return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

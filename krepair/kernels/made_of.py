@@ -80,7 +80,7 @@ def _code(code: CodeType, doc: str | None) -> Iterator[str]:
 
 
 def _module(name: str, module: ModuleType, names: list[str], seen: set[int]) -> Iterator[str]:
-    """What a function that has these names may take of a module: of another project's its name says it all."""
+    """What a function that uses these names may take from a module. Of another project's module the name is enough."""
     yield f"{name} is {module.__name__}"
     if module.__name__.partition(".")[0] == _OWN:
         for attribute in sorted(vars(module).keys() & set(names)):
@@ -110,5 +110,5 @@ def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _of_the_compiler(module: str) -> bool:
-    """Whether its versions tell what is in it; they are part of the name of the set."""
+    """Whether a module is the compiler's. Its versions tell what is in it: they are in the name of the set."""
     return module.partition(".")[0] in {"numba", "llvmlite"}

@@ -96,7 +96,10 @@ def opened_question(path: str, cluster_id: str) -> Iterator[Question]:
 def write_answers(
     writer: FactsWriter, engine: Engine, side: OpenSide, question: Question, scratch: Scratch
 ) -> list[Answered]:
-    """Write of each asked key the lowest offset of a record of it, if there is one; what was answered.
+    """Write, for each asked key that has a record here, the lowest offset of such a record.
+
+    Returns:
+        What was answered, one for each partition of the question.
 
     Raises:
         UnreadableError: the question cannot be read any more.
@@ -154,7 +157,10 @@ def _answered(
 
 
 def _log_of(side: OpenSide, state: ReplicaState, *, closed: bool) -> tuple[ListedLog, int]:
-    """(a log as it is now, up to where); of a running broker without the active segment, which grows."""
+    """(the log as it is now, the offset up to which it is listed).
+
+    The active segment is left out if ``closed``, or if a broker holds the lock: it may grow.
+    """
     view = side.views[state.log_dir]
     partition = read_partition(view, state.folder)
     end = INT64_MAX

@@ -35,9 +35,10 @@ class Policies:
     def compacts(self, topic: str, group: Group, replicas: Iterable[SideReplica]) -> bool:
         """Whether records may be missing because a later one of their key is there.
 
-        Where the settings do not say it, a recorded cleaner position does, and a batch that holds fewer records than
-        offsets, and the copy of a plan of krepair that compacted this partition. Batches that are gone whole say
-        nothing: they may as well be lost.
+        The settings of the topic come first. Where they do not say it, the internal topics that brokers compact are
+        compacted. So is a partition with a recorded cleaner position, one with a batch that holds fewer records than
+        offsets, and one that krepair compacted by a plan of which a copy is still there. Whole batches that are gone
+        prove nothing: they may also be lost.
 
         Args:
             topic: its name.

@@ -113,8 +113,9 @@ def facts(
 
     Raises:
         NotALogDirError: a path is none.
+        UsageError: the folder of ``out`` is not there, or its name does not end as that of a facts file.
         RefusedError: ``out`` is in a log directory, or another file is there; or the configuration is of another
-            broker.
+            broker; or the log directories are of several clusters.
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)

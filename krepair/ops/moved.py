@@ -181,7 +181,13 @@ def settle_parts(
     damaged_too: bool = False,
     journals: JournalsSeen | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
-    """As ``settle``, where the plan may be lost; returns whether the directory was moved, and what to say of that."""
+    """As ``settle``, where the plan may be lost; returns whether the directory was moved, and what to say of that.
+
+    Raises:
+        StalePlanError: something is not as it was; it is named, and nothing was changed.
+        RefusedError: a journal is damaged, and the directory is not the plan's own.
+        UnreadableError: something could not be looked at.
+    """
     try:
         found, adopted = _look(
             parts, here, journals, is_plans=is_plans, made_too=made_too, damaged_too=damaged_too

@@ -509,7 +509,7 @@ def partition_plan(context: Context, survey: Survey, proposals: Proposals) -> Pa
     )
     for proposal in in_order:
         plan = replace(plan, **(proposal.fields or {}))
-    # A recovery point may rise without any change in the folder: such a partition is not left alone.
+    # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
     raised = any(proposal.raises_point for proposal in in_order)
     told = lefts[0] if lefts and not changes and not raised else None
     left_notes = [

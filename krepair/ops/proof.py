@@ -115,8 +115,11 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
     """Hold a fresh state of the cluster against the proofs of a plan, right before it is applied.
 
     Raises:
-        UsageError: none was given.
-        RefusedError: it is too old, or it no longer proves that the replicas may be emptied.
+        RefusedError: no state of the cluster was given, it is too old, or it no longer proves that the replicas may be
+            emptied.
+        StalePlanError: a partition of the plan is no longer here, or no longer in the state of the cluster.
+        UsageError: an option is missing, or the file of an option cannot be used.
+        UnreadableError: the state of the cluster could not be read.
     """
     proven = [(one.folder, one.proof) for one in plan.partitions if isinstance(one.proof, RefetchProof)]
     if not proven:

@@ -192,7 +192,13 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
 
 
 def open_directories(side: Side, options: Options) -> OpenSide:
-    """List the log directories of one broker."""
+    """List the log directories of one broker.
+
+    Raises:
+        NotALogDirError: a path is none.
+        RefusedError: they are of several clusters.
+        UnreadableError: a directory, or a small file in its root, could not be read.
+    """
     views = [read_log_dir(path) for path in side.log_dirs]
     state = read_broker(views, options.now_ms, _known_dirs(views, options.config))
     clusters = {view.cluster_id for view in views if view.cluster_id}

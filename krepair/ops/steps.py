@@ -260,7 +260,10 @@ class _Chooser:
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest count from 1 to ``most`` for which something holds that holds for all smaller ones; else 0."""
+    """The largest count from 1 to ``most`` for which ``holds`` is true; 0 if there is none.
+
+    If it is true for a count, it has to be true for all smaller ones.
+    """
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -29,7 +29,13 @@ MOST_NAMED: Final = 10
 
 
 class _Room(NamedTuple):
-    """The space that counts, and where the work is done then; ``more``: root's reserve, where nobody asked for it."""
+    """Space that a way may use.
+
+    Attributes:
+        space: what is free.
+        at: the options with which the work is done in it.
+        more: bytes of root's reserve that are in it although nobody typed ``--use-reserved``; else 0.
+    """
 
     space: Space
     at: Options | None

@@ -190,7 +190,8 @@ def _leave_out_jump(
 def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size: int) -> int:
     """Position of the first batch that recovery does not get past, the size of the log if there is none.
 
-    Where offsets go back, all that has lower ones is damaged, and recovery, which does not look at them, goes on in it.
+    A damaged range may have right checksums, and only its offsets or its records are wrong. Recovery does not see that,
+    and reads on, as long as the checksums are right.
     """
     for one in damaged:
         end = checksummed_end(read_into, one.start, one.end, size) if one.checksummed else one.start

@@ -383,7 +383,7 @@ class _Counts(NamedTuple):
     at_least: bool = False
 
     def and_of(self, other: _Counts) -> _Counts:
-        """Of both."""
+        """What is in these ranges and in the other ones together."""
         return _Counts(
             max((last for last in (self.last, other.last) if last is not None), default=None),
             self.records + other.records,

@@ -149,11 +149,11 @@ def judge_files(
 
 
 def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_from: int) -> int:
-    """Offset of the first batch that tells a start of a producer.
+    """Offset of the first batch from which a start of the broker learns of producers.
 
-    A start replays from the newest snapshot above the log start, or else from the log start. But a segment that it
-    recovers it reads whole, with the batches below the log start; and it has no snapshot at the base offset of the
-    segment that holds the log start. So the producers of those batches stay known, until the segment is deleted.
+    A start replays from the newest snapshot above the log start, or, without one, from the log start. But when it
+    recovers a segment, it reads the whole segment, also the batches below the log start. The segment that holds the log
+    start has no snapshot at its base offset. So the producers of those batches stay known until the segment is deleted.
 
     Args:
         bases: base offsets of the segments, ascending.

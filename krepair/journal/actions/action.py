@@ -341,7 +341,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         return None
 
     def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
-        """The file that the change makes another one in its place, if it does so."""
+        """The file that the change alters in its place, with the same inode; None if there is none."""
         return None
 
     def damaged(self, change: ChangeT_contra) -> DamagedLog | None:
@@ -349,7 +349,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         return None
 
     def staged(self, intent: IntentT) -> StagedGroup | None:
-        """How the staged files are known that nobody knew when the plan was made; None if the plan knows all."""
+        """How staged files are known that the plan cannot describe; None if the plan describes all of them."""
         return None
 
     @abstractmethod

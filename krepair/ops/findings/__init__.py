@@ -1,1 +1,1 @@
-"""Findings that no fix mends, and those of the markers."""
+"""Findings that no fix mends."""

@@ -1,9 +1,9 @@
 """Transactions without a marker: which of them nobody will end (KR103), and of which that is not known (KR107).
 
-How long one is open is told by brokers' clocks alone. Its first batch was written no later than its segment was last
-appended to, and no later than any marker behind it; not before the segment before it was last appended to, nor before
-the markers there. The coordinator's log, if it is here, says when it began. The times of its own batches are its
-producer's, and say nothing: records of last year may be written today.
+Only the clocks of brokers tell how long a transaction is open. Its first batch was not written after the last append
+to its segment, and not after any marker behind it. It was not written before the last append to the segment before,
+and not before any marker in an earlier segment. The coordinator's log, if it is here, says when the transaction began.
+The times of its own batches come from the producer and prove nothing: records of last year may be written today.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, 
 
 
 def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator[Finding]:
-    """KR105: what of a compacted partition ends a pass of the cleaner survey time."""
+    """KR105: the bytes of a compacted partition at which each pass of the cleaner ends."""
     if not survey.settings.compacts:
         return
     first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)

@@ -1,4 +1,4 @@
-"""Work items and results of the verification of key compactions; see ``compaction_check``."""
+"""Work items and results of the verification of key compactions; see ``krepair.pipeline.compaction.check``."""
 
 from __future__ import annotations
 

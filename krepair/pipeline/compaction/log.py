@@ -185,7 +185,12 @@ class CompactedLog:
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
-        """The stream in pieces; each is valid until the next one is asked for. One of no bytes ends a window."""
+        """The stream in pieces; each is valid until the next one is asked for. One of no bytes ends a window.
+
+        Raises:
+            ContentError: a batch of the source cannot be read.
+            OSError: the source cannot be.
+        """
         if self._headers:
             yield from self._beside_headers()
             return

@@ -1,4 +1,7 @@
-"""Runs the verification of key compactions on an engine: all groups, then all keys; see ``compaction_check``."""
+"""Runs the verification of key compactions on an engine: all groups, then all keys.
+
+See ``krepair.pipeline.compaction.check``.
+"""
 
 from __future__ import annotations
 

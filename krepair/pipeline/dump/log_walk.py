@@ -73,7 +73,12 @@ class Wanted:
     batches_read: int = 0
 
     def key_begins(self, stream: ByteStream, size: int) -> None:
-        """A stream stands before the key of a record that is read by itself, of so many bytes; negative for null."""
+        """Called before the key of a record that is read by itself.
+
+        Args:
+            stream: stands before the key.
+            size: bytes of the key; negative if it is null.
+        """
 
     def damage(self, found: Damage, rule: str = "") -> bytes:
         """Count a damaged range and write its line; no limit holds it back."""

@@ -33,7 +33,7 @@ class Doubts:
         return tuple(sorted({self._said[place][0] for place in places if place in self._said}))
 
     def said(self, places: Iterable[int]) -> list[tuple[int, Any]]:
-        """Of each item the result that the only worker had that took it; those that nobody took are left out."""
+        """(item, its result) of items that one worker took and could not read. Others are left out."""
         return [(place, self._said[place][1]) for place in places if place in self._said]
 
 

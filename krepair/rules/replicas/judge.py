@@ -1,6 +1,6 @@
 """Judges the replicas of one partition, in two steps: by their headers, then by records where the headers differ. Pure.
 
-Source: docs/comparing rules; the behaviour of brokers 3.9.2 and 4.3.1 with planted divergences.
+Source: docs/compare.md; the behaviour of brokers 3.9.2 and 4.3.1 with planted divergences.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
 
 
 def _sure_of(found: Sequence[TransactionFinding]) -> Iterator[TransactionFinding]:
-    """What stands still on one replica by several others is no file that one of them has lost."""
+    """Drop the doubt ``or_lost_by`` where several others show a stuck transaction: they did not all lose a file."""
     stuck = sum(1 for one in found if one.kind == m.STUCK)
     for one in found:
         yield one._replace(or_lost_by=-1) if one.kind == m.STUCK and stuck >= _AGREEING else one

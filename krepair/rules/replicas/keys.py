@@ -3,7 +3,7 @@
 The last committed record is enough: a record with a later committed one of its key on the same replica says nothing,
 since whoever lacks it may have cleaned it because of the later one.
 
-Source: section 4 of the rules in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.9.2, 4.3.1).
+Source: "Who is right" in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.9.2, 4.3.1).
 """
 
 from __future__ import annotations
@@ -220,9 +220,9 @@ class _Judge:
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
         if has.limited and lacks.closed_to > has.read_to:
-            return  # it may have the tombstone for which the other one was cleaned, in what was not read of it
+            return  # its running broker has more than was read; the later record that the cleaner saw may be there
         within = (o >= low) & (o < high) & (o > has.hidden)
-        # Where any replica has a later record, who lacks this one may have fetched a log that was clean already.
+        # If any replica has a later record of the key, the replica that lacks this one may have fetched a clean log.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
             return
@@ -236,14 +236,14 @@ class _Judge:
             if column != s:
                 cleaned_elsewhere |= lackers[column] & (o < standing.cleaner)
         between = _in_gaps(o, lacks.gaps)
-        # The later record for which this one went may have been in a file that is gone.
+        # The cleaner may have removed the record because of a later one, in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
-        # Nothing behind the record is missing, up to where the other ends: no tombstone and no marker can be.
+        # Behind the record this replica has every offset up to the end of the other: no tombstone or marker is missing.
         complete = (has.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
         others = np.stack([standing.covers(o) for standing in self._standings]).sum(axis=0) - 1
         unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
-        # What somebody has cleaned above the recorded position may be gone for a reason, or be lost: nobody is blamed.
+        # A cleaner was here, above the recorded position. The record may be cleaned or lost: no replica is blamed.
         touched = o < lacks.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean | before_gap)

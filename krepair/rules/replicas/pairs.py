@@ -86,7 +86,7 @@ def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[Trans
 
 
 def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
-    """A marker of the other lies inside of one of my transactions: it never came here."""
+    """Find markers of the other replica that lie inside one of my transactions: these markers never came here."""
     rows = mine.transactions[
         (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
     ]
@@ -143,7 +143,10 @@ def _of_marker(mine: Ledger, other: Ledger, row: Int64s, marker: Int64s) -> str:
 
 
 def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
-    """A cleaner never passes an open transaction: what it passed on the other was over there."""
+    """Find my open transactions past which the other replica has cleaned.
+
+    A cleaner never cleans past an open transaction. So on the other replica the transaction had ended.
+    """
     if other.end < mine.end or other.hidden or mine.hidden:
         return
     rows = open_transactions(mine.transactions)
@@ -173,12 +176,13 @@ def _knows(other: Ledger, producer: int, first: int) -> bool:
 
 
 def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
-    """The same ABORT covers more here than elsewhere: a marker between the two starts never came here.
+    """Find ABORTs that begin earlier here than on others: a marker between the two starts never came here.
 
-    An index that was made anew from a cleaned log begins later, too, and that is harmless: a replica that fetched such
-    a log makes it of the batches that it got. So it counts only where two others that have cleaned past my start,
-    though not past theirs, have data at the later start and nobody shares mine, or where my transaction has two
-    producer epochs.
+    An index that was made anew from a cleaned log also begins later, and that is harmless: a replica that fetched such
+    a log makes its index from the batches that it got. So a later start alone proves nothing. A witness is a replica
+    with a later start that has itself cleaned past my start. If my transaction has two producer epochs, one witness is
+    enough. Otherwise at least two other replicas must have the ABORT in their index, and all of them must be witnesses
+    that still have data at their start, which their cleaner has not passed.
 
     Args:
         mine: of the replica that is judged.
@@ -195,9 +199,9 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
         begins = _begins(other, aborts)
         low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
         known.append((begins != NONE) & (first >= low) & (first < high))
-        # Not what is whole there: one that has data at the start that its index tells, where no cleaner has been.
+        # whole: it still has data at the start that its index names, and its cleaner has not passed that start.
         whole = (begins >= other.cleaner) & (_markers_of(other.transactions, aborts)[:, T_FIRST] == begins)
-        # One that never cleaned so far has fetched a log that was clean already: its index was made of that.
+        # A replica that has not cleaned past my start may have fetched a clean log, and made its index from that.
         later.append(known[-1] & (begins > first) & (other.cleaner > first) & (certain | whole))
     told, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
     wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == told) & (told >= _WITNESSES))))

@@ -121,7 +121,7 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
 
 
 def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
-    """The transactions, those that reach into a damaged part without a marker: what becomes of them is not known."""
+    """A copy in which transactions that reach into a damaged part have no marker: how they end is not known."""
     rows = transactions.copy()
     rows[touching(rows, hidden), T_MARKER] = NONE
     return rows
