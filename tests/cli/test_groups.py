@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_no_answer(log_dir: Path, tmp_path: Path) -> None
         (9, 5, "in the future"),
     ],
 )
-def test_ages(then: int, now: int, text: str) -> None:
+def test_an_age_is_written_in_at_most_two_units(then: int, now: int, text: str) -> None:
     assert age_text(then, now) == text
 
 

@@ -39,7 +39,7 @@ def test_names_are_unique_and_there_are_as_many_cases_as_were_promised() -> None
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_case(case: Case, memory_dir: Path) -> None:
+def test_what_a_case_breaks_is_found_and_mended_as_it_promises(case: Case, memory_dir: Path) -> None:
     log_dir = made(case, memory_dir / "damaged").log_dir
     before = tree(log_dir)
     report = checked(case, log_dir)

@@ -263,6 +263,7 @@ def test_a_folder_that_is_gone_already_is_no_error(tmp_path: Path) -> None:
     os.rmdir(one.path)
     one.close()
     remove_scratch(str(tmp_path / "none"))
+    assert left(tmp_path) == []
 
 
 def test_without_a_place_it_is_in_the_temporary_folder(

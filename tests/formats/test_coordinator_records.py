@@ -304,7 +304,7 @@ def examples(schema: Schema, version: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.broker
-def test_kafkas_own_classes_read_the_same(tmp_path: Path) -> None:
+def test_kafkas_own_classes_read_the_same() -> None:
     cases: list[tuple[str, Schema, int, dict[str, Any]]] = []
 
     for name, schema in schemas():

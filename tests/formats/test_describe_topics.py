@@ -129,6 +129,6 @@ def test_what_the_tool_does_not_print_is_an_error_with_its_line(text: str, line:
 
 
 @given(st.binary(max_size=400))
-def test_no_bytes_raise(data: bytes) -> None:
-    decode(data)
-    decode(HEAD.encode() + data)
+def test_any_bytes_give_a_description_or_a_wrong_line(data: bytes) -> None:
+    for text in (data, HEAD.encode() + data):
+        assert isinstance(decode(text), Description | WrongLine)

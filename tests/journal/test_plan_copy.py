@@ -189,9 +189,7 @@ def test_a_plan_for_another_directory_is_refused_wherever_it_lies(plan: Plan, tm
         the_copy(where, find_copies(Tree(plan.log_dir), where))
 
 
-def test_two_copies_that_differ_are_refused_although_each_is_right(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-):
+def test_two_copies_that_differ_are_refused_although_each_is_right(plan: Plan):
     other = seal(replace(plan, tool_version="other"))
     copies(plan)[0].write_bytes(dumps(plan))
     copies(plan)[1].write_bytes(dumps(other))

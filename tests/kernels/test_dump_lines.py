@@ -49,14 +49,14 @@ def array(data: bytes) -> Any:
 @example(-(2**63))
 @example(10**8)
 @example(10**16)
-def test_numbers(value: int) -> None:
+def test_a_number_is_written_as_in_plain_python(value: int) -> None:
     assert written(put_int, value) == str(value).encode()
 
 
 @given(INT64 | st.integers(0, 253_402_300_800_000))
 @example(951_782_400_000)
 @example(253_402_300_799_999)
-def test_times(value: int) -> None:
+def test_a_time_is_written_as_in_plain_python(value: int) -> None:
     assert written(put_time, value) == time_text(value).encode()
 
 

@@ -164,14 +164,14 @@ class TestNoProof:
         copy.write_bytes(data[:start] + data[end:])
         assert f"position {start}" in self.refused(copy.parent)
 
-    def test_an_empty_folder(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_is_no_proof(self, tmp_path: Path) -> None:
         assert "found neither" in self.refused(tmp_path)
 
     def test_a_text_that_is_something_else(self, tmp_path: Path) -> None:
         (tmp_path / "f").write_text("x\n")
         assert "line 1" in self.refused(tmp_path / "f")
 
-    def test_no_such_file(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_not_there_is_wrong_use(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="--cluster"):
             read_cluster_file(str(tmp_path / "none"))
 

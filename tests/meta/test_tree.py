@@ -33,7 +33,7 @@ def tracked() -> list[Path]:
 
 
 @pytest.mark.parametrize("what", sorted(FORBIDDEN))
-def test_no_file_holds(what: str) -> None:
+def test_no_tracked_file_holds_what_is_forbidden(what: str) -> None:
     pattern = re.compile(FORBIDDEN[what])
     hits = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}"

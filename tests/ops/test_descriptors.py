@@ -100,9 +100,7 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
         *(pytest.param("markers~copies", verb, marks=pytest.mark.slow) for verb in VERBS),
     ],
 )
-def test_nothing_stays_open_after_a_verb_that_failed_anywhere(
-    memory_dir: Path, tmp_path: Path, name: str, verb: str
-) -> None:
+def test_nothing_stays_open_after_a_verb_that_failed_anywhere(memory_dir: Path, name: str, verb: str) -> None:
     scene = build(name)
     if scene.keep and elsewhere(memory_dir) is None:
         pytest.skip("no other file system for copies")

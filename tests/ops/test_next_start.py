@@ -258,7 +258,7 @@ def compacted(root: Path, damage: str) -> Path:
 
 
 KILLS = {
-    # damage -> versions whose cleaner stops there; tests/brokers/test_cleaner.py asks Kafka's own
+    # damage -> versions whose cleaner stops there; tests/brokers/test_next_start.py asks Kafka's own
     "cut": ("", "1.1.0", "2.2.1", "3.9.2"),
     "zeros": ("", "1.1.0", "2.2.1", "3.9.2"),
     "crc": (),

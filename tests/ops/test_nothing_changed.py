@@ -155,7 +155,7 @@ def unwritable(*_: object) -> None:
 @pytest.mark.parametrize("how", ["space", "full", "stale"])
 @pytest.mark.parametrize("name", EVERY_KEEP if EVERY_CALL else EVERY_KEEP[:3])
 def test_apply_that_goes_on_and_is_refused_says_what_it_changed(
-    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+    memory_dir: Path, name: str, how: str
 ) -> None:
     """Stopped with a fence up, at each kind of call; what goes back, or goes down, is no longer as it was."""
     scene = build(name)

@@ -482,6 +482,6 @@ def test_an_only_replica_that_describe_contradicts_keeps_everything(tmp_path: Pa
     assert "has replicas 1, 2, 3" in evidence.why
 
 
-def test_a_partition_that_is_typed_wrong_is_named(tmp_path: Path) -> None:
+def test_a_partition_that_is_typed_wrong_is_named() -> None:
     with pytest.raises(UsageError, match="--alone 't'"):
         parse_partition("t", "--alone")

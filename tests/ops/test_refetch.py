@@ -620,11 +620,11 @@ class TestRefused:
         assert "kafka-transactions.sh abort" in caught.value.message
         return caught.value.message
 
-    def test_in_the_isr(self, tmp_path: Path, judged: None) -> None:
+    def test_a_replica_in_the_isr_is_refused(self, tmp_path: Path, judged: None) -> None:
         chosen = options(tmp_path, cluster=write(tmp_path / "d", ISR_OF_ALL))
         assert "is in the ISR" in self.refused(log_dir(tmp_path / "b3"), chosen)
 
-    def test_alone_in_the_isr(self, tmp_path: Path, judged: None) -> None:
+    def test_the_only_replica_in_the_isr_is_refused(self, tmp_path: Path, judged: None) -> None:
         text = TEXT.replace(
             "Leader: 1\tReplicas: 1,2,3\tIsr: 1,2\n", "Leader: none\tReplicas: 1,2,3\tIsr: 3\n", 1
         )
@@ -637,13 +637,13 @@ class TestRefused:
         chosen = options(tmp_path, partitions=(("t", 0), ("t", 1)))
         assert self.refused(log_dir(tmp_path / "b3"), chosen).startswith("t-1:")
 
-    def test_proof_from_before_the_stop(self, tmp_path: Path, judged: None) -> None:
+    def test_a_proof_from_before_the_stop_is_refused(self, tmp_path: Path, judged: None) -> None:
         told = self.refused(
             log_dir(tmp_path / "b3", old=False), options(tmp_path, cluster_as_of=now_ms() - HOUR_MS)
         )
         assert "not later than this broker's last write" in told
 
-    def test_not_listed(self, tmp_path: Path, judged: None) -> None:
+    def test_a_partition_that_is_not_listed_is_refused(self, tmp_path: Path, judged: None) -> None:
         chosen = options(tmp_path, cluster=write(tmp_path / "d", TEXT.replace("t\t", "u\t")))
         assert "does not list it" in self.refused(log_dir(tmp_path / "b3"), chosen)
 

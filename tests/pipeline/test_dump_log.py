@@ -350,7 +350,7 @@ def test_contents_that_are_unpacked_together_are_judged_as_each_alone(
     assert problems() == together
 
 
-def test_zeros_behind_the_last_batch_are_damage_and_holes_cost_nothing(tmp_path: Path) -> None:
+def test_zeros_behind_the_last_batch_are_damage_and_holes_cost_nothing() -> None:
     one = batch(0, some(1))
     lines = dumped(one + bytes(10_000))
     [damage] = of_type(lines, "damage")

@@ -281,13 +281,16 @@ def test_items_are_given_out_again_while_somebody_takes_some() -> None:
     rounds = Rounds("spark://m:7077")
     for given_out, left in ((6, 5), (5, 5), (5, 5), (5, 4), (4, 4), (4, 4), (4, 0)):
         rounds.ended(given_out, range(left), {"host-2": "x"}, 3)
+        assert (rounds.patience_s < 1) is (left == given_out), (given_out, left)
 
 
 def test_one_blind_worker_that_is_asked_again_and_again_is_not_taken_for_all() -> None:
     rounds = Rounds("spark://m:7077")
     for _ in range(11):
         rounds.ended(1, range(1), {"host-2": "x"}, 3)
+        assert rounds.patience_s < 1
     rounds.ended(1, range(0), {}, 3)
+    assert rounds.patience_s > 1
 
 
 @pytest.mark.parametrize(("workers", "asked"), [(5, 3), (7, 12), (-1, 12)])

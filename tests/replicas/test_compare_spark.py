@@ -47,7 +47,9 @@ def verdicts(sides: list[str], engine: Engine, policy: str = "compact") -> list[
             side.close()
 
 
-def test_directories_and_facts(tmp_path: Path, spark: SparkEngine) -> None:
+def test_directories_and_facts_get_the_same_verdicts_on_spark_as_inline(
+    tmp_path: Path, spark: SparkEngine
+) -> None:
     unpack_cluster("open-3.9.2-abrt", tmp_path)
     path = f"{tmp_path}/b2.facts"
     facts([f"{tmp_path}/b2"], path, Options(engine=Wanted.INLINE))

@@ -141,7 +141,7 @@ def test_a_log_that_did_not_change_and_that_no_broker_uses_is_compared_whole(
 
 
 def test_facts_of_a_running_broker_say_how_far_they_go(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, logs: list[Path], tmp_path: Path
 ) -> None:
     path = f"{tmp_path}/b3.facts"
     options = Options(engine=Engine.INLINE)
