@@ -32,6 +32,15 @@ def test_a_later_start_with_its_data_above_the_cleaner_position_on_two_replicas_
     assert found(mine, ledger(1, 100, 105, 105), ledger(3, 105, 105, 105)) == [(COMMITTED_TO_ABORTED, 83)]
 
 
+def test_the_text_of_a_lost_marker_names_both_starts_and_their_brokers() -> None:
+    others = [(ledger(one, 100, 105, 105), 1000) for one in (1, 3)]
+    [said] = longer_aborts(ledger(2, 100, 83, 83), others)
+    assert said.text == (
+        "the ABORT of producer 7 at 117 covers offsets from 83 on broker 2, and from 105 on broker 1: "
+        "an earlier marker never came to broker 2"
+    )
+
+
 @pytest.mark.parametrize(
     ("begins", "data", "cleaner"),
     [(117, NONE, 100), (117, NONE, 150), (105, 105, 150), (105, 105, 106)],
