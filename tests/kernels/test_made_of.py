@@ -26,7 +26,7 @@ def one(value):
     '''What it does.'''
     total = 0
     for step in range(3):
-        total += called(value) * HIGH + TABLE[step] + classes.S_RUNS
+        total += called(value) * HIGH + TABLE[step] + classes.S_ENTRY
     return total
 """
 
@@ -67,7 +67,7 @@ def test_what_is_only_for_readers_does_not_count(source: str) -> None:
     [
         (SOURCE.replace("total = 0", "total = 1"), {}),
         (SOURCE.replace("value + LOW", "value - LOW"), {}),
-        (SOURCE.replace("S_RUNS", "S_STARTS"), {}),
+        (SOURCE.replace("S_ENTRY", "S_STARTS"), {}),
         (SOURCE, {"LOW": 2}),
         (SOURCE, {"LOW": np.int32(1)}),
         (SOURCE, {"LOW": True}),
@@ -82,7 +82,7 @@ def test_what_becomes_machine_code_counts(source: str, names: dict[str, Any]) ->
 
 def test_a_constant_of_a_module_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = digest()
-    monkeypatch.setattr(classes, "S_RUNS", 77)
+    monkeypatch.setattr(classes, "S_ENTRY", 77)
     assert digest() != before
 
 

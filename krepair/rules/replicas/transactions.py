@@ -30,7 +30,6 @@ NONE: Final = -1
 """In T_FIRST and T_LAST: no batch of data is left. In T_MARKER: there is no marker."""
 
 # what becomes of a record, as bits of its row
-PLAIN: Final = 0
 COMMITTED: Final = bits.COMMITTED
 COMMITTED_TWO_EPOCHS: Final = bits.COMMITTED | bits.TWO_EPOCHS
 ABORTED: Final = bits.ABORTED
