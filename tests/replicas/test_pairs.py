@@ -36,7 +36,7 @@ def test_the_text_of_a_lost_marker_names_both_starts_and_their_brokers() -> None
     others = [(ledger(one, 100, 105, 105), 1000) for one in (1, 3)]
     [said] = longer_aborts(ledger(2, 100, 83, 83), others)
     assert said.text == (
-        "the ABORT of producer 7 at 117 covers offsets from 83 on broker 2, and from 105 on broker 1: "
+        "the ABORT of producer 7 at 117 begins at offset 83 on broker 2, and at 105 on broker 1: "
         "an earlier marker never came to broker 2"
     )
 

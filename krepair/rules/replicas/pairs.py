@@ -214,8 +214,8 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
         COMMITTED_TO_ABORTED,
         begin,
         len(wrong),
-        f"the ABORT of producer {producer} at {marker} covers offsets from {begin} on broker {mine.broker}, "
-        f"and from {int(_begins(other, aborts[place : place + 1])[0])} on broker {other.broker}: an earlier marker "
+        f"the ABORT of producer {producer} at {marker} begins at offset {begin} on broker {mine.broker}, "
+        f"and at {int(_begins(other, aborts[place : place + 1])[0])} on broker {other.broker}: an earlier marker "
         f"never came to broker {mine.broker}",
     )
 
