@@ -19,7 +19,7 @@ from krepair.fixes.other_logs import (
     other_replicas,
 )
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
-from krepair.logdir.replica import FUTURE, replica_state
+from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others
@@ -143,13 +143,12 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
         return found
     own = (context.view, *context.beside, *context.sides.get(_broker_id(context), ()))
     for view in own:
-        for one in view.marked:
-            if (one.topic, one.number, one.role) == (partition.topic, partition.number, FUTURE):
-                return Evidence(
-                    kind="none",
-                    why=f"the broker moves it to another log directory ({view.path}/{one.folder}), and does not clean "
-                    "it meanwhile",
-                )
+        for one in futures_of(view, partition.topic, partition.number):
+            return Evidence(
+                kind="none",
+                why=f"the broker moves it to another log directory ({view.path}/{one.folder}), and does not clean it "
+                "meanwhile",
+            )
     return found
 
 

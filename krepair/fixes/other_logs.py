@@ -17,7 +17,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
-from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
+from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogElsewhere, LogsItem, Place
@@ -196,9 +196,8 @@ def _current(broker: int, folders: Folders, partition: Partition) -> ListedLog:
 
 def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ListedLog]:
     for view in views:
-        for one in view.marked:
-            if (one.topic, one.number, one.role) == (partition.topic, partition.number, FUTURE):
-                yield listed(broker, view, one)
+        for one in futures_of(view, partition.topic, partition.number):
+            yield listed(broker, view, one)
 
 
 def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
@@ -284,9 +283,8 @@ def logs_again(
         found.append(one)
     known = {(log.log_dir, log.folder) for log in logs}
     for view in (own, *views.values()):
-        for marked in view.marked:
-            same = (marked.topic, marked.number, marked.role) == (mine.topic, mine.partition, FUTURE)
-            if same and (view.path, marked.folder) not in known:
+        for marked in futures_of(view, mine.topic, mine.partition):
+            if (view.path, marked.folder) not in known:
                 raise StalePlanError(f"{view.path}/{marked.folder}: has come since the plan was made")
     return found
 

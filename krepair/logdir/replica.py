@@ -22,6 +22,13 @@ FUTURE: Final = "future"
 """Kind of a folder that a broker is about to make the replica."""
 
 
+def futures_of(view: LogDir, topic: str, number: int) -> Iterator[Partition]:
+    """Folders of a log directory that a broker is about to make the replica of a partition."""
+    for one in view.marked:
+        if (one.topic, one.number, one.role) == (topic, number, FUTURE):
+            yield one
+
+
 class ReplicaState(Struct, frozen=True, kw_only=True):
     """One partition folder of one broker.
 
