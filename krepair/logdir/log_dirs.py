@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from krepair.logdir.config_files import read_server_properties
-from krepair.logdir.values import LogDir
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108
 """Where a broker keeps its logs if it is told nothing. Source: ``ServerLogConfigs.LOG_DIR_DEFAULT`` (3.9.0)."""
@@ -55,13 +54,18 @@ def configured_id(config: str | None) -> str:
     return "" if not values or values[0].startswith("-") else values[0]
 
 
-def why_of_another_broker(config: str | None, view: LogDir) -> str:
+def why_of_another_broker(config: str | None, log_dir: str, broker_id: str) -> str:
     """Why a ``server.properties`` is of another broker than a log directory, by their ids; empty if they do not differ.
+
+    Args:
+        config: path of the file, None if there is none.
+        log_dir: path of the log directory.
+        broker_id: whose it is, empty if it does not say so.
 
     Raises:
         UsageError: the file cannot be read.
     """
     configured = configured_id(config)
-    if not configured or not view.broker_id or configured == view.broker_id:
+    if not configured or not broker_id or configured == broker_id:
         return ""
-    return f"{config} is of broker {configured}; {view.path} is of broker {view.broker_id}"
+    return f"{config} is of broker {configured}; {log_dir} is of broker {broker_id}"

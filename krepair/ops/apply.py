@@ -126,9 +126,8 @@ def apply(
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
         if options.scratch:
-            _ = (
-                scratch.path
-            )  # a place that will not do is refused before anything of ours is in the log directory
+            # a place that will not do is refused before anything of ours is in the log directory
+            _ = scratch.path
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
         copies = stack.enter_context(copies_of(plan, disk))

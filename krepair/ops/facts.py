@@ -189,7 +189,7 @@ def _check_config(views: Sequence[LogDir], config: str | None) -> None:
     known = {os.path.realpath(path) for path in named or (DEFAULT_LOG_DIR,)}
     says = f"its log.dirs are {', '.join(named)}" if named else f"without log.dirs it means {DEFAULT_LOG_DIR}"
     for view in views:
-        of_another = why_of_another_broker(config, view)
+        of_another = why_of_another_broker(config, view.path, view.broker_id)
         if of_another:
             raise RefusedError(
                 f"--config: {of_another}; give the server.properties of broker {view.broker_id}",

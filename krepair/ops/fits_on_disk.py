@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from krepair.logdir.log_dirs import configured_id
+from krepair.logdir.log_dirs import configured_id, why_of_another_broker
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
@@ -96,17 +96,12 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
 
 def _of_another_broker(plan: Plan, options: Options | None) -> Section:
     """That the settings of a plan are those of another broker; empty where nothing shows it."""
-    title = "The configuration is of another broker"
-    configured = configured_id(options.config) if options is not None else ""
-    if options is None or not configured or not plan.broker_id or configured == plan.broker_id:
+    title, config = "The configuration is of another broker", None if options is None else options.config
+    text = why_of_another_broker(config, plan.log_dir, plan.broker_id)
+    if not text:
         return Section(title=title)
-    text = f"{options.config} is of broker {configured}; {plan.log_dir} is of broker {plan.broker_id}"
-    return Section(
-        title=title,
-        lines=(
-            f"{text}. The settings below are those of broker {configured}. Is the right file in --config?",
-        ),
-    )
+    whose = f"The settings below are those of broker {configured_id(config)}"
+    return Section(title=title, lines=(f"{text}. {whose}. Is the right file in --config?",))
 
 
 def _scratch_words(options: Options | None) -> tuple[str, ...]:

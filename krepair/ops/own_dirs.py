@@ -86,7 +86,7 @@ def other_dirs(
     if paths is not None or registered == 1:
         return _read(view, paths or [], registered)
     named = f"; the broker has registered {registered} log directories" if registered > 0 else ""
-    of_another = why_of_another_broker(config, view)
+    of_another = why_of_another_broker(config, view.path, view.broker_id)
     if of_another:
         named += f"; {of_another}"
     elif sources:
@@ -140,7 +140,9 @@ def _sources(
 ) -> Iterator[tuple[str, ...]]:
     if typed is not None and typed.log_dirs:
         yield typed.log_dirs
-    if not why_of_another_broker(config, view) and (found := configured_log_dirs(config)):
+    if not why_of_another_broker(config, view.path, view.broker_id) and (
+        found := configured_log_dirs(config)
+    ):
         yield found
     for path in cluster_configs:
         if _is_of(view.broker_id, path) and (found := configured_log_dirs(path)):

@@ -254,7 +254,7 @@ def _options_of(view: LogDir, views: Sequence[LogDir], options: Options) -> Opti
         if broker in given:
             raise UsageError(f"--replicas names broker {broker}, whose directories are given with --each")
         # A configuration of one broker says nothing of the others' directories: then those that were typed count.
-        if str(broker) != view.broker_id or why_of_another_broker(options.config, view):
+        if str(broker) != view.broker_id or why_of_another_broker(options.config, view.path, view.broker_id):
             sides.append(f"{broker}={','.join(paths)}")
     return replace(options, replicas=(*sides, *(side.text for side in typed)))
 

@@ -215,7 +215,7 @@ def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
     here = {os.path.realpath(view.path): view.path for view in views}
     found = tuple(here.get(os.path.realpath(path), path) for path in configured_log_dirs(config))
     is_named = not set(found).isdisjoint(here.values())
-    is_his = is_named and not any(why_of_another_broker(config, view) for view in views)
+    is_his = is_named and not any(why_of_another_broker(config, view.path, view.broker_id) for view in views)
     return found if is_his else ()
 
 
