@@ -20,6 +20,7 @@ from krepair.pipeline.items import Place
 from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
 from krepair.rules.refetch import RefetchProof
+from krepair.rules.replicas.epochs import History
 
 Prove = Callable[[LogDir, Options, Sequence[Partition]], Mapping[str, RefetchProof]]
 """Gives what is known of partitions whose replica shall be emptied, by folder."""
@@ -42,10 +43,12 @@ class HeldBack:
     Attributes:
         others: see ``krepair.fixes.other_logs.OtherReplicas``.
         markers: int64[H], ascending offsets of markers that stay.
+        histories: the leader epochs of those that told them.
     """
 
     others: Any
     markers: Int64s
+    histories: tuple[History, ...] = ()
 
 
 @dataclass(eq=False)

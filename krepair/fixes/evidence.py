@@ -100,13 +100,13 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
         for partition, others in waiting
     ]
     scratch = context.scratch.path if asked else ""
-    markers = markers_held(context.engine, scratch, asked)
-    for (partition, others), held in zip(waiting, markers, strict=True):
+    found_of_all = markers_held(context.engine, scratch, asked)
+    for (partition, others), held in zip(waiting, found_of_all, strict=True):
         if isinstance(held, NotKnownError):
             known = _without_logs(context, str(held))
             context.evidence[partition.folder] = _unless_moving(context, partition, known)
         else:
-            context.others[partition.folder] = HeldBack(others, held)
+            context.others[partition.folder] = HeldBack(others, held.markers, held.histories)
             context.evidence[partition.folder] = _of_replicas(others, _assigned_since(context, others))
 
 

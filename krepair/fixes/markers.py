@@ -14,6 +14,7 @@ from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key
 from krepair.fixes.context import Context, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading
@@ -183,9 +184,10 @@ def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone
             "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
         )
     try:
-        return marker_policy(context, survey)
+        policy = marker_policy(context, survey)
     except OSError as error:
         return LeftAlone("unreadable", f"{survey.partition.folder}: {why(error)}", damaged=True)
+    return why_forked(context, survey, policy.high_watermark) or policy
 
 
 def _decide(context: Context, survey: Survey) -> SeenMarkers:

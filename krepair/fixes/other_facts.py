@@ -20,6 +20,7 @@ from krepair.formats.question_file import ANSWER, Answered, AnswerMore, AskedPar
 from krepair.logdir.cluster import Assignment
 from krepair.logdir.replica import CURRENT, FUTURE, BrokerState, ReplicaState
 from krepair.rules.evidence import OtherFacts, reach_of
+from krepair.rules.replicas.epochs import History
 
 if TYPE_CHECKING:
     from krepair.formats.facts_file import FactsReader
@@ -124,6 +125,22 @@ class FactsLog:
                 yield read_pairs(self.side.reader, self.side.holdings[index], scratch)
         except (FactsDamagedError, OSError) as error:
             raise UnreadableError(f"{self.side.path}: {error}", next_command=AGAIN) from None
+
+    def histories(self) -> Iterator[History]:
+        """The leader epochs of its folders; none of facts that were taken before these stood there.
+
+        Raises:
+            UnreadableError: the file cannot be read any more, or has changed.
+        """
+        from krepair.pipeline.replicas.held_sections import read_history
+        from krepair.pipeline.replicas.open_facts import read_as_input
+
+        who = f"replica {self.side.broker_id}, {self.side.path}"
+        with read_as_input(self.side.path, AGAIN):
+            for index in self.indexes:
+                found = read_history(self.side.reader, index, who)
+                if found is not None:
+                    yield found
 
     def as_evidence(self) -> OtherFacts:
         """As a plan names it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogElsewhere, LogsItem, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
+from krepair.rules.replicas.epochs import History
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
@@ -307,8 +308,20 @@ class Holders:
     others: OtherReplicas
 
 
+class Held(NamedTuple):
+    """What the other replicas of a partition hold back.
+
+    Attributes:
+        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
+        histories: their leader epochs.
+    """
+
+    markers: Int64s = _NO_OFFSETS
+    histories: tuple[History, ...] = ()
+
+
 def held_markers(engine: Engine, scratch: str, one: Holders) -> Int64s:
-    """As ``markers_held``, of one partition.
+    """As ``markers_held``, of one partition: the markers alone.
 
     Raises:
         NotKnownError: a log of the others is damaged, cut, or cannot be read.
@@ -316,11 +329,11 @@ def held_markers(engine: Engine, scratch: str, one: Holders) -> Int64s:
     [found] = markers_held(engine, scratch, [one])
     if isinstance(found, NotKnownError):
         raise found
-    return found
+    return found.markers
 
 
-def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Int64s | NotKnownError]:
-    """Offsets of the markers that stay, since another replica holds a batch of their transaction.
+def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Held | NotKnownError]:
+    """What the other replicas hold back.
 
     Args:
         engine: where tasks run.
@@ -328,19 +341,20 @@ def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list
         asked: the partitions. The logs of many are read in one job.
 
     Returns:
-        For each partition int64[H], ascending; or why the others are not known.
+        For each partition what they hold back, or why they are not known.
     """
-    found: list[Int64s | NotKnownError] = []
+    found: list[Held | NotKnownError] = []
     for first in range(0, len(asked), _AT_ONCE):
         found += _some_held(engine, scratch, asked[first : first + _AT_ONCE])
     return found
 
 
-def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Int64s | NotKnownError]:
+def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Held | NotKnownError]:
     from krepair.pipeline.jobs import FIND_HELD, FIND_MARKERS_TO_KEEP
     from krepair.pipeline.replicas.holdings import HeldItem, MarkersItem, Pairs
 
-    found: list[Int64s | NotKnownError] = [_NO_OFFSETS] * len(asked)
+    found: list[Held | NotKnownError] = [Held()] * len(asked)
+    histories: list[list[History]] = [[] for _ in asked]
     held: list[list[Pairs]] = [[] for _ in asked]
     logs = [(number, log) for number, one in enumerate(asked) for log in one.others.logs]
     items = [HeldItem(place=log.place, segments=log.segments, scratch=scratch) for _, log in logs]
@@ -350,10 +364,13 @@ def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[I
         if problem:
             found[number] = NotKnownError(problem)
         held[number].append(result.transactions)
+        histories[number].append(_history(log, result))
     ready = []
     for number, one in enumerate(asked):
         if not isinstance(found[number], NotKnownError):
             held[number] += [pairs for log in one.others.facts for pairs in log.pairs(scratch)]
+            histories[number] += [history for log in one.others.facts for history in log.histories()]
+            found[number] = Held(histories=tuple(histories[number]))
             if one.others.reach < INT64_MAX or any(pairs.path or pairs.data for pairs in held[number]):
                 ready.append(number)
     keeping = [
@@ -367,8 +384,17 @@ def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[I
     ]
     for index, kept in engine.run(FIND_MARKERS_TO_KEEP, keeping):
         offsets: Int64s = np.frombuffer(kept.offsets, np.int64)
-        found[ready[index]] = NotKnownError(kept.why) if kept.failure else offsets
+        number = ready[index]
+        found[number] = NotKnownError(kept.why) if kept.failure else Held(offsets, tuple(histories[number]))
     return found
+
+
+def _history(one: ListedLog, result: HeldResult) -> History:
+    from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, START_COLUMNS
+
+    runs = np.frombuffer(result.epochs, np.int64).reshape(-1, EPOCH_COLUMNS)
+    starts = np.frombuffer(result.epoch_starts, np.int64).reshape(-1, START_COLUMNS)
+    return History(f"{one.place.path} of replica {one.log.broker_id}", runs, starts)
 
 
 def _why_not_held(one: ListedLog, result: HeldResult) -> str:

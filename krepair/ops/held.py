@@ -16,7 +16,7 @@ from krepair.ops.side_reading import OpenSide
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import FIND_HELD
-from krepair.pipeline.replicas.held_sections import Holding, write_holdings, write_pairs
+from krepair.pipeline.replicas.held_sections import Holding, write_epochs, write_holdings, write_pairs
 from krepair.pipeline.replicas.holdings import HeldItem, HeldResult
 
 _TRIES: Final = 3
@@ -71,6 +71,7 @@ def _written(
     if reason:
         return Holding(index=index, why=reason)
     write_pairs(writer, index, result.transactions)
+    write_epochs(writer, index, result)
     return Holding(index=index, log_end=result.log_end, pairs=len(result.transactions.rows), limited=limited)
 
 

@@ -35,7 +35,8 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
-from krepair.pipeline.replicas.headers import EPOCH_COLUMNS, joined_headers
+from krepair.pipeline.replicas.headers import joined_headers
+from krepair.pipeline.replicas.histories import EPOCH_COLUMNS
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
 from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 from krepair.pipeline.replicas.sources import RowSource

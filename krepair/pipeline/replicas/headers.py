@@ -16,7 +16,6 @@ from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_v2 import MAGIC
-from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels import dump_rows as r
@@ -26,6 +25,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, read_whol
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, EpochRuns, read_epoch_starts
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
 from krepair.rules.replicas.judge import DamagedOffsets
@@ -33,8 +33,6 @@ from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import EVENT_COLUMNS, folded, no_rows, transactions_of
 
 RANGE_COLUMNS: Final = 4
-EPOCH_COLUMNS: Final = 3
-_EPOCHS_AT_MOST: Final = 64 << 20
 _MOST_DAMAGES: Final = 100
 _FOLD_ROWS: Final = 1 << 18
 _FOLD_RANGES: Final = 1 << 12
@@ -112,7 +110,7 @@ class Headers:
         self._state = np.full(h.SUM_STATE, -1, np.int64)
         self._room = 0
         self._ranges: list[Words] = []
-        self._epochs: list[Int64s] = []
+        self._epochs = EpochRuns()
         self._events: list[Int64s] = []
         self._event_rows = 0
         self._fold_at = _FOLD_ROWS
@@ -148,7 +146,7 @@ class Headers:
         if self.highest_hole > hole:
             self._note_cleaned(rows)
         self._ranges.append(self._range_rows[: state[h.S_RANGES]].copy())
-        self._note_epochs(self._epoch_rows[: state[h.S_EPOCHS]])
+        self._epochs.add(self._epoch_rows[: state[h.S_EPOCHS]])
         if state[h.S_EVENTS]:
             self._events.append(self._event_room[: state[h.S_EVENTS]].copy())
             self._event_rows += int(state[h.S_EVENTS])
@@ -166,21 +164,13 @@ class Headers:
         cleaned = last[fewer & (rows[:, r.B_MAGIC] >= MAGIC)]
         self.cleaned_to = max(self.cleaned_to, int(cleaned.max(initial=-2)) + 1)
 
-    def _note_epochs(self, runs: Int64s) -> None:
-        """Nearly always one run that goes on."""
-        if len(runs) and self._epochs and self._epochs[-1][-1, 0] == runs[0, 0]:
-            self._epochs[-1][-1, 2] = runs[0, 2]
-            runs = runs[1:]
-        if len(runs):
-            self._epochs.append(runs.copy())
-
     def ranges(self) -> Words:
         """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
         return summed_ranges(self._ranges)
 
     def epochs(self) -> Int64s:
         """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
-        return np.concatenate(self._epochs) if self._epochs else no_rows(EPOCH_COLUMNS)
+        return self._epochs.rows
 
     def events(self) -> Int64s:
         """int64[N, EVENT_COLUMNS]: what batches say of transactions, as ``transactions_of`` takes it."""
@@ -225,7 +215,7 @@ def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
         last_offset=headers.last_offset,
         ranges=headers.ranges().tobytes(),
         epochs=headers.epochs().tobytes(),
-        epoch_file=_epoch_file(item, tree).tobytes(),
+        epoch_file=read_epoch_starts(item.place, tree).tobytes(),
         events=headers.events().tobytes(),
         index_aborts=_index_aborts(item, tree).tobytes(),
         borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
@@ -242,15 +232,10 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
     failed = next((part for part in parts if part.failure), None)
     if failed is not None:
         return HeadersResult(failure=failed.failure, why=failed.why)
-    epochs: list[Int64s] = []
+    epochs = EpochRuns()
     hole, last = -1, -1
     for part in parts:
-        runs = table(part.epochs, EPOCH_COLUMNS).copy()
-        if len(runs) and epochs and epochs[-1][-1, 0] == runs[0, 0]:
-            epochs[-1][-1, 2] = runs[0, 2]
-            runs = runs[1:]
-        if len(runs):
-            epochs.append(runs)
+        epochs.add(table(part.epochs, EPOCH_COLUMNS))
         if 0 <= last < part.first_offset - 1:
             hole = max(hole, part.first_offset - 1)
         hole, last = max(hole, part.highest_hole), max(last, part.last_offset)
@@ -259,7 +244,7 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
     return HeadersResult(
         log_end=max(part.log_end for part in parts),
         ranges=ranges.tobytes(),
-        epochs=(np.concatenate(epochs) if epochs else no_rows(EPOCH_COLUMNS)).tobytes(),
+        epochs=epochs.rows.tobytes(),
         epoch_file=parts[0].epoch_file,
         transactions=transactions_of(events).tobytes(),
         index_aborts=b"".join(part.index_aborts for part in parts),
@@ -286,14 +271,6 @@ def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int
             tail=tail,
             text=f"{name} at {found.position}: {found.expected} was expected, found {found.found}",
         )
-
-
-def _epoch_file(item: ReplicaItem, tree: Tree) -> Int64s:
-    try:
-        data = read_whole(f"{item.place.path}/leader-epoch-checkpoint", _EPOCHS_AT_MOST, tree)
-    except FileNotFoundError:
-        return no_rows(2)
-    return np.array([tuple(entry) for entry in decode_epochs(data).entries], np.int64).reshape(-1, 2)
 
 
 def _entries(item: ReplicaItem, base: int, tree: Tree) -> bytes:

@@ -1,4 +1,4 @@
-"""What replicas hold of transactions, as sections of a facts file."""
+"""What replicas hold of transactions, and their leader epochs, as sections of a facts file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
 from krepair.formats.facts_tables import Table, packed, unpacked
 from krepair.formats.words import count_text
-from krepair.pipeline.replicas.holdings import COLUMNS, Pairs, kept_pairs
+from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, START_COLUMNS
+from krepair.pipeline.replicas.holdings import COLUMNS, HeldResult, Pairs, kept_pairs
+from krepair.rules.replicas.epochs import History
 
 _LIST: Final = "runs"
+_RUNS: Final = "epochs"
+_STARTS: Final = "epoch-starts"
+_EPOCHS_AT_MOST: Final = 1 << 26
+"""Bytes of the leader epochs of one replica: those of two million changes of leader."""
 _PIECE: Final = 1 << 16
 
 
@@ -51,6 +58,19 @@ def _pieces(pairs: Pairs) -> Iterator[Table]:
         yield np.array(rows[first : first + _PIECE])
 
 
+def write_epochs(writer: FactsWriter, index: int, result: HeldResult) -> None:
+    """Write the leader epochs of one folder.
+
+    Raises:
+        OSError: the facts file fails.
+    """
+    for name, data, columns in (
+        (_RUNS, result.epochs, EPOCH_COLUMNS),
+        (_STARTS, result.epoch_starts, START_COLUMNS),
+    ):
+        writer.section(f"{name}/{index}", packed([np.frombuffer(data, np.int64).reshape(-1, columns)]))
+
+
 def write_holdings(writer: FactsWriter, holdings: Iterable[Holding]) -> None:
     """Write the list, once all folders were read."""
     writer.section(_LIST, [msgspec.msgpack.encode(tuple(holdings))])
@@ -83,3 +103,30 @@ def read_pairs(reader: FactsReader, holding: Holding, scratch: str) -> Pairs:
             f"{name}: expected {count_text(holding.pairs, 'transaction')}, found another number"
         )
     return kept_pairs(unpacked(reader.blocks(name), COLUMNS), scratch)
+
+
+def read_history(reader: FactsReader, index: int, who: str) -> History | None:
+    """The leader epochs of one folder; None of a file that was written before they stood there.
+
+    Args:
+        reader: of the facts.
+        index: of the folder.
+        who: whose they are, for messages.
+
+    Raises:
+        FactsDamagedError: a block is not as the file says.
+        OSError: the file cannot be read.
+    """
+    runs, starts = f"{_RUNS}/{index}", f"{_STARTS}/{index}"
+    if runs not in reader.sections:
+        return None
+    return History(who, _rows(reader, runs, EPOCH_COLUMNS), _rows(reader, starts, START_COLUMNS))
+
+
+def _rows(reader: FactsReader, name: str, columns: int) -> Int64s:
+    place = reader.sections.get(name)
+    if place is None or place.bytes > _EPOCHS_AT_MOST:
+        found = "none" if place is None else count_text(place.bytes, "byte")
+        raise FactsDamagedError(f"{name}: expected at most {_EPOCHS_AT_MOST} bytes, found {found}")
+    empty = np.empty((0, columns), np.int64)
+    return np.concatenate([empty, *unpacked(reader.blocks(name), columns)])

@@ -30,6 +30,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome, Place
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.replicas.histories import EpochRuns, read_epoch_starts, runs_of
 
 PAIRS_INLINE: Final = 1 << 12
 """So many pairs travel in a result; more go to the scratch folder, where there is one."""
@@ -102,11 +103,15 @@ class HeldResult(Outcome, frozen=True, kw_only=True):
         damaged: whether the log is damaged, so that it says nothing.
         log_end: offset after the last batch.
         transactions: the runs of data batches of each producer, without a marker in between.
+        epochs: int64[N, 3], see ``EpochRuns``.
+        epoch_starts: int64[M, 2], see ``read_epoch_starts``.
     """
 
     damaged: bool = False
     log_end: int = 0
     transactions: Pairs = Pairs()
+    epochs: bytes = b""
+    epoch_starts: bytes = b""
 
 
 class MarkersItem(LogsItem, frozen=True, kw_only=True):
@@ -144,18 +149,25 @@ def find_held(item: HeldItem, tree: Tree) -> HeldResult:
     reading = _Held(item, tree)
     try:
         pairs = kept_pairs(reading.pieces(), item.scratch)
+        starts = read_epoch_starts(item.place, tree)
     except _Damaged as damage:
         return HeldResult(why=str(damage), damaged=True)
     except OSError as error:
         return HeldResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return HeldResult(log_end=reading.log_end, transactions=pairs)
+    return HeldResult(
+        log_end=reading.log_end,
+        transactions=pairs,
+        epochs=reading.epochs.rows.tobytes(),
+        epoch_starts=starts.tobytes(),
+    )
 
 
 class _Held:
-    """Reads one log once, and knows then where it ends."""
+    """Reads one log once, and knows then where it ends and which leader epochs it has."""
 
     def __init__(self, item: HeldItem, tree: Tree) -> None:
         self.log_end = item.segments[0][0] if item.segments else 0
+        self.epochs = EpochRuns()
         self._item, self._tree = item, tree
 
     def pieces(self) -> Iterator[Int64s]:
@@ -176,6 +188,7 @@ class _Held:
                 )
                 raise _Damaged(text)
             self.log_end = int(bases[-1]) + int(headers["last_offset_delta"][-1]) + 1
+            self.epochs.add(runs_of(headers))
             yield _runs(headers)
 
 
