@@ -70,6 +70,7 @@ class Context:
         facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
         not_read: why it is not known what other log directories of this broker hold, or empty.
         beside: this broker's other log directories, where ``--replicas`` names none and ``--config`` does.
+        not_read_beside: why one of these was not read, or empty.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
@@ -90,6 +91,7 @@ class Context:
     facts: Mapping[int, Any] = field(default_factory=dict)
     not_read: str = ""
     beside: tuple[LogDir, ...] = ()
+    not_read_beside: str = ""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     others: dict[str, HeldBack] = field(default_factory=dict)
 

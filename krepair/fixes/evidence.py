@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
@@ -22,7 +23,7 @@ from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, rea
 from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
-from krepair.plan.model import Others
+from krepair.plan.model import Others, SearchedDir
 from krepair.rules import span as spans
 from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, why_not_of_now, why_other_topic
 from krepair.rules.model import PartitionDecision
@@ -69,7 +70,16 @@ def others_of(context: Context) -> Others:
         only_replica=options.only_replica,
         as_broker=options.as_broker,
         alone=options.alone,
+        searched=_searched(context) or UNSET,
     )
+
+
+def _searched(context: Context) -> tuple[SearchedDir, ...]:
+    """The log directories beside this one in which a replica may be in the making."""
+    views = [(broker, view) for broker, found in context.sides.items() for view in found]
+    views += [(_broker_id(context), view) for view in context.beside]
+    found = (SearchedDir(broker_id=broker, path=view.path, inode=view.inode) for broker, view in views)
+    return tuple(sorted(found, key=lambda one: one.path))
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:
@@ -141,6 +151,8 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
     """
     if found.kind == "none":
         return found
+    if context.not_read_beside:
+        return Evidence(kind="none", why=context.not_read_beside)
     own = (context.view, *context.beside, *context.sides.get(_broker_id(context), ()))
     for view in own:
         for one in futures_of(view, partition.topic, partition.number):

@@ -72,8 +72,11 @@ def runs_of_segments(segments: Sequence[SegmentFacts]) -> Int64s:
 
 
 def _compare(context: Context, survey: Survey) -> str:
-    view, typed = context.view, context.options.replicas
-    mine = [view, *(context.sides.get(int(view.broker_id), ()) if view.broker_id.isdecimal() else ())]
-    own = f"{view.broker_id or 'ID'}={','.join(one.path for one in mine)}"
-    others = [side for side in typed if side.partition("=")[0] != view.broker_id]
-    return shlex.join(["krepair", "compare", own, *others, "--partition", survey.partition.folder])
+    own = int(context.view.broker_id) if context.view.broker_id.isdecimal() else -1
+    paths = {broker: [view.path for view in views] for broker, views in context.sides.items()}
+    paths |= {broker: [side.path] for broker, side in context.facts.items()}
+    paths[own] = [context.view.path, *paths.get(own, ())]
+    sides = [
+        f"{broker if broker >= 0 else 'ID'}={','.join(found)}" for broker, found in sorted(paths.items())
+    ]
+    return " ".join(["krepair compare", *map(shlex.quote, sides), "--partition", survey.partition.folder])

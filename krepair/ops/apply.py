@@ -55,7 +55,7 @@ from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.rests_on import hold_others, open_facts
+from krepair.ops.rests_on import hold_others, moved_since, open_facts
 from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
 from krepair.ops.target import (
     check_ground,
@@ -136,7 +136,7 @@ def apply(
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         hold_others(plan, stack)
-        facts = open_facts(plan, stack)
+        facts, moved = open_facts(plan, stack), moved_since(plan)
         view = view_of(plan)
         check_again(plan, options, view)
         settled = settle(located, writes, made_too=True, goes_on=True)
@@ -149,7 +149,7 @@ def apply(
         guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
-        report = _Apply(plan, engine, writes, guards, scratch, options, facts, view).report(targets)
+        report = _Apply(plan, engine, writes, guards, scratch, options, facts, moved, view).report(targets)
         close_copies(copies, folders)
         notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *why_not_removed(copies))
         report = replace(report, notes=notes)
@@ -218,6 +218,7 @@ class _Apply:
         scratch: Scratch,
         options: Options,
         facts: Mapping[str, FactsSide],
+        moved: Mapping[tuple[str, int], str],
         view: LogDir,
     ) -> None:
         self.plan = plan
@@ -231,6 +232,7 @@ class _Apply:
         self.guards = guards
         self.options = options
         self.facts = facts
+        self.moved = moved
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
         self.staged: dict[str, set[str]] = {}
@@ -315,6 +317,7 @@ class _Apply:
             scratch=self.scratch,
             keep_plan=self.guards.keep_plan,
             facts=self.facts,
+            moved=self.moved,
         )
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]

@@ -12,6 +12,7 @@ from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reassignments import is_of_reassignments, read_text
+from krepair.logdir.replica import FUTURE
 from krepair.logdir.values import FileRef, LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.sides import Side
@@ -27,11 +28,13 @@ class OtherDirs:
         views: those that were read.
         unknown: why it is not known which there are, or empty.
         unsaid: whether nobody has said anything of them.
+        unread: why one that was named could not be read as one of this broker's, or empty.
     """
 
     views: tuple[LogDir, ...] = ()
     unknown: str = ""
     unsaid: bool = False
+    unread: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -48,7 +51,7 @@ class OtherDirs:
                     (one.topic, one.number), f"{one.path}: this broker has the partition here as well"
                 )
             for marked in view.marked:
-                if marked.role == "future":
+                if marked.role == FUTURE:
                     name = (marked.topic, marked.number)
                     found.setdefault(
                         name, f"{view.path}/{marked.folder}: the broker moves the partition here"
@@ -110,14 +113,18 @@ def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
         try:
             found = read_log_dir(path)
         except KrepairError as error:
-            return OtherDirs(unknown=f"{error.message}: it is one of this broker's log directories")
+            return _unread(f"{error.message}: it is one of this broker's log directories")
         if found.broker_id not in {"", view.broker_id}:
-            return OtherDirs(unknown=f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
+            return _unread(f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
         views.append(found)
     if registered > len(views) + 1:
         text = f"the broker has registered {registered} log directories, and only {len(views) + 1} are named"
         return OtherDirs(tuple(views), unknown=text)
     return OtherDirs(tuple(views))
+
+
+def _unread(why: str) -> OtherDirs:
+    return OtherDirs(unknown=why, unread=why)
 
 
 def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None:

@@ -35,7 +35,7 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
-from krepair.ops.own_dirs import other_dirs
+from krepair.ops.own_dirs import OtherDirs, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
 from krepair.ops.proof import prove
 from krepair.ops.sides import Side, parse_sides
@@ -154,7 +154,7 @@ def looked_at(
         stack.callback(scratch.close)
         context = Context(view, settings, options, engine, scratch, prove=prove)
         context.cluster, context.own_metadata = clusters
-        context.sides, context.facts, context.not_read, context.beside = sides
+        sides.tell(context)
         yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
 
 
@@ -166,12 +166,19 @@ class OtherSides(NamedTuple):
         facts: broker -> its facts.
         not_read: why it is not known what the other log directories of this broker hold, or empty.
         beside: this broker's other log directories where no replica was named, as far as ``--config`` tells them.
+        not_read_beside: why one of these was not read, or empty.
     """
 
     logs: Mapping[int, tuple[LogDir, ...]] = {}
     facts: Mapping[int, FactsSide] = {}
     not_read: str = ""
     beside: tuple[LogDir, ...] = ()
+    not_read_beside: str = ""
+
+    def tell(self, context: Context) -> None:
+        """Let the fixes know it."""
+        context.sides, context.facts, context.not_read = self.logs, self.facts, self.not_read
+        context.beside, context.not_read_beside = self.beside, self.not_read_beside
 
 
 def read_sides(
@@ -204,8 +211,9 @@ def read_sides(
     if not any(fix.asks_others for fix in fixes):
         return OtherSides()
     if not options.replicas:
-        own_dirs = other_dirs(view, None, options.config, (), None).views if options.config else ()
-        return OtherSides(beside=tuple(one for one in own_dirs if not _is_this(view, one)))
+        own_dirs = other_dirs(view, None, options.config, (), None) if options.config else OtherDirs()
+        beside = tuple(one for one in own_dirs.views if not _is_this(view, one))
+        return OtherSides(beside=beside, not_read_beside=own_dirs.unread)
     for side in parse_sides(options.replicas, at_least=0):
         if side.facts and str(side.broker_id) == view.broker_id:
             raise UsageError(

@@ -215,7 +215,7 @@ class Reading:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         context = Context(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         context.cluster, context.own_metadata = self.clusters
-        context.sides, context.facts, context.not_read, context.beside = self.sides
+        self.sides.tell(context)
         self.others = others_of(context)
         partitions = [one for one in steady.partitions if one.folder in before]
         return context, look_and_propose(context, self.fixes, partitions)

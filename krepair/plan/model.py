@@ -65,6 +65,20 @@ __all__ = [
 FORMAT_VERSION = "1.0"
 
 
+class SearchedDir(Struct, frozen=True, kw_only=True):
+    """A log directory in which nothing was found that a broker is about to make a replica of the partitions.
+
+    Attributes:
+        broker_id: whose it is.
+        path: absolute path.
+        inode: of it.
+    """
+
+    broker_id: int
+    path: str
+    inode: int
+
+
 class Others(Struct, frozen=True, kw_only=True):
     """What was said of the other replicas, see ``docs/replicas.md``.
 
@@ -77,6 +91,8 @@ class Others(Struct, frozen=True, kw_only=True):
         only_replica: values of ``--only-replica``, sorted.
         as_broker: whether ``--as-broker`` was given.
         alone: (topic, number) from ``--alone``, sorted.
+        searched: all other log directories in which ``-future`` folders were looked for, of this broker and of others,
+            by path. ``apply`` looks again. Absent if there is none, and in plans of versions that did not record it.
     """
 
     cluster: str = ""
@@ -87,6 +103,7 @@ class Others(Struct, frozen=True, kw_only=True):
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
+    searched: tuple[SearchedDir, ...] | UnsetType = UNSET
 
 
 class Policy(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from krepair.errors import ExitCode, StalePlanError
 from tests.builders import NOW_MS, LogDir
 from tests.compaction.directories import Verbs, options
 from tests.ops.test_other_replicas import EXPIRED, OLD
-from tests.ops.test_replicas_read import FIXES, LINE, broker, in_txn, left_in, part, value, whole
+from tests.ops.test_replicas_read import FIXES, LINE, broker, cleaned, in_txn, left_in, part, value, whole
+from tests.ops.test_replicas_read import verbs as of_replicas
 
 KINDS: dict[str, dict[str, Any]] = {
     "only-replica": {"only_replica": ("t",)},
@@ -80,3 +82,77 @@ def test_markers_and_tombstones_stay_while_the_broker_moves_the_partition(
         assert run.apply(plan).exit_code == 0
     after = left_in(first / "t-0")
     assert (after.markers, after.tombstones) == (before.markers, before.tombstones)
+
+
+@pytest.mark.parametrize("fix", FIXES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_apply_sees_a_move_that_began_after_the_plan_was_made(tmp_path: Path, kind: str, fix: str) -> None:
+    first, second, config = log_dirs(tmp_path)
+    run = verbs(tmp_path, first, kind, fix, config)
+    plan = run.plan()
+    assert part(plan).changes
+    before = left_in(first / "t-0")
+    begun_to_move(tmp_path, second)
+    report = run.apply(plan)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert f"{second}/t-0.{'a' * 32}-future: has come since the plan was made" in report.results[0].why
+    assert left_in(first / "t-0") == before
+
+
+@pytest.mark.parametrize("fix", FIXES)
+@pytest.mark.parametrize("whose", ["this broker's", "the other one's"])
+def test_apply_sees_a_move_in_a_directory_that_holds_none_of_the_logs_that_were_read(
+    tmp_path: Path, whose: str, fix: str
+) -> None:
+    first, second, config = log_dirs(tmp_path)
+    broker(tmp_path, 2, cleaned())
+    third = tmp_path / "b22"
+    shutil.copytree(second, third)
+    (third / "meta.properties").write_text("version=0\nbroker.id=2\ncluster.id=c\n")
+    run = of_replicas(
+        tmp_path, fix, f"2={tmp_path}/b2,{third}", replicas="1,2", config=str(config), only_replica=()
+    )
+    plan = run.plan()
+    assert part(plan).evidence.kind == "replicas", part(plan).evidence.why
+    assert part(plan).changes
+    before = left_in(first / "t-0")
+    begun_to_move(tmp_path, second if whose == "this broker's" else third)
+    report = run.apply(plan)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert "has come since the plan was made" in report.results[0].why
+    assert left_in(first / "t-0") == before
+
+
+@pytest.mark.parametrize("what", ["gone", "another one"])
+def test_apply_needs_the_directories_in_which_a_move_would_be_seen(tmp_path: Path, what: str) -> None:
+    first, second, config = log_dirs(tmp_path)
+    run = verbs(tmp_path, first, "only-replica", "compact", config)
+    plan = run.plan()
+    second.rename(tmp_path / "away")
+    if what == "another one":
+        shutil.copytree(tmp_path / "away", second)
+    with pytest.raises(StalePlanError, match=r"b11") as refused:
+        run.apply(plan)
+    assert refused.value.next_command.startswith("krepair plan ")
+
+
+@pytest.mark.parametrize("fix", FIXES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_stays_where_a_configured_directory_of_this_broker_cannot_be_read(
+    tmp_path: Path, kind: str, fix: str
+) -> None:
+    first, second, config = log_dirs(tmp_path)
+    second.rename(tmp_path / "away")
+    plan = verbs(tmp_path, first, kind, fix, config).plan()
+    assert part(plan).evidence.kind == "none"
+    assert str(second) in part(plan).evidence.why
+
+
+def test_a_configured_directory_may_be_a_link(tmp_path: Path) -> None:
+    first, second, config = log_dirs(tmp_path)
+    second.rename(tmp_path / "disk")
+    second.symlink_to(tmp_path / "disk")
+    run = verbs(tmp_path, first, "only-replica", "compact", config)
+    plan = run.plan()
+    assert part(plan).changes
+    assert run.apply(plan).exit_code is ExitCode.DONE

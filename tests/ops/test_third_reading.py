@@ -35,7 +35,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
     def nothing(engine: object, scratch: str, asked: list[object]) -> list[object]:
-        return [np.empty(0, np.int64) for _ in asked]
+        return [other_logs.Held() for _ in asked]
 
     monkeypatch.setattr(other_logs, "markers_held", nothing)
     monkeypatch.setattr(evidence, "markers_held", nothing)
