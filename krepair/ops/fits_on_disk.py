@@ -22,7 +22,7 @@ from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
-from krepair.plan.render import NEXT, next_section, with_next
+from krepair.plan.render import NEXT, next_sections, with_next
 from krepair.plan.sequence import NO_ROOM, PlanSequence
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text
 
@@ -90,7 +90,7 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
         )
         return View(title=page.title, sections=(observed, *with_next(page, instead).sections))
     if reserved:
-        page = with_next(page, next_section(plan, path, (*place, "--use-reserved")))
+        page = with_next(page, *next_sections(plan, path, (*place, "--use-reserved")))
     return View(title=page.title, sections=(*page.sections, observed))
 
 

@@ -9,7 +9,7 @@ from krepair.ops.plan_command import apply_command, evidence_command, later_hori
 from krepair.options import Options
 from krepair.plan import planfile, sequence
 from krepair.plan.model import Plan
-from krepair.plan.render import Again, next_section, plan_view, with_next
+from krepair.plan.render import Again, next_sections, plan_view, with_next
 from krepair.plan.review import review
 from krepair.plan.sequence import PlanSequence, merged
 from krepair.plan.sequence_view import sequence_view, whole_view
@@ -52,7 +52,7 @@ def show_view(plan: Plan, path: str, place: Sequence[str] = ()) -> View:
     """
     page = plan_view(plan, path, _again(plan, place))
     if place:
-        page = with_next(page, next_section(plan, path, place))
+        page = with_next(page, *next_sections(plan, path, place))
     objections = review(plan)
     if not objections:
         return page

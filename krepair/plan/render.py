@@ -60,6 +60,10 @@ from krepair.rules.evidence import NONE
 from krepair.rules.reasons import told_of
 
 NEXT = "Next"
+BACK = "To take it back"
+FREE = "To free the originals"
+NEXT_TITLES = frozenset({NEXT, BACK, FREE})
+"""Titles of the sections with what is to be typed. A reader may paste a whole section."""
 _FEW_PARTITIONS = 5
 _BY_TIME = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _MOST_ROWS = 200
@@ -114,7 +118,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
         _commit_and_undo(plan),
         settings_section(plan),
         notes_section(plan),
-        next_section(plan, plan_path),
+        *next_sections(plan, plan_path),
     )
     what = "preview" if isinstance(plan.preview, Preview) else "plan"
     return View(
@@ -366,20 +370,45 @@ def _commit_and_undo(plan: Plan) -> Section:
     return Section(title="Commit and undo", lines=tuple(lines))
 
 
-def _ways_back(plan: Plan, name: str) -> tuple[str, ...]:
+_VERIFIED = "verify ended with 0"
+_FETCHED = "the broker has fetched the partitions again, and is in sync"
+
+
+def ways_back(name: str, *, some: bool, when: str = _VERIFIED) -> tuple[Section, Section]:
+    """The sections with what takes a plan back, and with what frees its originals.
+
+    Args:
+        name: of the plan's file, as a shell takes it.
+        some: whether only some of the originals are kept.
+        when: what has to be so before they are freed.
+    """
+    kept = " that are still kept" if some else ""
+    return (
+        Section(
+            title=BACK,
+            lines=(
+                f"This takes back what is {'not freed' if some else 'changed'}, with the broker stopped:",
+            ),
+            commands=(f"krepair undo {name}",),
+        ),
+        Section(
+            title=FREE,
+            lines=(f"Type this only if {when}. It frees the originals{kept}; there is no undo after it:",),
+            commands=(f"krepair purge {name}",),
+        ),
+    )
+
+
+def _ways_back(plan: Plan, name: str) -> tuple[Section, ...]:
     changes = changes_of(plan)
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
     if freed == len(changes):
         return ()
-    some = " that are still kept" if freed else ""
-    back = "takes back what is not freed" if freed else "takes it back"
-    return (
-        f"krepair undo {name}    # {back}",
-        f"krepair purge {name}   # frees the originals{some}; no undo after it",
-    )
+    refetched = any(isinstance(one.proof, RefetchProof) for one in plan.partitions)
+    return ways_back(name, some=freed > 0, when=_FETCHED if refetched else _VERIFIED)
 
 
-def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Section:
+def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tuple[Section, ...]:
     """The commands that follow a plan.
 
     Args:
@@ -388,27 +417,27 @@ def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Secti
         place: words for where the work is done, ``--use-reserved`` (of ``apply`` alone) and ``--scratch``.
     """
     if not changes_of(plan):
-        return Section(title=NEXT)
+        return ()
     name = shlex.quote(plan_path)
     verify = shlex.join(("krepair", "verify", plan_path, *(word for word in place if word != _RESERVED)))
     if isinstance(plan.preview, Preview):
-        return Section(
-            title=NEXT,
-            lines=("With the broker stopped:",),
-            commands=(from_command(plan_path), "krepair apply PLAN"),
-        )
+        of_preview = (from_command(plan_path), "krepair apply PLAN")
+        return (Section(title=NEXT, lines=("With the broker stopped:",), commands=of_preview),)
     apply = shlex.join(("krepair", "apply", plan_path, *place))
     proofs = [one.proof for one in plan.partitions if isinstance(one.proof, RefetchProof)]
-    if proofs:
-        return _next_of_refetch(plan, proofs[0], (apply, verify), name)
-    return Section(
-        title=NEXT,
-        lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(apply, verify, *_ways_back(plan, name)),
+    first = (
+        _next_of_refetch(plan, proofs[0], (apply, verify))
+        if proofs
+        else Section(
+            title=NEXT,
+            lines=("With the broker stopped, as a user who may write the log directory:",),
+            commands=(apply, verify),
+        )
     )
+    return (first, *_ways_back(plan, name))
 
 
-def _next_of_refetch(plan: Plan, proof: RefetchProof, then: tuple[str, str], name: str) -> Section:
+def _next_of_refetch(plan: Plan, proof: RefetchProof, then: tuple[str, str]) -> Section:
     """The commands that follow a plan that sets replicas aside: its proof is asked for again."""
     by_describe = proof.source != "metadata-log"
     words = ("--cluster cluster.txt", "--cluster-as-of TIME") if by_describe else ("--cluster FILE",)
@@ -425,16 +454,12 @@ def _next_of_refetch(plan: Plan, proof: RefetchProof, then: tuple[str, str], nam
             "With the broker stopped, as a user who may write the log directory.",
             f"apply needs the state of the cluster again, at most 10 minutes old: {what}.",
         ),
-        commands=(
-            *((DESCRIBE,) if by_describe else ()),
-            " ".join((then[0], *words)),
-            then[1],
-            *_ways_back(plan, name),
-        ),
+        commands=(*((DESCRIBE,) if by_describe else ()), " ".join((then[0], *words)), then[1]),
     )
 
 
-def with_next(view: View, section: Section) -> View:
+def with_next(view: View, *instead: Section) -> View:
     """The page of a plan with other commands at its end."""
-    sections = (section if one.title == NEXT else one for one in view.sections)
-    return View(title=view.title, sections=tuple(sections))
+    before = [section for section in view.sections if section.title not in NEXT_TITLES]
+    after = [section for section in view.sections if section.title in NEXT_TITLES]
+    return View(title=view.title, sections=(*before, *(instead if after else ())))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from krepair.plan.keep import UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
-from krepair.plan.render import NEXT, from_command, plan_view
+from krepair.plan.render import NEXT, NEXT_TITLES, from_command, plan_view, ways_back
 from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.sequence import PlanSequence, Step, merged
 from krepair.plan.ticket import names_text
@@ -42,7 +42,7 @@ def sequence_view(sequence: PlanSequence, path: str, apply: str, again: str = ""
         sections.append(
             Section(title="Risks", lines=tuple(f"{risk.code}: {risk.text}" for risk in whole.risks))
         )
-    sections += [_left_out(sequence), _next(sequence, path, apply)]
+    sections += [_left_out(sequence), *_next(sequence, path, apply)]
     what = "preview of a sequence" if sequence.is_preview else "sequence"
     return View(
         title=f"krepair {what} {sequence.plan_id}",
@@ -53,11 +53,11 @@ def sequence_view(sequence: PlanSequence, path: str, apply: str, again: str = ""
 def whole_view(sequence: PlanSequence, path: str, apply: str, again: str = "") -> View:
     """The page of a sequence, and after it the page of each step without its commands; see ``sequence_view``."""
     page = sequence_view(sequence, path, apply, again)
-    end = [section for section in page.sections if section.title == NEXT]
-    sections = [section for section in page.sections if section.title != NEXT]
+    end = [section for section in page.sections if section.title in NEXT_TITLES]
+    sections = [section for section in page.sections if section.title not in NEXT_TITLES]
     for number, step in enumerate(sequence.steps, 1):
         for section in plan_view(step.plan, path).sections:
-            if section.title != NEXT:
+            if section.title not in NEXT_TITLES:
                 sections.append(
                     Section(title=f"Step {number}: {section.title}", lines=section.lines, table=section.table)
                 )
@@ -168,17 +168,14 @@ def _left_out(sequence: PlanSequence) -> Section:
     )
 
 
-def _next(sequence: PlanSequence, path: str, apply: str) -> Section:
+def _next(sequence: PlanSequence, path: str, apply: str) -> tuple[Section, ...]:
     if not sequence.steps or sequence.is_preview:
-        return Section(title=NEXT)
+        return ()
     name = shlex.quote(path)
-    back = any(step.can_be_taken_back for step in sequence.steps)
-    ways = (
-        f"krepair undo {name}    # takes back what is kept",
-        f"krepair purge {name}   # frees what is kept",
-    )
-    return Section(
+    first = Section(
         title=NEXT,
         lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(apply, f"krepair verify {name}", *(ways if back else ())),
+        commands=(apply, f"krepair verify {name}"),
     )
+    kept = [step.can_be_taken_back for step in sequence.steps]
+    return (first, *(ways_back(name, some=not all(kept)) if any(kept) else ()))

@@ -181,3 +181,13 @@ def test_a_file_that_goes_says_so_in_every_view():
     assert "gone" in to_markdown(plan)
     assert json.loads(dumps(plan))["partitions"][0]["changes"][0]["size_after"] == -1
     assert (plan.freed_at_apply, plan.freed_at_purge) == (0, 7)
+
+
+def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():
+    page = plan_view(good_plan(), "p.krplan")
+    blocks = [section.commands for section in page.sections if section.commands]
+    assert blocks == [
+        ("krepair apply p.krplan", "krepair verify p.krplan"),
+        ("krepair undo p.krplan",),
+        ("krepair purge p.krplan",),
+    ]
