@@ -23,6 +23,7 @@ from krepair.journal.moved import bound, has_moved, rebind, timed
 from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
 from krepair.journal.root import RootFolder
+from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
 from krepair.ops.located import here_of
@@ -247,6 +248,8 @@ def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: P
         journal = folder.journal()
         if has_moved(folder, journal, here, is_plans=True):
             bound(journal, *timed([rebind(folder, journal, None, made_too=False, read=False)]))
+        if not journal.at_work():
+            check_nothing_kept(folder, journal)
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,

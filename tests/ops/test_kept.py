@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from krepair.checks.rule import Severity
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError
-from krepair.journal.record import COPY_NAME
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.logdir.view import read_log_dir
 from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.check import check
-from krepair.ops.kept import kept_originals, load_kept
+from krepair.ops.kept import kept_originals, kept_report, load_kept
 from krepair.ops.purge import purge
 from krepair.ops.reports import KeptPlan
 from krepair.plan.model import Plan
@@ -340,6 +340,19 @@ def test_a_journal_that_cannot_be_read_is_told_and_stops_nothing(bloat: Scene):
     (one,) = kept(bloat)
     assert one.undo == "partly"
     assert str(journal) in one.why_not
+
+
+def test_a_journal_of_nothing_but_zeros_is_told_where_originals_are_kept(bloat: Scene):
+    """A power cut may leave its length and not its bytes. Nothing was staged only: the new files are in place."""
+    plan = small_plan(bloat, ZERO)
+    bloat.apply(plan)
+    journal = bloat.path / FOLDERS[0] / f"krepair~{plan.plan_id}" / JOURNAL_NAME
+    journal.write_bytes(bytes(journal.stat().st_size))
+    (one,) = kept(bloat)
+    assert (one.state, one.undo) == ("unknown", "no")
+    assert "is kept and not in its place" in one.why_not
+    report = kept_report(str(bloat.path), 0)
+    assert "--rebuild" in report.next_command, report.next_command
 
 
 def test_an_unknown_id_is_refused_with_the_ids_that_are_there(bloat: Scene):
