@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.cli.outcome import guarded
+from krepair.errors import ExitCode, UnreadableError
 from krepair.journal import permission
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
@@ -108,3 +110,15 @@ def test_a_wrong_user_types_it_again_as_the_right_one(
     ran = typed(verb, site.plan_file)
     assert ran.code == 13
     assert next_of(ran) == f"krepair {verb} {site.plan_file}   # as that user, or as root"
+
+
+@pytest.mark.parametrize("name", ["EACCES", "EPERM", "EIO"])
+def test_an_input_that_only_the_permissions_hide_names_who_may_read_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise UnreadableError(f"/kafka/recovery-point-offset-checkpoint: could not be read: no ({name})")
+
+    assert guarded(fail, ["check", "/kafka"]) == ExitCode.UNREADABLE
+    told = capsys.readouterr().err
+    assert ("run the same command as root, or as the user of the broker" in told) == (name != "EIO")
