@@ -20,7 +20,7 @@ from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.snapshot_state import rules_now, see_snapshots, target_of
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
-from krepair.fixes.untouched import why_untouched
+from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
@@ -132,12 +132,13 @@ class Range:
         self.left = self._why_left()
 
     def _why_left(self) -> LeftAlone | None:
-        partition, view = self.survey.partition, self.view
+        partition, settings, view = self.survey.partition, self.survey.settings, self.view
         special = next((one for one in partition.specials if one.name.endswith(SEGMENT_SUFFIXES)), None)
         return why_point_stays(
             PointLine(
                 special=None if special is None else (special.name, special.kind),
-                untouched=why_untouched(partition, self.survey.settings),
+                untouched=why_untouched(partition, settings),
+                first="leftovers" if waits_for_leftovers_alone(partition, settings) else "",
                 marked=[one.folder for one in view.marked if (one.topic, one.number) == self.key],
                 is_file=all(one.name != RECOVERY_POINT_CHECKPOINT for one in view.foreign),
                 damaged=bool(view.recovery_point.damage),

@@ -40,6 +40,11 @@ def waits_for_swap(partition: Partition, settings: TopicSettings) -> bool:
     return bool(why_not_looked_at(partition, settings)) and not _why(partition, settings, frozenset())
 
 
+def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
+    """Whether its leftovers alone are why the files of a partition are left as they are."""
+    return waits_for_leftovers(partition) and not _why(partition, settings, frozenset())
+
+
 def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]) -> str:
     """See ``why_untouched``; ``waiting`` are the kinds of leftovers that count."""
     if partition.unreadable:
@@ -64,7 +69,7 @@ def beside_leftovers(surveys: Iterable[Survey]) -> list[Survey]:
     found = []
     for survey in surveys:
         partition, settings = survey.partition, survey.settings
-        if waits_for_leftovers(partition) and not _why(partition, settings, frozenset()):
+        if waits_for_leftovers_alone(partition, settings):
             apart = beside(survey) or Survey(partition, settings, survey.high_watermark)
             survey.put(_BESIDE, apart)
             found.append(apart)

@@ -91,6 +91,7 @@ class PointLine(NamedTuple):
     Attributes:
         special: (name, kind) of a file of a segment that is no regular file, None if all are.
         untouched: why the files of the partition are left as they are, or empty.
+        first: the fix after which they are not any more, or empty.
         marked: folders (``-delete``, ``-future``) whose line is the same.
         is_file: whether the checkpoint is a regular file, or missing.
         damaged: whether it is damaged; two lines of a partition are damage too.
@@ -98,6 +99,7 @@ class PointLine(NamedTuple):
 
     special: tuple[str, str] | None
     untouched: str
+    first: str
     marked: Sequence[str]
     is_file: bool
     damaged: bool
@@ -110,7 +112,7 @@ def why_point_stays(line: PointLine) -> LeftAlone | None:
         text = f"{name}: a regular file was expected, found a {kind}"
         return LeftAlone("special-file", text, damaged=True)
     if line.untouched:
-        return LeftAlone("untouched", line.untouched)
+        return left_to("untouched", line.untouched, line.first)
     if line.marked:
         return LeftAlone(
             "marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}"

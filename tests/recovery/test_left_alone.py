@@ -50,6 +50,10 @@ def damaged(path: Path) -> None:
     flip(path / "t-0" / f"{300:020d}.log", 100)
 
 
+def half_cleaned(path: Path) -> None:
+    (path / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"half")
+
+
 def pending_swap(path: Path) -> None:
     shutil.copy(path / "t-0" / f"{100:020d}.log", path / "t-0" / f"{100:020d}.log.swap")
 
@@ -80,7 +84,8 @@ def link(path: Path) -> None:
     ("how", "code", "next_fix"),
     [
         (damaged, "damage", "tail,recovery"),
-        (pending_swap, "untouched", ""),
+        (pending_swap, "untouched", "leftovers"),
+        (half_cleaned, "untouched", "leftovers"),
         (marked, "marked-folder", ""),
         (point_past_the_end, "checkpoint", "checkpoints"),
         (log_start_past_the_end, "checkpoint", "checkpoints"),

@@ -25,7 +25,7 @@ from krepair.rules.recovery import (
 )
 from tests.rules.facts import facts
 
-FINE = PointLine(special=None, untouched="", marked=(), is_file=True, damaged=False)
+FINE = PointLine(special=None, untouched="", first="", marked=(), is_file=True, damaged=False)
 
 
 def damaged(*, torn: bool) -> Damaged:
