@@ -117,13 +117,13 @@ class FactsLog:
         Raises:
             UnreadableError: the file cannot be read any more, or has changed.
         """
-        from krepair.formats.facts_file import FactsDamagedError
+        from krepair.formats.facts_file import BAD_CONTENT
         from krepair.pipeline.replicas.held_sections import read_pairs
 
         try:
             for index in self.indexes:
                 yield read_pairs(self.side.reader, self.side.holdings[index], scratch)
-        except (FactsDamagedError, OSError) as error:
+        except (*BAD_CONTENT, OSError) as error:
             raise UnreadableError(f"{self.side.path}: {error}", next_command=AGAIN) from None
 
     def histories(self) -> Iterator[History]:
@@ -132,15 +132,17 @@ class FactsLog:
         Raises:
             UnreadableError: the file cannot be read any more, or has changed.
         """
+        from krepair.formats.facts_file import BAD_CONTENT
         from krepair.pipeline.replicas.held_sections import read_history
-        from krepair.pipeline.replicas.open_facts import read_as_input
 
         who = f"replica {self.side.broker_id}, {self.side.path}"
-        with read_as_input(self.side.path, AGAIN):
+        try:
             for index in self.indexes:
                 found = read_history(self.side.reader, index, who)
                 if found is not None:
                     yield found
+        except (*BAD_CONTENT, OSError) as error:
+            raise UnreadableError(f"{self.side.path}: {error}", next_command=AGAIN) from None
 
     def as_evidence(self) -> OtherFacts:
         """As a plan names it."""

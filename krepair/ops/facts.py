@@ -268,16 +268,24 @@ class _Work:
                     raise UnreadableError(rows.why)
                 found[index] = rows
             for place, one in enumerate(good):
-                if place in bad:
-                    self.failed.append(bad[place])
-                    continue
                 number = places[one.state.folder, one.state.log_dir]
-                write_headers(writer, number, one.headers)
-                write_rows(writer, number, [found[at] for at, of in enumerate(places_of) if of == place])
-                self.written += 1
+                rows = [found[at] for at, of in enumerate(places_of) if of == place]
+                wrong = bad.get(place) or self._written(writer, number, one, rows)
+                if wrong:
+                    self.failed.append(wrong)
+                else:
+                    self.written += 1
         finally:
             if folder:
                 remove_scratch(folder)
+
+    def _written(self, writer: FactsWriter, number: int, one: SideReplica, rows: Sequence[RowsResult]) -> str:
+        """Write one replica; why not, or empty."""
+        too_large = write_headers(writer, number, one.headers)
+        if too_large:
+            return f"{one.state.folder}: {too_large}"
+        write_rows(writer, number, rows)
+        return ""
 
     def _readable(self, replicas: Sequence[SideReplica]) -> Iterator[SideReplica]:
         for one in replicas:

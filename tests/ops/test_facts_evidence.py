@@ -300,3 +300,13 @@ def test_the_plan_says_whose_facts_they_are_how_old_and_whom_the_reviewer_trusts
     text = " ".join(show_view(plan, "P").sections[0].lines)
     for words in (str(file), evidence(plan).facts[0].digest[:16], "proves no sender", "taken"):
         assert words in text, words
+
+
+def test_a_replica_with_more_headers_than_anybody_reads_is_told_when_the_facts_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krepair.pipeline.replicas.facts._HEADERS_AT_MOST", 10)
+    broker(tmp_path, 2, whole())
+    report = facts([str(tmp_path / "b2")], str(tmp_path / "f"), Options(engine=Engine.INLINE, now_ms=OLD))
+    assert report.exit_code is not ExitCode.DONE
+    assert "give its directory" in " ".join(report.failed)

@@ -48,9 +48,13 @@ def _reading(descriptor: int) -> Callable[[int, int], bytes]:
     return read_at
 
 
-def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> None:
-    """Write what the headers of the replica with a number came to."""
-    writer.section(f"headers/{index}", [msgspec.msgpack.encode(headers)])
+def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> str:
+    """Write what the headers of the replica with a number came to; why not, if nobody would read so much of one."""
+    data = msgspec.msgpack.encode(headers)
+    if len(data) > _HEADERS_AT_MOST:
+        return f"its headers come to {len(data)} bytes, and a facts file takes {_HEADERS_AT_MOST}: give its directory"
+    writer.section(f"headers/{index}", [data])
+    return ""
 
 
 def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
