@@ -269,8 +269,8 @@ class _Work:
                 found[index] = rows
             for place, one in enumerate(good):
                 number = places[one.state.folder, one.state.log_dir]
-                rows = [found[at] for at, of in enumerate(places_of) if of == place]
-                wrong = bad.get(place) or self._written(writer, number, one, rows)
+                of_place = [found[at] for at, of in enumerate(places_of) if of == place]
+                wrong = bad.get(place) or self._written(writer, number, one, of_place)
                 if wrong:
                     self.failed.append(wrong)
                 else:
