@@ -362,6 +362,19 @@ _SNAPSHOTS = (
         source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
         "on 2.2.1, 2.8.2, 3.9.2, 4.3.1",
     ),
+    Rule(
+        code="KR505",
+        severity=Severity.SLOW,
+        title="Transaction that a snapshot keeps open, and the log has forgotten",
+        evidence="the snapshot with which the next start begins, and in it a producer whose transaction is open; the "
+        "log begins at or below its first offset and holds no batch of that producer from there on",
+        danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted; a "
+        "broker before 2.4 may not start at all (KR803)",
+        fix="snapshots",
+        lost_if_wrong="read_committed consumers no longer wait for a transaction of which the log has no record",
+        source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
+        "2.2.1, 2.8.2, 3.9.2, 4.3.1",
+    ),
 )
 
 _FOLDERS = (

@@ -25,6 +25,7 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import (
     READ_LOG_END,
     VERIFY_ABORTED,
+    VERIFY_CLOSED_SNAPSHOT,
     VERIFY_EPOCHS,
     VERIFY_GONE,
     VERIFY_MENDED_LOG,
@@ -363,6 +364,22 @@ def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT
         ),
     )
     return SecondReading(change, PRODUCERS_AGAIN, VERIFY_SNAPSHOT, (item,))
+
+
+def closed_snapshot_of(applied: Applied, change: ReplaceFile) -> SecondReading:
+    """A producer snapshot in which transactions were ended, held against its original and the logs."""
+    from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem
+
+    logs, whole = applied.logs_before_compaction()
+    item = ClosedSnapshotItem(
+        place=applied.place,
+        change=change,
+        path=f"{applied.place.path}/{change.name}",
+        original=applied.kept(change.name),
+        logs=logs,
+        logs_are_whole=whole,
+    )
+    return SecondReading(change, PRODUCERS_AGAIN, VERIFY_CLOSED_SNAPSHOT, (item,))
 
 
 # -- the root

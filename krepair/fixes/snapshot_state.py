@@ -6,12 +6,13 @@ Of a partition whose snapshots are in order only the active segment is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from krepair.fixes.context import Context
+from krepair.fixes.forgotten import Open, OpenTransactions, Part
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
@@ -26,9 +27,12 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.plan.effects import names_removed
-from krepair.plan.model import Change
+from krepair.plan.model import Change, ReplaceFile
+from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.model import SegmentFacts
+from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
+    Forgotten,
     JudgedFiles,
     ProducerTable,
     SeenSnapshots,
@@ -36,7 +40,9 @@ from krepair.rules.snapshots import (
     StateRules,
     expiry_of,
     judge_files,
+    read_at_start,
     replayed_from,
+    without_open,
 )
 
 SNAPSHOT_AT_MOST_BYTES = 1 << 30
@@ -56,6 +62,8 @@ class Target(NamedTuple):
         log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
         recovered_from: base offset of the first segment that the next start recovers, as far as the state of the
             producers is to be what that start makes of it.
+        unflushed_from: base offset of the segment that holds the recovery point.
+        closed: names of the snapshots in which the changes end transactions that the log has forgotten.
     """
 
     partition: Partition
@@ -65,6 +73,8 @@ class Target(NamedTuple):
     known: Mapping[int, SegmentFacts]
     log_start: int
     recovered_from: int = INT64_MAX
+    unflushed_from: int = INT64_MAX
+    closed: frozenset[str] = frozenset()
 
     def recovered(self, since: int, log_end: int = -1) -> Target:
         """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
@@ -91,15 +101,22 @@ def target_of(
         known: facts of its logs as they will be after the changes.
         changes: that are made before its snapshots are read by a broker.
     """
-    recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), -1)
+    key = (partition.topic, partition.number)
+    recorded = log_dir.log_start.offsets.get(key, -1)
     gone = names_removed(changes)
+    parts = parts_after(partition, changes)
+    floor = floor_of([part.base_offset for part in parts], log_dir.recovery_point.offsets.get(key, 0))
     return Target(
         partition=partition,
         place=place,
-        parts=parts_after(partition, changes),
+        parts=parts,
         snapshots=tuple(one for one in partition.snapshots if one.file.name not in gone),
         known={facts.base_offset: facts for facts in known},
         log_start=recorded,
+        unflushed_from=INT64_MAX if floor is None else floor,
+        closed=frozenset(
+            change.name for change in changes if isinstance(change, ReplaceFile) and change.rule == FORGOTTEN
+        ),
     )
 
 
@@ -129,6 +146,7 @@ def see_snapshots(
     *,
     clean: bool,
     always: bool = False,
+    closes: bool = False,
 ) -> list[SeenSnapshots | None]:
     """What is there, what is wrong with it, and what belongs at the log end; None for a partition without a log.
 
@@ -138,13 +156,19 @@ def see_snapshots(
         engine: scans what is not known yet.
         clean: whether the broker was cleanly stopped.
         always: work the state out although nothing may be wrong: some of it may be mended already.
+        closes: whether to ask the log about the open transactions of each snapshot that a start begins with; if not,
+            only about those of the snapshots in ``Target.closed``.
     """
     looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
     _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine)
     for look in there:
-        look.begin(clean=clean, always=always)
+        look.begin(rules, clean=clean, always=always, closes=closes)
     _scan([(look, base) for look in there for base in look.missing()], engine)
+    while wanted := [(look, part) for look in there for part in look.open.wanted()]:
+        for index, result in engine.run(SCAN, [look.item(*part) for look, part in wanted]):
+            look, part = wanted[index]
+            look.take_part(part, result)
     for look in there:
         look.finish(rules)
     return [None if look is None else look.seen for look in looks]
@@ -153,7 +177,7 @@ def see_snapshots(
 def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
     if not wanted:
         return
-    items = [look.item(base) for look, base in wanted]
+    items = [look.item(base, look.start) for look, base in wanted]
     for index, result in engine.run(SCAN, items):
         look, base = wanted[index]
         look.take(base, result)
@@ -170,9 +194,11 @@ class _Look:
         self.start = -1
         self.needed: tuple[int, ...] = ()
         self.seen = SeenSnapshots((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
+        self.open = OpenTransactions(self.bases, {}, self._is_whole)
+        self.suspected: dict[SnapshotFile, tuple[Int64s, bool]] = {}
 
-    def item(self, base_offset: int) -> ScanItem:
-        """The work item that scans a segment, or the end of it from the start of the replay on."""
+    def item(self, base_offset: int, start: int) -> ScanItem:
+        """The work item that scans a segment, or the end of it from an offset on."""
         part = self.target.parts[self.bases.index(base_offset)]
         return ScanItem(
             place=self.target.place,
@@ -181,7 +207,7 @@ class _Look:
             without=part.without,
             now_ms=0,
             high_watermark=INT64_MAX,
-            from_offset=self.start if self.start > base_offset else -1,
+            from_offset=start if start > base_offset else -1,
         )
 
     def take(self, base_offset: int, result: ScanResult) -> None:
@@ -192,9 +218,14 @@ class _Look:
         segment = self.target.parts[self.bases.index(base_offset)].segment
         self.facts[base_offset] = facts_of(segment, result)
 
+    def take_part(self, part: Part, result: ScanResult) -> None:
+        """What came of a scan for an open transaction."""
+        segment = self.target.parts[self.bases.index(part.base_offset)].segment
+        self.open.take(part, None if result.failure else facts_of(segment, result))
+
     # -- the end of the log, and the files
 
-    def begin(self, *, clean: bool, always: bool) -> None:
+    def begin(self, rules: StateRules, *, clean: bool, always: bool, closes: bool) -> None:
         """Judge the files by the log end; where that calls for the state, tell what it needs."""
         log_end, left = self._log_end()
         left = _odd_name(self.target.partition) or left
@@ -210,12 +241,47 @@ class _Look:
             return
         judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)
-        if left or not (always or judged.wrong or (clean and not files)):
+        if left:
+            return
+        state = always or bool(judged.wrong) or (clean and not files)
+        try:
+            self._suspect(rules, clean=clean, state=state, closes=closes)
+        except OSError as error:
+            self.seen = self.seen._replace(left=f"could not be read: {why(error)}")
+            return
+        if not state:
             return
         newest = -1 if judged.base is None else judged.base.offset
         self.start = replayed_from(self.bases, log_start, newest, self.target.recovered_from)
         ends = [*self.bases[1:], INT64_MAX]
         self.needed = tuple(base for base, end in zip(self.bases, ends, strict=True) if end > self.start)
+
+    def _suspect(self, rules: StateRules, *, clean: bool, state: bool, closes: bool) -> None:
+        """Ask about the open transactions of the snapshots that a start reads, or that the state begins with.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        seen = self.seen
+        chosen: dict[SnapshotFile, bool] = {}
+        if closes:
+            chosen = read_at_start(seen, rules.version, -1 if clean else self.target.unflushed_from)
+        base = seen.judged.base
+        if base is not None and ((closes and state) or base.name in self.target.closed):
+            chosen.setdefault(base, False)
+        self.open = OpenTransactions(self.bases, dict(self.facts), self._is_whole)
+        for file, at_start in chosen.items():
+            table = self._table(file) if file.producers else _NO_ENTRIES
+            if isinstance(table, str) or not (table[:, -1] >= 0).any():
+                continue
+            self.suspected[file] = (table, at_start)
+            for row in table[table[:, -1] >= seen.log_start].tolist():
+                self.open.ask(Open(row[0], row[-1]))
+
+    def _is_whole(self, facts: SegmentFacts) -> bool:
+        """Whether the facts tell all that a start finds in a segment."""
+        torn_end = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
+        return facts.summary.damage == D_NONE or torn_end
 
     def _log_end(self) -> tuple[int, str]:
         """The log end, -1 if it cannot be told, and then why."""
@@ -236,19 +302,28 @@ class _Look:
         return [base for base in self.needed if base not in self.facts or base < self.start]
 
     def finish(self, rules: StateRules) -> None:
-        """Add the producer state at the log end, or why it cannot be told."""
+        """Add the forgotten transactions and the producer state at the log end, or why it cannot be told."""
+        found = tuple(self._forgotten())
+        self.seen = self.seen._replace(forgotten=found)
         if not self.needed:
             return
         left = next((self.failed[base] for base in self.needed if base in self.failed), "")
         for base in self.needed:
             known = self.facts.get(base)
-            whole = known is not None and known.summary.damage == D_NONE
-            torn_end = known is not None and base == self.bases[-1] and known.summary.damage in _TORN
-            if known is not None and not whole and not torn_end:
+            if known is not None and not self._is_whole(known):
                 left = left or _damaged(known)
         if not left:
             left = self._add_state(rules)
         self.seen = self.seen._replace(left=left)
+
+    def _forgotten(self) -> Iterator[Forgotten]:
+        """The snapshots that have a transaction open which the log has forgotten, and what they should hold."""
+        for file, (table, at_start) in self.suspected.items():
+            gone = [row for row in table.tolist() if Open(row[0], row[-1]) in self.open.forgotten]
+            if gone:
+                data = without_open(table, [(row[0], row[-1]) for row in gone])
+                told = tuple((row[0], row[1], row[-1]) for row in gone)
+                yield Forgotten(file, told, data, at_start)
 
     def _add_state(self, rules: StateRules) -> str:
         try:
@@ -275,11 +350,18 @@ class _Look:
         base = self.seen.judged.base
         if base is None:
             return _NO_ENTRIES
-        if base.size > SNAPSHOT_AT_MOST_BYTES:
-            return f"{base.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
-        data = read_whole(f"{self.target.partition.path}/{base.name}", SNAPSHOT_AT_MOST_BYTES)
+        for one in self.seen.rewritten:
+            if one.file == base:
+                return producer_snapshot.table(one.data)
+        return self._table(base)
+
+    def _table(self, file: SnapshotFile) -> Int64s | str:
+        """The producers of a snapshot, or why they are not to be had."""
+        if file.size > SNAPSHOT_AT_MOST_BYTES:
+            return f"{file.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
+        data = read_whole(f"{self.target.partition.path}/{file.name}", SNAPSHOT_AT_MOST_BYTES)
         if producer_snapshot.damage(data):
-            return f"{base.name} changed while it was read"
+            return f"{file.name} changed while it was read"
         return producer_snapshot.table(data)
 
 

@@ -10,8 +10,15 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import made_anew, removed, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.second_readings import Applied, SecondReading, gone, snapshot_of
-from krepair.fixes.snapshot_state import read_snapshot_file, rules_now, see_snapshots, state_rules, target_of
+from krepair.fixes.second_readings import Applied, SecondReading, closed_snapshot_of, gone, snapshot_of
+from krepair.fixes.snapshot_state import (
+    SNAPSHOT_AT_MOST_BYTES,
+    read_snapshot_file,
+    rules_now,
+    see_snapshots,
+    state_rules,
+    target_of,
+)
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
@@ -25,14 +32,17 @@ from krepair.fixes.untouched import (
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
-from krepair.logdir.reading import why
+from krepair.formats.words import count_text
+from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.effects import names_removed
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
+from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
+    Forgotten,
     SeenSnapshots,
     SnapshotFile,
     SnapshotReason,
@@ -57,7 +67,7 @@ class Snapshots(Fix):
 
     name = "snapshots"
     after = ("markers", "tail")
-    mends = frozenset({"KR501", "KR502", "KR503", "KR504"})
+    mends = frozenset({"KR501", "KR502", "KR503", "KR504", FORGOTTEN})
 
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the snapshots against the ends of the logs.
@@ -80,12 +90,12 @@ class Snapshots(Fix):
             )
             for survey in touched
         ]
-        found = see_snapshots(targets, rules, context.engine, clean=context.view.clean_shutdown)
+        found = see_snapshots(targets, rules, context.engine, clean=context.view.clean_shutdown, closes=True)
         for survey, seen in zip(touched, found, strict=True):
             survey.put(SNAPSHOTS_SEEN, seen)
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR501 to KR504."""
+        """KR501 to KR505."""
         return snapshot_findings(survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
@@ -109,15 +119,21 @@ class Snapshots(Fix):
                 for change in staging.changes:
                     assert isinstance(change, ReplaceFile)
                     staging.folder.make_private_folders()
-                    if change.method == "regenerate":
+                    if change.rule == FORGOTTEN:
+                        _stage_closed(work, staging, change)
+                    elif change.method == "regenerate":
                         stage_snapshot(work, staging, change)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Producers are held against the logs. A removed snapshot is gone, and kept."""
         for change in applied.changes:
             assert isinstance(change, ReplaceFile)
-            removed = change.method == "remove"
-            yield gone(applied, change, (change.name,)) if removed else snapshot_of(applied, change)
+            if change.method == "remove":
+                yield gone(applied, change, (change.name,))
+            elif change.rule == FORGOTTEN:
+                yield closed_snapshot_of(applied, change)
+            else:
+                yield snapshot_of(applied, change)
 
 
 SNAPSHOTS = Snapshots()
@@ -159,6 +175,21 @@ def stage_snapshot(
     if seen is not None and seen.name_at_end != change.name:
         left = left or f"(the log ends at offset {seen.log_end})"
     stage_again(work, staging, change, data, "the producers", left=left)
+
+
+def _stage_closed(work: Work, staging: Staging, change: ReplaceFile) -> None:
+    """Ask the log anew about the transactions that a snapshot has open, and stage it with the forgotten ones ended."""
+    policy, listed = work.plan.policy, staging.listed
+    target = target_of(
+        work.view, listed, work.place(staging), staging.facts.values(), staging.plan.changes
+    ).recovered(int(change.name.partition(".")[0]))
+    rules = state_rules(policy.broker_version, policy.now_ms, 0, 0)
+    (seen,) = see_snapshots([target], rules, work.engine, clean=False)
+    found = () if seen is None else seen.forgotten
+    data = next((one.data for one in found if one.file.name == change.name), None)
+    if data is None:  # mended already, or not to be mended any more
+        data = read_whole(staging.folder.at(change.name), SNAPSHOT_AT_MOST_BYTES)
+    stage_again(work, staging, change, data, "the producers", fix=SNAPSHOTS.name)
 
 
 def is_snapshot(name: str) -> bool:
@@ -216,6 +247,25 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
             evidence=f"no snapshot at all, the log ends at {seen.log_end}; cleanly stopped, so the log will not be "
             f"read either: {_counted(seen)} will be forgotten",
         )
+    for one in seen.forgotten:
+        if one.at_start and not seen.left:
+            yield Finding(
+                rule=FORGOTTEN,
+                partition=folder,
+                file=one.file.name,
+                evidence=f"{_forgotten_text(one)}; the next start begins with this snapshot",
+                bytes=one.file.size,
+            )
+
+
+def _forgotten_text(one: Forgotten) -> str:
+    shown = ", ".join(
+        f"of producer {producer}, epoch {epoch}, from offset {first} on"
+        for producer, epoch, first in one.producers[:_FEW]
+    )
+    more = " ..." if len(one.producers) > _FEW else ""
+    count = count_text(len(one.producers), "transaction is", "transactions are")
+    return f"{count} open here, but the log has no batch of it and no end of it: {shown}{more}"
 
 
 def _beside_swap(survey: Survey) -> Iterator[Finding]:
@@ -337,6 +387,7 @@ def snapshot_changes(
     if seen.left:
         return (), (f"its producer snapshots are left alone: {seen.left}",) if wrong or not seen.files else ()
     changes = [_made(survey, seen)] if seen.makes else []
+    changes += [_closed(survey, one) for one in seen.rewritten if one.file.name not in taken]
     changes += [
         _set_aside(survey, file, reason)
         for file, reason in wrong
@@ -366,6 +417,12 @@ def _made(survey: Survey, seen: SeenSnapshots) -> ReplaceFile:
     reason = f"{_damage_text(before)}{_counted(seen)}, {_source(seen)}"
     folder, data = survey.partition.folder, seen.data or b""
     return made_anew(folder, seen.name_at_end, before, data, _first_rule(seen), reason)
+
+
+def _closed(survey: Survey, one: Forgotten) -> ReplaceFile:
+    return made_anew(
+        survey.partition.folder, one.file.name, one.file, one.data, FORGOTTEN, _forgotten_text(one)
+    )
 
 
 def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
     from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
+    from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem
     from krepair.pipeline.readings.epochs import EpochsItem
     from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
     from krepair.pipeline.readings.partition import Reading
@@ -143,6 +144,9 @@ FIND_STATES: Task[StatesItem, StatesResult] = Task(
 VERIFY_EPOCHS: Task[EpochsItem, Reading] = Task("verify epochs", "readings.epochs:verify_epochs", "verify")
 VERIFY_SNAPSHOT: Task[SnapshotItem, Reading] = Task(
     "verify snapshot", "readings.snapshots:verify_snapshot", "verify"
+)
+VERIFY_CLOSED_SNAPSHOT: Task[ClosedSnapshotItem, Reading] = Task(
+    "verify closed snapshot", "readings.closed_snapshots:verify_closed_snapshot", "verify"
 )
 VERIFY_ABORTED: Task[AbortedItem, AbortedReading] = Task(
     "verify aborted", "readings.aborted:verify_aborted", "verify"

@@ -10,7 +10,7 @@ KAFKA-9144 (2.4.1) for the time of a marker, KAFKA-7190 (2.4) for producers belo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import segment_name
-from krepair.formats.producer_snapshot import ENTRY
+from krepair.formats.producer_snapshot import ENTRY, encode_table
 from krepair.kernels import classes as c
 
 MARKERS_HAVE_TIMES: Version = (2, 4, 1)
@@ -73,6 +73,23 @@ class JudgedFiles(NamedTuple):
     at_end: bool
 
 
+class Forgotten(NamedTuple):
+    """A snapshot with transactions open that the log has forgotten.
+
+    Attributes:
+        file: it.
+        producers: (producer id, epoch, first offset of its transaction) of each.
+        data: its bytes with these transactions ended, all else as it is.
+        at_start: whether the next start begins with it. Else it will once the plan has set others aside, or what the
+            plan makes is built on it.
+    """
+
+    file: SnapshotFile
+    producers: tuple[tuple[int, int, int], ...]
+    data: bytes
+    at_start: bool
+
+
 class SeenSnapshots(NamedTuple):
     """The facts about the snapshots of one partition.
 
@@ -88,6 +105,7 @@ class SeenSnapshots(NamedTuple):
         forgets: whether a broker knows none of them after its next start (KR503).
         left: why nothing is changed, or empty.
         unread: (name of a file that could not be read, message of the system); empty texts if all were read.
+        forgotten: snapshots with transactions open that the log has forgotten.
     """
 
     files: tuple[SnapshotFile, ...]
@@ -101,6 +119,13 @@ class SeenSnapshots(NamedTuple):
     forgets: bool = False
     left: str = ""
     unread: tuple[str, str] = ("", "")
+    forgotten: tuple[Forgotten, ...] = ()
+
+    @property
+    def rewritten(self) -> tuple[Forgotten, ...]:
+        """Those of the forgotten that stay, with their transactions ended."""
+        wrong = {file.name for file, _ in self.judged.wrong}
+        return tuple(one for one in self.forgotten if one.file.name not in wrong)
 
     @property
     def makes(self) -> bool:
@@ -181,6 +206,40 @@ def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tup
     strays = [file.offset for file in files if file.offset not in known]
     keeps_last = bool(strays and bases) and strays[-1] >= bases[-1]
     return tuple(strays[:-1] if keeps_last else strays)
+
+
+def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) -> dict[SnapshotFile, bool]:
+    """The snapshots that the next start may begin with, and whether it does so as the files are.
+
+    Args:
+        seen: the snapshots of a partition; its state at the log end is not needed.
+        version: of the broker, None if not known.
+        recovered_from: base offset of the first segment that it recovers, -1 after a clean stop. A recovery begins with
+            the newest snapshot that is not past that offset, and makes all later ones anew.
+
+    Source: ``Log.recoverSegment``, ``Log.loadProducerState`` (2.2.1, 2.8.2), ``LogLoader.recoverSegment``,
+    ``UnifiedLog.rebuildProducerState``, ``ProducerStateManager.truncateAndReload`` (3.9.2, 4.3.1).
+    """
+    end = seen.log_end if recovered_from < 0 else recovered_from
+    usable = [file for file in seen.files if file.damage is None and seen.log_start < file.offset <= end]
+    lost: Collection[int] = ()
+    if recovered_from < 0 and (version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS)):
+        lost = set(lost_with_strays(seen.files, seen.bases))
+    wrong = {file.name for file, _ in seen.judged.wrong}
+    found = dict.fromkeys([one for one in usable if one.name not in wrong][-1:], False)
+    found |= dict.fromkeys([one for one in usable if one.offset not in lost][-1:], True)
+    if version is None:
+        found |= dict.fromkeys(usable[-1:], True)
+    return found
+
+
+def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
+    """The bytes of a snapshot in which these transactions, (producer id, first offset), are not open any more."""
+    rows = table.copy()
+    for row in rows:
+        if (int(row[0]), int(row[_FIRST_OFFSET])) in ended:
+            row[_FIRST_OFFSET] = _NONE
+    return encode_table(rows)
 
 
 def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -> int:

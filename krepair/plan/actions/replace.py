@@ -21,6 +21,7 @@ from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
 from krepair.plan.model import Change, FileFingerprint, ReplaceFile, SetAside
 from krepair.plan.objection import Objection, is_plain_name
+from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.refetch import REFETCHED
 
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
@@ -122,10 +123,21 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
             yield Objection(
                 "RV25", where, "producer snapshots are regenerated, and only by --fix snapshots or recovery"
             )
-        if name != segment_name(facts.partition.log_end_offset, ".snapshot"):
+        if change.rule == FORGOTTEN:
+            yield from _closed_snapshot(change)
+        elif name != segment_name(facts.partition.log_end_offset, ".snapshot"):
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
     elif not _INDEX.fullmatch(name) or fix not in {"", "index", _RECOVERY}:
         yield Objection("RV25", where, f"{name!r} is not a file that this version replaces")
+
+
+def _closed_snapshot(change: ReplaceFile) -> Iterator[Objection]:
+    """A snapshot in which a transaction is ended keeps its size."""
+    if change.size_after != change.size_before:
+        text = (
+            f"size_after is {change.size_after}, size_before {change.size_before}: a snapshot keeps its size"
+        )
+        yield Objection("RV25", change.change_id, text)
 
 
 def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) -> Iterator[Objection]:
