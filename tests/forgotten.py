@@ -6,6 +6,7 @@ Producer ``FORGOTTEN`` began a transaction at the end of the first segment, ``OP
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.builders import (
     TRANSACTIONAL,
     Batch,
     LogDir,
+    Record,
     abort,
     commit,
     data,
@@ -144,6 +146,51 @@ def made(root: Path, case: Case) -> Path:
             log.write(_TORN.raw)
     (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {case.point}\n")
     return root
+
+
+def history(chance: random.Random, root: Path) -> tuple[LogDir, set[int]]:
+    """A log whose producers begin and end transactions over several segments; and those that are open at its end.
+
+    What is written last has every key, so that a cleaner may remove all before it.
+    """
+    directory, opened, written = LogDir(root), dict[int, bool](), dict[int, int]()
+    partition, offset, following = directory.partition("t"), chance.choice([0, 50]), 1000
+    segments = chance.randint(3, 6)
+    for number in range(segments):
+        batches: list[Batch] = []
+        for _ in range(chance.randint(2, 8)):
+            what = chance.random()
+            if what < 0.3 and len(opened) < 5:
+                new = following if chance.random() < 0.8 or not written else chance.choice(list(written))
+                following += new == following
+                opened.setdefault(new, False)
+            pid = chance.choice(list(opened)) if opened else -1
+            if what < 0.65 and opened:
+                records = [_record(chance.randint(0, 3)) for _ in range(chance.randint(1, 2))]
+                sequence = written.get(pid, 0)
+                batches.append(data(offset, records, pid=pid, epoch=0, sequence=sequence, txn=True))
+                written[pid], opened[pid] = sequence + len(records), True
+            elif what < 0.9 and opened:
+                if not opened.pop(pid):
+                    continue
+                batches.append(chance.choice([commit, abort])(offset, pid=pid, epoch=0))
+            else:
+                batches.append(data(offset, [_record(chance.randint(0, 3))]))
+            offset = batches[-1].last_offset + chance.choice([1] * 9 + [3])
+        if number == segments - 1:
+            for pid in [pid for pid, begun in opened.items() if begun and chance.random() < 0.85]:
+                batches.append(chance.choice([commit, abort])(offset, pid=pid, epoch=0))
+                del opened[pid]
+                offset += 1
+            batches.append(data(offset, [_record(key) for key in range(4)]))
+            offset += 4
+        partition.segment(*batches) if batches else None
+    partition.segment(data(offset, [_record(key) for key in range(4)]))
+    return directory, {pid for pid, begun in opened.items() if begun}
+
+
+def _record(key: int) -> Record:
+    return Record(b"k%d" % key, b"value", timestamp=NOW_MS - 1000)
 
 
 def snapshot_of(path: Path) -> tuple[ProducerEntry, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import pytest
 
 from krepair.ops.apply import apply
 from tests.builders import NOW_MS
-from tests.forgotten import CASES, END, Case, made
+from tests.forgotten import CASES, END, Case, history, made
 from tests.lab.judge import Judge, JudgeError
 from tests.lab.starts import VERSIONS
 from tests.ops.inline import Inline
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 CLOCK_MS = NOW_MS + 60_000
+DAY_MS = 86_400_000
+SAMPLE = range(1, 41)
 VERBS = Inline(now_ms=CLOCK_MS, fixes=("snapshots",))
 NAMES = tuple(".".join(map(str, one)) for one in VERSIONS)
 
@@ -25,6 +29,14 @@ NAMES = tuple(".".join(map(str, one)) for one in VERSIONS)
 def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     with Judge(request.param) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def judges() -> Iterator[dict[str, Judge]]:
+    found = {name: Judge(name) for name in NAMES}
+    yield found
+    for one in found.values():
+        one.close()
 
 
 def stable(judge: Judge, log_dir: Path, case: Case, scratch: Path) -> int:
@@ -54,3 +66,70 @@ def test_loaders_wait_before_the_fix_and_not_after_it(tmp_path: Path, judge: Jud
     if case.told:
         apply(VERBS.planned(log_dir, broker_version=judge.version), VERBS.options())
         assert stable(judge, log_dir, case, tmp_path / "copy") == case.after
+
+
+def cleaned(judge: Judge, folder: Path, chance: random.Random) -> None:
+    """Let the cleaner of a version work until nothing is left to do, when all producers are forgotten.
+
+    A broker has written its snapshots before: those of the segments that are left come back as they were.
+    """
+    before = {path: path.read_bytes() for path in folder.glob("*.snapshot")}
+    settings = {"cleanup.policy": "compact", "segment.bytes": chance.choice([100, 150, 300])}
+    settings |= {"index.interval.bytes": 200, "segment.index.bytes": 4096, "delete.retention.ms": 1000}
+    common = {"settings": settings, "now_ms": CLOCK_MS + 8 * DAY_MS, "expire_producers": True}
+    first, later = (0, 2**60) if judge.version == "2.2.1" else (1, CLOCK_MS + 10**10)
+    judge.clean(folder, first_dirty=0, horizon=first, **common)
+    judge.fixpoint(folder, horizon=later, **common)
+    for path in [*folder.glob("*.snapshot"), *folder.glob("*.deleted")]:
+        path.unlink()
+    for path, content in before.items():
+        if path.with_suffix(".log").exists():
+            path.write_bytes(content)
+
+
+def opened(judge: Judge, folder: Path, point: int, scratch: Path) -> set[int] | None:
+    """The producers with an open transaction after a start; None if the loader throws."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(folder, scratch / "t-0", ignore=shutil.ignore_patterns("krepair~*"))
+    try:
+        loaded = judge.load(scratch / "t-0", clean=False, recovery_point=point, now_ms=CLOCK_MS)
+    except JudgeError as error:
+        if "NullPointerException" in str(error):
+            return None
+        raise
+    return {one.producer_id for one in loaded.producers if one.open_from is not None}
+
+
+def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judges: dict[str, Judge]) -> None:
+    """What a start takes for open beyond what the log says is told, and ended; what is really open is not."""
+    seen: Counter[str] = Counter()
+    for seed in SAMPLE:
+        chance = random.Random(seed)
+        log_dir, scratch = tmp_path / str(seed), tmp_path / "copy"
+        directory, really = history(chance, log_dir)
+        directory.write(clean_stop=False)
+        folder = log_dir / "t-0"
+        cleaned(judges[chance.choice(["2.2.1", "3.9.2", "4.3.1"])], folder, chance)
+        point = chance.choice([int(path.stem) for path in sorted(folder.glob("*.log"))])
+        (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
+        (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+        bare = tmp_path / "bare"
+        shutil.rmtree(bare, ignore_errors=True)
+        shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("*.snapshot"))
+        by_log = opened(judges["2.8.2"], bare, 0, scratch) or set()
+        told = any(one.rule == "KR505" for one in VERBS.checked(log_dir).findings)
+        seen["told" if told else "not told"] += 1
+        for judge in judges.values():
+            now = opened(judge, folder, point, scratch)
+            if now is None:
+                assert (told, judge.version) == (True, "2.2.1"), seed
+                seen["does not start"] += 1
+            else:
+                assert told == bool(now - by_log), (seed, judge.version)
+        if told:
+            apply(VERBS.planned(log_dir), VERBS.options())
+        for judge in judges.values():
+            after = opened(judge, folder, point, scratch)
+            assert after is not None, seed
+            assert really <= after <= by_log, (seed, judge.version)
+    assert min(seen["told"], seen["not told"], seen["does not start"]) > 0, seen

@@ -77,3 +77,15 @@ def test_no_other_snapshot_and_no_log_may_be_made(change: ReplaceFile) -> None:
 def test_snapshots_change_only_by_their_own_fix() -> None:
     assert ("RV25", f"{FOLDER}/{END}") in objections((BASE,), made(END), fixes=("index",))
     assert ("RV25", f"{FOLDER}/{PAST}") in objections((BASE, PAST), removed(PAST), fixes=("leftovers",))
+
+
+def test_snapshot_in_which_a_transaction_is_ended_keeps_its_size() -> None:
+    closed = made(BASE, rule="KR505", size_before=10, size_after=10)
+    assert objections((BASE, END), closed) == set()
+    for wrong in (
+        replace(closed, size_after=56),
+        made(PAST, rule="KR505"),
+        replace(closed, method="truncate"),
+    ):
+        assert ("RV25", wrong.change_id) in objections((BASE, END), wrong)
+    assert ("RV25", closed.change_id) in objections((BASE, END), closed, fixes=("recovery",))
