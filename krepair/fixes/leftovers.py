@@ -40,7 +40,7 @@ from krepair.formats.words import count_text
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
-from krepair.logdir.values import FileRef, Leftover, Partition
+from krepair.logdir.values import FileRef, Leftover, Partition, PrivateFolder
 from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
@@ -208,16 +208,41 @@ def half_done(partition: Partition, but: str = "") -> str:
         partition: as it was listed.
         but: id of a plan whose changes do not count.
     """
-    for private in partition.private:
-        if private.name.endswith(ROOT_SUFFIX) or private.plan_id == but:
-            continue
+    for private in _of_others(partition, but):
         try:
-            changes = Journal(RealDisk(), private.path, private.plan_id, partition.folder).unfinished()
+            changes = _journal(private, partition).unfinished()
         except (RefusedError, OSError) as error:
             return f"{private.name}: its journal could not be read: {error}"
         if changes:
             return f"{changes[0]} of plan {private.plan_id} is half done here: krepair apply or undo that plan first"
     return ""
+
+
+def applied_here(partition: Partition, but: str) -> str:
+    """Id of a plan whose change is applied here and can be taken back; empty if there is none.
+
+    Args:
+        partition: as it was listed.
+        but: id of a plan whose changes do not count.
+
+    Raises:
+        RefusedError: a journal is damaged.
+        OSError: a journal could not be read.
+    """
+    others = _of_others(partition, but)
+    return next((one.plan_id for one in others if _journal(one, partition).at_work()), "")
+
+
+def _of_others(partition: Partition, but: str) -> Iterator[PrivateFolder]:
+    return (
+        private
+        for private in partition.private
+        if not private.name.endswith(ROOT_SUFFIX) and private.plan_id != but
+    )
+
+
+def _journal(private: PrivateFolder, partition: Partition) -> Journal:
+    return Journal(RealDisk(), private.path, private.plan_id, partition.folder)
 
 
 def _txn_swap_alone(partition: Partition) -> str:

@@ -24,7 +24,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
-from krepair.fixes.leftovers import half_done
+from krepair.fixes.leftovers import applied_here, half_done
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -438,6 +438,7 @@ class _Apply:
             todo = tuple(change for change in target.changes if states[change.change_id] in new)
             if todo and partition is not None:
                 self._check_no_other_plan(partition, folder)
+                self._check_not_made_by_another(partition, folder, states)
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))
             return None
@@ -452,8 +453,27 @@ class _Apply:
         """
         other = half_done(partition, but=self.plan.plan_id)
         if other:
-            undo = f"krepair undo {shlex.quote(self.plan.log_dir)}"
-            raise RefusedError(f"{folder.path}: {other}", next_command=undo)
+            raise RefusedError(f"{folder.path}: {other}; next: {self._list_plans()}")
+
+    def _list_plans(self) -> str:
+        """Lists the plans that are at work in the log directory."""
+        return f"krepair undo {shlex.quote(self.plan.log_dir)}"
+
+    def _check_not_made_by_another(
+        self, partition: Partition, folder: PartitionFolder, states: Mapping[str, ChangeState]
+    ) -> None:
+        """Refuse to begin beside equal files of another plan: its undo takes them, and no record of ours is of them.
+
+        Raises:
+            RefusedError: another plan is applied here, and a change of this plan is in place without a record.
+        """
+        equal = next((change for change, state in states.items() if state is ChangeState.PURGED), "")
+        other = applied_here(partition, self.plan.plan_id) if equal else ""
+        if other:
+            raise RefusedError(
+                f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "
+                f"it: krepair undo or purge that plan first; next: {self._list_plans()}"
+            )
 
     def _prove_purged(self, stagings: Sequence[Staging]) -> None:
         """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""

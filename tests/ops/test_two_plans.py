@@ -71,16 +71,28 @@ def log_dir(tmp_path: Path) -> Path:
     return made.write()
 
 
-def planned(log_dir: Path, segment_bytes: str) -> Planned:
+class FailingSecond(RealDisk):
+    """The first group is replaced, and then no other one can be."""
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith(".log.swap") and not target.endswith(SWAP):
+            raise OSError(28, "no space", target)
+        super().rename(source, target)
+
+
+def planned(log_dir: Path, segment_bytes: str, **more: str) -> Planned:
     verbs = Verbs(
         log_dir,
         options(
             log_dir.parent,
-            delete_horizon="newest",
-            assume_high_watermark="",
-            only_replica=("t",),
-            fixes=("compact",),
-            settings_given=(*EXPIRED, ("segment.bytes", segment_bytes)),
+            **{
+                "delete_horizon": "newest",
+                "assume_high_watermark": "",
+                "only_replica": ("t",),
+                "fixes": ("compact",),
+                "settings_given": (*EXPIRED, ("segment.bytes", segment_bytes)),
+                **more,
+            },
         ),
     )
     return verbs.plan(), verbs.given
@@ -106,6 +118,7 @@ def test_a_second_plan_is_not_begun_while_another_is_half_done(
     report = apply(*second)
     assert {one.outcome for one in report.results} == {"failed"}
     assert f"of plan {first[0].plan_id} is half done here" in report.results[0].why
+    assert report.next_command == f"krepair undo {log_dir}"
     assert content(log_dir) == half_done
     assert run(verb, first) == 0
     if verb is undo:
@@ -150,3 +163,25 @@ def test_the_swap_that_a_brokers_cleaner_left_stays(log_dir: Path, last: Callabl
         name: data for name, data in content(log_dir).items() if ".log" in name
     }
     assert list(folder.glob("krepair~*/keep/*.log"))
+
+
+def test_a_plan_is_not_begun_beside_equal_files_of_another_one(log_dir: Path) -> None:
+    """Else the undo of the other one takes them away, and nothing ends the second plan."""
+    before = content(log_dir)
+    first, second = planned(log_dir, "400"), planned(log_dir, "400", assume_high_watermark="log-end")
+    assert first[0].plan_id != second[0].plan_id
+    ids = [change.change_id for change in first[0].partitions[0].changes]
+    assert len(ids) > 1
+    assert ids == [change.change_id for change in second[0].partitions[0].changes]
+    assert run(apply, first, FailingSecond) == 3
+    half = content(log_dir)
+    report = apply(*second)
+    assert report.exit_code == 13
+    assert f"plan {first[0].plan_id} is applied here" in report.results[0].why
+    assert report.next_command == f"krepair undo {log_dir}"
+    assert content(log_dir) == half
+    assert run(undo, first) == 0
+    assert run(apply, second) == 0
+    assert run(undo, second) == 0
+    assert content(log_dir) == before
+    assert not list(log_dir.glob("t-0/krepair~*"))
