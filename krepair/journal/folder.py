@@ -365,7 +365,11 @@ class PartitionFolder:
         for original in group.originals:
             aside = f"{original.name}.deleted"
             found = self.state(aside)
-            if found is not None and found.inode == original.inode and original.name not in group.copied:
+            ours = found is not None and found.inode == original.inode and original.name not in group.copied
+            # A run that was killed while it kept the originals has not come to all of them.
+            if ours and any(
+                self.same(path, original) for path in (original.name, self.names.keep(original.name))
+            ):
                 self.remove(aside)
         self.sync("")
 

@@ -39,6 +39,18 @@ class KilledBehindSwap(KilledAtSwap):
     from_it = True
 
 
+class KilledWhileKeeping(RealDisk):
+    """The process ends before the third log is kept."""
+
+    kept = 0
+
+    def link(self, source: str, target: str) -> None:
+        self.kept += target.endswith(".log")
+        if self.kept == 3:
+            os._exit(9)
+        super().link(source, target)
+
+
 def run(verb: Callable[..., Any], planned: Planned, disk: type[RealDisk] = RealDisk) -> int:
     """How a verb ends in a process of its own."""
     child = os.fork()
@@ -185,3 +197,18 @@ def test_a_plan_is_not_begun_beside_equal_files_of_another_one(log_dir: Path) ->
     assert run(undo, second) == 0
     assert content(log_dir) == before
     assert not list(log_dir.glob("t-0/krepair~*"))
+
+
+@pytest.mark.parametrize("last", [undo, apply])
+def test_a_log_that_a_broker_set_aside_before_it_was_kept_stays(
+    log_dir: Path, last: Callable[..., Any]
+) -> None:
+    plan = planned(log_dir, "1500")
+    assert run(apply, plan, KilledWhileKeeping) == 9
+    folder = log_dir / "t-0"
+    assert len(list(folder.glob("krepair~*/keep/*.log"))) == 2
+    log = sorted(folder.glob("*.log"))[3]
+    aside, was = Path(f"{log}.deleted"), log.read_bytes()
+    log.rename(aside)
+    run(last, plan)
+    assert aside.read_bytes() == was
