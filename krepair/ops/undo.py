@@ -44,6 +44,7 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.actions.table import action_of
 from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name
 from krepair.plan.keep import can_all_be_taken_back
@@ -193,7 +194,9 @@ def _undo_one(
         states = status_in(folder, partition, journal)
         if _BEGUN & set(states.values()):
             check_no_fence(partition, guards.watch)
-        if ChangeState.PURGED in states.values():
+        if ChangeState.PURGED in states.values() and not _are_still_staged(
+            folder, journal, partition, states
+        ):
             why = _why_purged(folder, journal, partition, states)
             return [failed_whole(partition.folder, why, ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad, journal=journal)
@@ -209,6 +212,26 @@ def _undo_one(
         for outcome in outcomes
     ]
     return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
+
+
+def _are_still_staged(
+    folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
+) -> bool:
+    """Whether what is in place without a record was made by another plan: the files of this one are still staged.
+
+    A removal stages nothing; where it was ours, its original is kept, and its state is another one.
+    """
+    touched = [
+        action_of(change).touches(change).makes
+        for change in partition.changes
+        if states[change.change_id] is ChangeState.PURGED
+    ]
+    made = [names for names in touched if names]
+    return (
+        journal.purging is None
+        and bool(made)
+        and all(any(folder.state(folder.names.stage(name)) is not None for name in names) for names in made)
+    )
 
 
 def _why_purged(

@@ -212,3 +212,25 @@ def test_a_log_that_a_broker_set_aside_before_it_was_kept_stays(
     log.rename(aside)
     run(last, plan)
     assert aside.read_bytes() == was
+
+
+class KilledWhenAllIsStaged(RealDisk):
+    """The process ends before it has a journal."""
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith("/journal"):
+            os._exit(9)
+        super().rename(source, target)
+
+
+def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_files(log_dir: Path) -> None:
+    """Nothing of it was done, so its journal has lost no record, and there is nothing to rebuild."""
+    first = planned(log_dir, "400")
+    second = planned(log_dir, "400", keep="until-verified")
+    assert run(apply, first, KilledWhenAllIsStaged) == 9
+    assert list(log_dir.glob("t-0/krepair~*/stage/*.log"))
+    assert run(apply, second) == 0
+    made = content(log_dir)
+    assert run(undo, first) == 0
+    assert content(log_dir) == made
+    assert not list(log_dir.glob("t-0/krepair~*"))
