@@ -1,4 +1,4 @@
-"""``make torture``: kills, failing calls, power cuts, flipped bits, damaged plans, mutants, by the ten thousand.
+"""``make torture``: kills, failing calls, two plans at once, power cuts, flipped bits, mutants, by the ten thousand.
 
     python -m tools.torture                               all parts, for as long as they take
     python -m tools.torture --part kills --seconds 600    one part, ten minutes of it
@@ -59,6 +59,13 @@ PARTS: Final = (
     Part("kills", "tools.torture.kills", "processes killed at a call that changes a file", 1, on_disk=True),
     Part(
         "failing_calls", "tools.torture.failing_calls", "calls that fail, or move too little", 1, on_disk=True
+    ),
+    Part(
+        "two_plans",
+        "tools.torture.two_plans",
+        "two plans of one log directory at once, with kills and failing calls in any order",
+        1,
+        on_disk=True,
     ),
     Part(
         "power_loss",

@@ -38,6 +38,7 @@ class Goal(NamedTuple):
 GOALS: Final[Mapping[str, Goal]] = {
     "kills": Goal("processes killed", ("kills", "installed kills"), 10_000, 8),
     "failing_calls": Goal("calls that failed", ("failing calls",), 50_000, 14),
+    "two_plans": Goal("sequences of two plans at once", ("sequences",), 2_000, 40),
     "power_loss": Goal("states after a power cut", ("states",), 100_000, 80),
     "between": Goal("steps with a real broker in between", ("steps",), 5_000, 24),
     "replicas": Goal("histories of replicas", ("histories",), 500, 170),
@@ -51,7 +52,7 @@ MEMORY: Final = "tmpfs"
 DISKS: Final = ("ext4", "xfs")
 """File systems on which a part is wanted, too, if it is one of ``ON_DISKS``."""
 
-ON_DISKS: Final = frozenset({"kills", "failing_calls"})
+ON_DISKS: Final = frozenset({"kills", "failing_calls", "two_plans"})
 SHARE_OF_DISKS: Final = 10
 """On a file system that is not in memory: so much less."""
 

@@ -4,6 +4,7 @@ A case is written as steps, one verb each, so that a line tells all of it and it
 
     apply@17b.undo          apply is killed right before its 17th file-changing call, then undo runs undisturbed
     apply.undo@3a.undo      ... right after it; t: in the middle of it, half of the bytes are written
+    apply@5rb               right before its 5th rename
     apply!9ENOSPC1.apply    the 9th of the calls that may fail so fails with ENOSPC, once
     apply!9EIO*.undo        that one and all later ones of these kinds
     apply!9EINTR3.undo      that one and the next two
@@ -64,7 +65,7 @@ SAYS_UNCHANGED: Final = frozenset({11, 12, 13, 15, 17})
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
 _STEP: Final = re.compile(
     r"(?P<verb>apply|undo|purge|verify|rebuild)"
-    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3]))"
+    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<renames>r?)(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3]))"
     r"|~(?P<pause>\d+))?"
     r"(?P<may_refuse>\??)"
 )
@@ -153,7 +154,9 @@ def parse_step(text: str) -> Step:
     if how is None:
         return Step(verb, None, False, may_refuse, text)
     if found["kill"]:
-        return Step(verb, Fault(_KILLS[found["kill"]], number), how == "^", may_refuse, text)
+        counted = mask(Kind.RENAME) if found["renames"] else CHANGING
+        fault = Fault(_KILLS[found["kill"]], number, 0, counted)
+        return Step(verb, fault, how == "^", may_refuse, text)
     name, only, often = found["error"] or "", found["only"], found["often"]
     if not name and only != "short":
         raise ValueError(f"{text!r}: which errno?")
@@ -372,10 +375,10 @@ def installed_command() -> list[str]:
 
 
 def _arguments(verb: str, placed: Placed) -> list[str]:
-    plan = str(placed.plan_file)
+    plan = placed.by or (str(placed.plan_file),)
     if verb == "rebuild":
-        return ["undo", plan, "--rebuild-journal", "--engine", "inline", "--json"]
-    return [verb, plan, "--engine", "inline", "--json"]
+        return ["undo", *plan, "--rebuild-journal", "--engine", "inline", "--json"]
+    return [verb, *plan, "--engine", "inline", "--json"]
 
 
 @functools.cache

@@ -200,11 +200,13 @@ class Placed(NamedTuple):
         path: the log directory.
         plan: its plan.
         plan_file: the same, as ``krepair plan`` writes it; beside the log directory.
+        by: words that name the plan for a verb; empty: the plan file.
     """
 
     path: Path
     plan: Plan
     plan_file: Path
+    by: tuple[str, ...] = ()
 
     @property
     def copies(self) -> Path | None:
@@ -279,15 +281,27 @@ class Scene:
         """
         path = root / "logs"
         inodes = _write(self.entries, os.fspath(path))
+        return self._planned(path, inodes, root / "plan", copies)
+
+    def beside(self, placed: Placed, number: int) -> Placed:
+        """One more plan of a directory that was placed, and not changed since: ``plan-NUMBER`` beside it.
+
+        Args:
+            placed: by a scene with the same entries.
+            number: of the plan.
+        """
+        inodes = {entry.name: (placed.path / entry.name).stat().st_ino for entry in self.entries}
+        return self._planned(placed.path, inodes, placed.path.with_name(f"plan-{number}"), None)
+
+    def _planned(self, path: Path, inodes: dict[str, int], plan_file: Path, copies: Path | None) -> Placed:
         plan = _moved(self.plan, os.fspath(path), inodes)
         if self.keep == COPIES:
-            folder = copies or copies_of(root)
+            folder = copies or copies_of(path.parent)
             folder.mkdir(exist_ok=True)
             if copies is None:
                 _made.append((os.getpid(), folder))
             plan = _with_copies(plan, os.fspath(folder))
         plan = planfile.seal(plan)
-        plan_file = root / "plan"
         plan_file.write_bytes(planfile.dumps(plan))
         return Placed(path, plan, plan_file)
 

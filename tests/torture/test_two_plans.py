@@ -1,0 +1,56 @@
+"""Two plans of one log directory at once: a seeded sample of ``make torture``, and its judges."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.builders import LogDir, Record, data
+from tests.torture.programme import run_part, run_script, wrong_of
+from tests.torture.test_kills import PREFACE
+from tools.torture.two_plans import records_of
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+LOST_SWAP = "0+{other}:a-apply@5rb.b-apply@6rb.a-undo"
+"""The first plan is killed before its commit, the second one behind it, and the first one is undone."""
+
+
+@pytest.mark.slow
+def test_plans_that_were_made_together_are_all_taken_back_in_any_order(tmp_path: Path) -> None:
+    scenes = ("markers", "everything", "leftovers")
+    state = run_part(
+        "two_plans", tmp_path, "--samples", "8", *(w for each in scenes for w in ("--scene", each))
+    )
+    assert not state.all_wrong, wrong_of(state)
+    assert state.figures["sequences"] == 24
+    assert state.figures["kills"] > 15
+
+
+@pytest.mark.slow
+def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
+    printed = run_script(
+        PREFACE
+        + f"""
+import krepair.journal.actions.rewrite as rewrite
+from krepair.ops.apply import _Apply
+from tools.torture import two_plans
+known = two_plans.known_of(runner, "markers", 0, work)
+def wrong():
+    cases = [{LOST_SWAP!r}.format(other=other) for other in range(1, len(known))]
+    return any(two_plans.Episode(runner, known, case, work).play() for case in cases)
+sound = wrong()
+rewrite._check_swap_is_ours = lambda *_: None
+_Apply._check_no_other_plan = lambda *_: None
+print(sound, wrong())
+"""
+    )
+    assert printed.split() == ["False", "True"]
+
+
+def test_records_are_told_by_offset_key_and_value(tmp_path: Path) -> None:
+    made = LogDir(tmp_path / "logs")
+    made.partition("t").segment(data(5, [Record(b"k", b"v"), Record(b"k", None)]))
+    assert records_of(made.write()) == {"t-0": {(5, b"k", b"v"), (6, b"k", None)}}
