@@ -584,10 +584,12 @@ class Episode:
 
     def _judge_records(self) -> str:
         have = records_of(self.path)
-        for folder, all_records in self.plans[0].held.items():
+        for folder, held in self.plans[0].held.items():
             found = have.get(folder, frozenset())
-            kept = all_records.intersection(*(one.made.get(folder, frozenset()) for one in self.plans))
-            for what, some in (("is lost", kept - found), ("is new", found - all_records)):
+            made = [one.made.get(folder, frozenset()) for one in self.plans]
+            kept = held.intersection(*made)
+            known = held.union(*made)  # the swap of a broker brings records of its own
+            for what, some in (("is lost", kept - found), ("is new", found - known)):
                 if some:
                     return f"{folder}: {min(some, key=repr)} {what}"
         return ""
