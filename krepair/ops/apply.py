@@ -436,8 +436,9 @@ class _Apply:
                 )
             new = {ChangeState.PLANNED, ChangeState.UNDONE}
             todo = tuple(change for change in target.changes if states[change.change_id] in new)
-            if todo and partition is not None:
+            if partition is not None and (todo or ChangeState.PURGED in states.values()):
                 self._check_no_other_plan(partition, folder)
+            if partition is not None and todo:
                 self._check_not_made_by_another(partition, folder, states)
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))

@@ -234,3 +234,20 @@ def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_fil
     assert run(undo, first) == 0
     assert content(log_dir) == made
     assert not list(log_dir.glob("t-0/krepair~*"))
+
+
+class KilledAfterSwap(RealDisk):
+    """The process ends when the new log has its name, and before the old snapshots go."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if source.endswith(".log.swap"):
+            os._exit(9)
+
+
+def test_nothing_is_told_as_done_while_another_plan_is_half_done_with_it(log_dir: Path) -> None:
+    first, second = planned(log_dir, "700"), planned(log_dir, "700", assume_high_watermark="log-end")
+    assert run(apply, first, KilledAfterSwap) == 9
+    assert run(apply, second) == 13
+    assert run(apply, first) == 0
+    assert run(apply, second) == 0
