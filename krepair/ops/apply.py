@@ -24,7 +24,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
-from krepair.fixes.leftovers import applied_here, half_done
+from krepair.fixes.leftovers import Beside, applied_here, plans_beside, why_half_done, why_not_ended
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -45,7 +45,7 @@ from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
-from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
 from krepair.ops.clones import why_not_removed
 from krepair.ops.fits_on_disk import copies_shortage, shortage
@@ -436,23 +436,29 @@ class _Apply:
                 )
             new = {ChangeState.PLANNED, ChangeState.UNDONE}
             todo = tuple(change for change in target.changes if states[change.change_id] in new)
-            if partition is not None and (todo or ChangeState.PURGED in states.values()):
-                self._check_no_other_plan(partition, folder)
-            if partition is not None and todo:
-                self._check_not_made_by_another(partition, folder, states)
+            if todo or ChangeState.PURGED in states.values():
+                others = plans_beside(self.work.view, partition, self.plan.plan_id)
+                self._check_no_other_plan(others, target, folder)
+                if todo:
+                    self._check_not_made_by_another(others, folder, states)
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))
             return None
         self.states.setdefault(target.folder, {}).update(states)
         return Staging(target, partition, folder, todo)
 
-    def _check_no_other_plan(self, partition: Partition, folder: PartitionFolder) -> None:
-        """Of two plans that are half done in one folder, each would take the files of the other for rests of its own.
+    def _check_no_other_plan(
+        self, others: Sequence[Beside], target: PartitionPlan, folder: PartitionFolder
+    ) -> None:
+        """Of two plans that have begun with the same files, each would take those of the other for its own.
 
         Raises:
-            RefusedError: another plan is half done here.
+            RefusedError: another plan has begun here, and has not ended; or it is half done in the root, which is
+                taken back only with all of its partitions.
         """
-        other = half_done(partition, but=self.plan.plan_id)
+        names = {name for change in target.changes for name in action_of(change).touches(change).names}
+        of_root = () if is_root(target) else plans_beside(self.work.view, None, self.plan.plan_id)
+        other = why_not_ended(others, names) or why_half_done(of_root)
         if other:
             raise RefusedError(f"{folder.path}: {other}; next: {self._list_plans()}")
 
@@ -461,7 +467,7 @@ class _Apply:
         return f"krepair undo {shlex.quote(self.plan.log_dir)}"
 
     def _check_not_made_by_another(
-        self, partition: Partition, folder: PartitionFolder, states: Mapping[str, ChangeState]
+        self, others: Sequence[Beside], folder: PartitionFolder, states: Mapping[str, ChangeState]
     ) -> None:
         """Refuse to begin beside equal files of another plan: its undo takes them, and no record of ours is of them.
 
@@ -469,7 +475,7 @@ class _Apply:
             RefusedError: another plan is applied here, and a change of this plan is in place without a record.
         """
         equal = next((change for change, state in states.items() if state is ChangeState.PURGED), "")
-        other = applied_here(partition, self.plan.plan_id) if equal else ""
+        other = applied_here(others) if equal else ""
         if other:
             raise RefusedError(
                 f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "

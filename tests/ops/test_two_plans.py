@@ -147,7 +147,7 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
     assert run(apply, first, KilledAtSwap) == 9
     second = planned(log_dir, "1500")
     with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
-        earlier.setattr("krepair.ops.apply.half_done", lambda *_, **__: "")
+        earlier.setattr("krepair.ops.apply.why_not_ended", lambda *_, **__: "")
         assert run(apply, second, KilledBehindSwap) == 9
     half_done = content(log_dir)
     assert (log_dir / SWAP).exists()
@@ -189,7 +189,7 @@ def test_a_plan_is_not_begun_beside_equal_files_of_another_one(log_dir: Path) ->
     half = content(log_dir)
     report = apply(*second)
     assert report.exit_code == 13
-    assert f"plan {first[0].plan_id} is applied here" in report.results[0].why
+    assert f"plan {first[0].plan_id} has begun here and has not ended" in report.results[0].why
     assert report.next_command == f"krepair undo {log_dir}"
     assert content(log_dir) == half
     assert run(undo, first) == 0
@@ -223,13 +223,22 @@ class KilledWhenAllIsStaged(RealDisk):
         super().rename(source, target)
 
 
-def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_files(log_dir: Path) -> None:
+def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_files(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing of it was done, so its journal has lost no record, and there is nothing to rebuild."""
     first = planned(log_dir, "400")
     second = planned(log_dir, "400", keep="until-verified")
     assert run(apply, first, KilledWhenAllIsStaged) == 9
     assert list(log_dir.glob("t-0/krepair~*/stage/*.log"))
-    assert run(apply, second) == 0
+    staged = content(log_dir)
+    report = apply(*second)
+    assert report.exit_code == 13
+    assert f"plan {first[0].plan_id} has begun here and has not ended" in report.results[0].why
+    assert content(log_dir) == staged
+    with monkeypatch.context() as earlier:  # an earlier krepair did not look at what waits to be committed
+        earlier.setattr("krepair.ops.apply.why_not_ended", lambda *_, **__: "")
+        assert run(apply, second) == 0
     made = content(log_dir)
     assert run(undo, first) == 0
     assert content(log_dir) == made
