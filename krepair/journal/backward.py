@@ -19,6 +19,7 @@ from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import Done, Intent
 from krepair.journal.run import Run, in_batches
+from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.plan.model import Change
 
@@ -129,8 +130,14 @@ class Backward(Run):
         return []
 
     def _check_no_swap_of_ours(self) -> None:
-        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record."""
+        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record.
+
+        A ``.cleaned`` under a name that the journal knows was told apart when its change was undone: it is of a broker.
+        """
+        known = {name for one in self.journal.intents.values() for name in action_of(one).touches(one)}
         for name in map(parse_file_name, self.folder.file_names()):
+            if name.state is NameState.CLEANED and name.name.removesuffix(CLEANED) in known:
+                continue
             if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in self.target.planned:
                 raise RefusedError(
                     f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "

@@ -356,9 +356,21 @@ class PartitionFolder:
 
         Across an upgrade such a file would be renamed over a good index.
         """
-        for name in litter_names(group):
+        for name in self.litter(group):
             self.remove(name)
         self.remove_set_aside(group)
+
+    def litter(self, group: ApplyIntent) -> list[str]:
+        """Names of the files that an interrupted swap of a group has left.
+
+        A ``.log.cleaned`` that is not of this group is of a broker's cleaner, or of another plan: it stays.
+        """
+        found = [name for name in litter_names(group) if self.state(name) is not None]
+        return [name for name in found if not name.endswith(f".log{CLEANED}") or self._is_ours(group, name)]
+
+    def _is_ours(self, group: ApplyIntent, name: str) -> bool:
+        found = self.state(name)
+        return self.is_original(group, name) or (found is not None and _same(found, _merged_log(group)))
 
     def remove_set_aside(self, group: ApplyIntent) -> None:
         """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""

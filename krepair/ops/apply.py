@@ -256,8 +256,7 @@ class _Apply:
                 raise
             stopped = error.next_command
             results += self._all_missing(targets, results, error)
-        known = {result.change_id for result in results}
-        results += [result for result in self.completed if result.change_id not in known]
+        results = self._with_completed(results)
         told = {result.partition for result in results if result.outcome == "failed"}
         # What was left out for one partition only, as the line of its recovery point.
         results += [
@@ -299,6 +298,20 @@ class _Apply:
             except KrepairError:
                 self._drop_unused(targets)
                 raise
+
+    def _with_completed(self, results: Sequence[ChangeResult]) -> list[ChangeResult]:
+        """What was finished is told as done, also where the rest of its partition was refused: then it was partly."""
+        done = {result.change_id: result for result in self.completed}
+        told = [done.get(one.change_id, one) if one.outcome == "skipped" else one for one in results]
+        folders = {result.partition for result in self.completed}
+        told = [
+            replace(one, exit_code=ExitCode.PARTLY)
+            if one.exit_code == ExitCode.REFUSED and one.partition in folders
+            else one
+            for one in told
+        ]
+        known = {result.change_id for result in told}
+        return told + [result for result in self.completed if result.change_id not in known]
 
     def _carry_out_alone(
         self,

@@ -260,3 +260,19 @@ def test_nothing_is_told_as_done_while_another_plan_is_half_done_with_it(log_dir
     assert run(apply, second) == 13
     assert run(apply, first) == 0
     assert run(apply, second) == 0
+
+
+@pytest.mark.parametrize("last", [undo, apply])
+def test_what_a_brokers_cleaner_has_begun_stays_when_a_plan_goes_on_or_is_taken_back(
+    log_dir: Path, last: Callable[..., Any]
+) -> None:
+    plan = planned(log_dir, "1500")
+    assert run(apply, plan, KilledAfterSwap) == 9
+    cleaned = Path(f"{log_dir / SWAP}".removesuffix(".swap") + ".cleaned")
+    cleaned.write_bytes(b"begun by somebody else")
+    assert run(last, plan) == (
+        0 if last is apply else 3
+    )  # an undo would put files of its own under this name
+    assert cleaned.read_bytes() == b"begun by somebody else"
+    cleaned.unlink()  # as any start of a broker does
+    assert run(last, plan) == 0

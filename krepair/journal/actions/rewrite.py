@@ -24,7 +24,6 @@ from krepair.journal.steps import (
     commit_steps,
     forget_steps,
     keep_steps,
-    litter_names,
     roll_back_steps,
     undo_steps,
 )
@@ -161,7 +160,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             made={} if known is None else dict(known.made),
         )
         out = folder.missing_logs(intent)
-        litter = [name for name in litter_names(intent) if folder.state(name) is not None]
+        litter = folder.litter(intent)
         if log is None and litter and out:
             raise StalePlanError(f"{folder.at(litter[0])}: is neither an original nor the new one")
         begun = log is not None and folder.whereabouts(intent) is not Whereabouts.STAGED
@@ -169,7 +168,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
 
     def is_done(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
         """Whether the new segment, or what was written since, is there alone."""
-        if any(folder.state(name) is not None for name in litter_names(intent)):
+        if folder.litter(intent):
             return False
         where = folder.whereabouts(intent)
         if where is Whereabouts.GONE:

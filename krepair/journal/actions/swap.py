@@ -38,7 +38,6 @@ from krepair.journal.steps import (
     SyncDir,
     Unlink,
     forget_steps,
-    litter_names,
     moved,
     put_back,
     staged_extensions,
@@ -94,7 +93,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
     def is_done(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
         """Whether the segment, or what was written since, is there alone."""
         group = intent.group
-        if any(folder.state(name) is not None for name in litter_names(group)):
+        if folder.litter(group):
             return False
         where = folder.whereabouts(group)
         indexes = (segment_name(group.base_offset, e) for e in (".index", ".timeindex"))
