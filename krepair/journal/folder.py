@@ -351,6 +351,21 @@ class PartitionFolder:
                 f"bytes); found another one ({found.size} bytes): it was written since"
             )
 
+    def litter(self, group: ApplyIntent) -> list[str]:
+        """The ``.swap`` and ``.cleaned`` of a group that are there, without those of somebody else.
+
+        The log tells whose they are: krepair does not change one that it renames. A broker that was stopped while it
+        cleaned leaves one of its own, with its indexes beside it.
+        """
+        log = segment_name(group.base_offset, ".log")
+        theirs = tuple(suffix for suffix in (CLEANED, SWAP) if self.is_of_somebody_else(log + suffix, group))
+        names = [name for name in litter_names(group) if self.state(name) is not None]
+        return [name for name in names if not name.endswith(theirs)]
+
+    def is_of_somebody_else(self, path: str, group: ApplyIntent) -> bool:
+        """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
+        return self.state(path) is not None and not self.same(path, _merged_log(group))
+
     def remove_litter(self, group: ApplyIntent) -> None:
         """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
 
@@ -359,18 +374,6 @@ class PartitionFolder:
         for name in self.litter(group):
             self.remove(name)
         self.remove_set_aside(group)
-
-    def litter(self, group: ApplyIntent) -> list[str]:
-        """Names of the files that an interrupted swap of a group has left.
-
-        A ``.log.cleaned`` that is not of this group is of a broker's cleaner, or of another plan: it stays.
-        """
-        found = [name for name in litter_names(group) if self.state(name) is not None]
-        return [name for name in found if not name.endswith(f".log{CLEANED}") or self._is_ours(group, name)]
-
-    def _is_ours(self, group: ApplyIntent, name: str) -> bool:
-        found = self.state(name)
-        return self.is_original(group, name) or (found is not None and _same(found, _merged_log(group)))
 
     def remove_set_aside(self, group: ApplyIntent) -> None:
         """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""

@@ -263,16 +263,44 @@ def test_nothing_is_told_as_done_while_another_plan_is_half_done_with_it(log_dir
 
 
 @pytest.mark.parametrize("last", [undo, apply])
-def test_what_a_brokers_cleaner_has_begun_stays_when_a_plan_goes_on_or_is_taken_back(
-    log_dir: Path, last: Callable[..., Any]
+@pytest.mark.parametrize("killed", [KilledAtSwap, KilledBehindSwap, KilledWhileKeeping, KilledAfterSwap])
+def test_what_a_brokers_cleaner_has_begun_stays(
+    log_dir: Path, killed: type[RealDisk], last: Callable[..., Any]
 ) -> None:
-    plan = planned(log_dir, "1500")
-    assert run(apply, plan, KilledAfterSwap) == 9
-    cleaned = Path(f"{log_dir / SWAP}".removesuffix(".swap") + ".cleaned")
-    cleaned.write_bytes(b"begun by somebody else")
-    assert run(last, plan) == (
-        0 if last is apply else 3
-    )  # an undo would put files of its own under this name
-    assert cleaned.read_bytes() == b"begun by somebody else"
-    cleaned.unlink()  # as any start of a broker does
-    assert run(last, plan) == 0
+    """It is not of the plan, and a swap that would be made beside it is thrown away by every broker."""
+    before = content(log_dir)
+    plan = planned(log_dir, "700")
+    assert run(apply, plan, killed) == 9
+    theirs = log_dir / f"t-0/{0:020d}.log.cleaned"
+    theirs.write_bytes(b"of a cleaner")
+    is_committed = (log_dir / SWAP).exists() or killed is KilledAfterSwap
+    half = content(log_dir)
+    code = run(last, plan)
+    assert theirs.read_bytes() == b"of a cleaner"
+    assert code == 0 if is_committed and last is apply else code in {3, 12}
+    if not is_committed:
+        assert {name: data for name, data in content(log_dir).items() if ".log" in name} == {
+            name: data for name, data in half.items() if ".log" in name
+        }
+    theirs.unlink()
+    assert run(undo, plan) == 0
+    assert content(log_dir) == before
+    assert not list(log_dir.glob("t-0/krepair~*"))
+
+
+def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path) -> None:
+    """The first group is finished; the second one would be thrown away by every broker that starts."""
+    before = content(log_dir)
+    plan = planned(log_dir, "400")
+    assert len(plan[0].partitions[0].changes) > 1
+    assert run(apply, plan, KilledBehindSwap) == 9
+    theirs = log_dir / f"t-0/{0:020d}.log.cleaned"
+    theirs.write_bytes(b"of a cleaner")
+    report = apply(*plan)
+    assert report.exit_code in {3, 12}
+    assert [one.outcome for one in report.results][:2] == ["failed", "committed"]
+    assert f"{theirs}: was not there when the plan was made" in report.results[0].why
+    assert theirs.read_bytes() == b"of a cleaner"
+    theirs.unlink()
+    assert run(undo, plan) == 0
+    assert content(log_dir) == before

@@ -11,7 +11,14 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, offset_name, segment_name
+from krepair.formats.filenames import (
+    SEGMENT_SUFFIXES,
+    SWAP,
+    NameState,
+    offset_name,
+    parse_file_name,
+    segment_name,
+)
 from krepair.journal.actions.action import Found, IntentT, JournalAction, KeptFile, StagedGroup, Target
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
@@ -182,7 +189,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         return folder.is_committed(intent)
 
     def can_go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
-        """Whether an interrupted swap is committed, or has all its staged files.
+        """Whether an interrupted swap is committed, or has all its staged files and no broker throws it away.
 
         Raises:
             StalePlanError: an original changed meanwhile.
@@ -190,7 +197,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         if folder.is_committed(intent):
             return True
         _check_originals(folder, intent)
-        return folder.staged_are_there(intent)
+        return folder.staged_are_there(intent) and not _is_void(folder, intent)
 
     def go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> None:
         """Carries the swap out.
@@ -302,6 +309,19 @@ def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
     for original in intent.originals:
         if folder.state(original.name) != original:
             raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
+
+
+def _is_void(folder: PartitionFolder, intent: ApplyIntent) -> bool:
+    """Whether a broker's cleaner left a ``.log.cleaned`` since: every broker then deletes a swap at or above it.
+
+    P1 has no ``.cleaned`` of its own; in P2 one may be of another group.
+    """
+    if intent.order != "P1":
+        return False
+    found = map(parse_file_name, folder.file_names())
+    return any(
+        name.state is NameState.CLEANED and (name.base_offset or 0) <= intent.base_offset for name in found
+    )
 
 
 def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
