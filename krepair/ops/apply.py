@@ -56,7 +56,14 @@ from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.rests_on import hold_others, moved_since, open_facts
-from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
+from krepair.ops.result_lines import (
+    failed_partition,
+    failed_whole,
+    freed_by,
+    result_of,
+    with_completed,
+    with_taken_back,
+)
 from krepair.ops.target import (
     check_ground,
     check_keep,
@@ -256,7 +263,7 @@ class _Apply:
                 raise
             stopped = error.next_command
             results += self._all_missing(targets, results, error)
-        results = self._with_completed(results)
+        results[:] = with_completed(results, self.completed)
         told = {result.partition for result in results if result.outcome == "failed"}
         # What was left out for one partition only, as the line of its recovery point.
         results += [
@@ -298,20 +305,6 @@ class _Apply:
             except KrepairError:
                 self._drop_unused(targets)
                 raise
-
-    def _with_completed(self, results: Sequence[ChangeResult]) -> list[ChangeResult]:
-        """What was finished is told as done, also where the rest of its partition was refused: then it was partly."""
-        done = {result.change_id: result for result in self.completed}
-        told = [done.get(one.change_id, one) if one.outcome == "skipped" else one for one in results]
-        folders = {result.partition for result in self.completed}
-        told = [
-            replace(one, exit_code=ExitCode.PARTLY)
-            if one.exit_code == ExitCode.REFUSED and one.partition in folders
-            else one
-            for one in told
-        ]
-        known = {result.change_id for result in told}
-        return told + [result for result in self.completed if result.change_id not in known]
 
     def _carry_out_alone(
         self,

@@ -69,3 +69,22 @@ def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyRepo
     named = ", ".join(taken_back[:_MOST_NAMED]) + (", ..." if len(taken_back) > _MOST_NAMED else "")
     note = f"An earlier run was interrupted. What it had left was taken back: {named}."
     return replace(report, taken_back=tuple(taken_back), notes=(*report.notes, note))
+
+
+def with_completed(results: Sequence[ChangeResult], completed: Sequence[ChangeResult]) -> list[ChangeResult]:
+    """Results, with what was finished before the rest of its partition was refused.
+
+    A refusal changes nothing. It is told as one of the partition: its first change may be among those that were
+    finished. After any other failure the originals of a change may be back.
+    """
+    done = {result.change_id for result in completed}
+    refusals = (ExitCode.REFUSED, ExitCode.STALE_PLAN)
+    refused = [
+        replace(result, change_id=result.partition)
+        if result.change_id in done and result.outcome == "failed" and result.exit_code in refusals
+        else result
+        for result in results
+        if result.outcome != "skipped" or result.change_id not in done
+    ]
+    known = {result.change_id for result in refused}
+    return [*refused, *(result for result in completed if result.change_id not in known)]
