@@ -1,0 +1,181 @@
+"""Real brokers on logs that have forgotten a transaction which a snapshot keeps open: before the fix and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.verify import verify_plan
+from tests import forgotten
+from tests.brokers.serving import PASSIVE
+from tests.forgotten import CASES, END, Case
+from tests.lab import client
+from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.waiting import LIMIT_S, wait_for
+from tests.ops.inline import Inline
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+CHECKPOINTS = ("recovery-point-offset", "replication-offset", "log-start-offset")
+QUIET_S = 2
+"""So long nothing more may come to a consumer that has got all."""
+VERBS = Inline(fixes=("snapshots",))
+UNCLEAN = {
+    f"c{number}": one
+    for number, one in enumerate(CASES)
+    if not one.clean and (one.told or not one.refuses)  # what is not told is not mended
+}
+
+
+def made(root: Path, cases: Mapping[str, Case]) -> Path:
+    """A log directory after an unclean stop, with a partition of each case."""
+    lines: dict[str, list[str]] = {name: [] for name in CHECKPOINTS}
+    for topic, case in cases.items():
+        one = forgotten.made(root.parent / "made" / topic, case)
+        shutil.copytree(one / "t-0", root / f"{topic}-0")
+        for name, found in lines.items():
+            _, _, *rows = (one / f"{name}-checkpoint").read_text().splitlines()
+            found += [f"{topic} {row.removeprefix('t ')}" for row in rows]
+        shutil.copy(one / "meta.properties", root)
+    for name, found in lines.items():
+        (root / f"{name}-checkpoint").write_text("\n".join(["0", str(len(found)), *found]) + "\n")
+    shutil.rmtree(root.parent / "made")
+    return root
+
+
+def broker_on(log_dir: Path, version: str, cases: Iterable[str]) -> Broker:
+    topics = {topic: Topic(1, {"retention.ms": "-1", "segment.ms": "9000000000000"}) for topic in cases}
+    return Broker(version, log_dir, PASSIVE, topics)
+
+
+def last_stable(broker: Broker, topics: Iterable[str]) -> dict[str, int]:
+    """Per topic the offset before which a consumer of committed records reads; -1 while it is not led yet."""
+    asked = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
+    admin = client.admin(broker.bootstrap)
+    found = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+    out = {}
+    for place, future in found.items():
+        out[place.topic] = -1
+        with contextlib.suppress(KafkaException):
+            out[place.topic] = future.result(LIMIT_S).offset
+    return out
+
+
+def waits_at(version: str, case: Case, offset: int) -> int:
+    """Where a broker of that version waits; 4.3.1 names the first offset that is there."""
+    return min((one for one in case.offsets if one >= offset), default=END) if version == "4.3.1" else offset
+
+
+def read(broker: Broker, expected: Mapping[str, int]) -> dict[str, list[client.Consumed]]:
+    """All records per topic; those of a consumer of committed records end at the expected offsets."""
+    found: dict[str, int] = {}
+
+    def reached() -> bool:
+        found.update(last_stable(broker, expected))
+        return found == expected
+
+    with contextlib.suppress(TimeoutError):
+        wait_for(reached, step_s=0.5)
+    assert found == expected
+    records = {topic: client.read_all(broker.bootstrap, topic) for topic in expected}
+    assert {found[-1].offset for found in records.values()} == {END - 1}
+    below = {
+        topic: [one.offset for one in found if one.offset < expected[topic]]
+        for topic, found in records.items()
+    }
+    assert committed(broker, below) == below
+    return records
+
+
+def committed(broker: Broker, wanted: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Offsets that a consumer of committed records gets: those that are wanted, and what else comes soon after.
+
+    A consumer is not told that it is at its end, if it waits at an offset that a cleaner has removed.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            **client.QUIET,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in wanted])
+    out: dict[str, list[int]] = {topic: [] for topic in wanted}
+    until = time.monotonic() + LIMIT_S
+    try:
+        while time.monotonic() < until:
+            for message in consumer.consume(1000, 0.2):
+                if message.error() is None:
+                    out[message.topic()].append(message.offset())
+            if out == wanted:
+                until = min(until, time.monotonic() + QUIET_S)
+    finally:
+        consumer.close()
+    return out
+
+
+def rules(log_dir: Path, version: str) -> dict[str, set[str]]:
+    """Rules of the findings per topic, of those that this is about."""
+    out: dict[str, set[str]] = {}
+    for one in VERBS.checked(log_dir, broker_version=version).findings:
+        if one.rule in ("KR505", "KR803"):
+            out.setdefault(one.partition.rpartition("-")[0], set()).add(one.rule)
+    return out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_refuses_or_waits_as_told_before_the_fix(tmp_path: Path, version: str) -> None:
+    cases = UNCLEAN
+    if version == "2.2.1":
+        log_dir = made(tmp_path / "refused", cases)
+        refused = {topic for topic, case in cases.items() if case.refuses}
+        assert {topic for topic, told in rules(log_dir, version).items() if "KR803" in told} == refused
+        with contextlib.closing(broker_on(log_dir, version, cases)) as broker:
+            with pytest.raises(BrokerError, match="NullPointerException"):
+                broker.start()
+            assert "updateFirstUnstableOffset" in broker.log()  # KAFKA-8443
+        cases = {topic: case for topic, case in cases.items() if not case.refuses}
+    log_dir = made(tmp_path / "logs", cases)
+    told = {topic for topic, case in cases.items() if case.told}
+    assert rules(log_dir, version) == {topic: {"KR505"} for topic in told}
+    assert 0 < len(told) < len(cases)
+    with broker_on(log_dir, version, cases) as broker:
+        read(broker, {topic: waits_at(version, case, case.waits) for topic, case in cases.items()})
+        broker.stop()
+    # the state is carried to the log end, and stays
+    assert rules(log_dir, version).keys() >= told
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_starts_and_consumers_get_all_after_the_fix(tmp_path: Path, version: str) -> None:
+    log_dir = made(tmp_path / "logs", UNCLEAN)
+    plan = VERBS.planned(log_dir, broker_version=version)
+    assert apply(plan, VERBS.options()).exit_code == ExitCode.DONE
+    assert not verify_plan(plan, VERBS.options()).problems
+    assert rules(log_dir, version) == {}
+    ends = {
+        topic: waits_at(version, case, case.after if case.told else case.waits)
+        for topic, case in UNCLEAN.items()
+    }
+    with broker_on(log_dir, version, UNCLEAN) as broker:
+        first = read(broker, ends)
+        broker.stop()
+        assert rules(log_dir, version) == {}
+        broker.start()  # with the state that it wrote itself
+        assert read(broker, ends) == first
+        broker.stop()
+    assert rules(log_dir, version) == {}
+    assert sum(ends[topic] == END for topic, case in UNCLEAN.items() if case.told) > 5
