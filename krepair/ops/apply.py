@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -463,10 +464,14 @@ class _Apply:
                 taken back only with all of its partitions.
         """
         names = {name for change in target.changes for name in action_of(change).touches(change).names}
-        of_root = () if is_root(target) else plans_beside(self.work.view, None, self.plan.plan_id)
-        other = why_not_ended(others, names) or why_half_done(of_root)
+        other = why_not_ended(others, names) or ("" if is_root(target) else self._half_done_in_root)
         if other:
             raise RefusedError(f"{folder.path}: {other}; next: {self._list_plans()}")
+
+    @cached_property
+    def _half_done_in_root(self) -> str:
+        """Why another plan is half done in the root, or empty. Nobody else goes on with it while the lock is ours."""
+        return why_half_done(plans_beside(self.work.view, None, self.plan.plan_id))
 
     def _list_plans(self) -> str:
         """Lists the plans that are at work in the log directory."""
