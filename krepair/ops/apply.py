@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -25,7 +24,6 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context
-from krepair.fixes.leftovers import Beside, applied_here, plans_beside, why_half_done, why_not_ended
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -50,6 +48,7 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
 from krepair.ops.clones import why_not_removed
 from krepair.ops.fits_on_disk import copies_shortage, shortage
+from krepair.ops.may_begin import NOT_DONE, MayBegin
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
@@ -81,7 +80,6 @@ from krepair.ops.target import (
     targets_of,
     use_copies,
     view_of,
-    why_left_alone,
 )
 from krepair.ops.way_out import way_out, why_reserve_does_not_do
 from krepair.options import Options
@@ -249,6 +247,7 @@ class _Apply:
         self.completed: list[ChangeResult] = []
         """Changes that an earlier run left half done and that this one has finished."""
         self.work: Work
+        self.may_begin: MayBegin
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         results: list[ChangeResult] = []
@@ -326,6 +325,7 @@ class _Apply:
             facts=self.facts,
             moved=self.moved,
         )
+        self.may_begin = MayBegin(self.plan, self.work.view)
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
@@ -428,70 +428,13 @@ class _Apply:
         partition = listed(self.work.view, target)
         folder = journal_folder(self.disk, self.plan, target)
         try:
-            gone = why_left_alone(folder)
-            if gone:
-                raise StalePlanError(gone)
-            if not is_root(target) and (partition is None or partition.unreadable):
-                why = partition.unreadable if partition is not None else "is gone"
-                raise StalePlanError(f"{folder.path}: {why}")
-            states = status_in(folder, target)
-            unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
-            if unknown:
-                raise StalePlanError(
-                    _why_unknown(folder, target, unknown),
-                    next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
-                )
-            new = {ChangeState.PLANNED, ChangeState.UNDONE}
-            todo = tuple(change for change in target.changes if states[change.change_id] in new)
-            if todo or ChangeState.PURGED in states.values():
-                others = plans_beside(self.work.view, partition, self.plan.plan_id)
-                self._check_no_other_plan(others, target, folder)
-                if todo:
-                    self._check_not_made_by_another(others, folder, states)
+            states = self.may_begin.states_of(target, partition, folder)
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))
             return None
         self.states.setdefault(target.folder, {}).update(states)
+        todo = tuple(change for change in target.changes if states[change.change_id] in NOT_DONE)
         return Staging(target, partition, folder, todo)
-
-    def _check_no_other_plan(
-        self, others: Sequence[Beside], target: PartitionPlan, folder: PartitionFolder
-    ) -> None:
-        """Of two plans that have begun with the same files, each would take those of the other for its own.
-
-        Raises:
-            RefusedError: another plan has begun here, and has not ended; or it is half done in the root, which is
-                taken back only with all of its partitions.
-        """
-        names = {name for change in target.changes for name in action_of(change).touches(change).names}
-        other = why_not_ended(others, names) or ("" if is_root(target) else self._half_done_in_root)
-        if other:
-            raise RefusedError(f"{folder.path}: {other}; next: {self._list_plans()}")
-
-    @cached_property
-    def _half_done_in_root(self) -> str:
-        """Why another plan is half done in the root, or empty. Nobody else goes on with it while the lock is ours."""
-        return why_half_done(plans_beside(self.work.view, None, self.plan.plan_id))
-
-    def _list_plans(self) -> str:
-        """Lists the plans that are at work in the log directory."""
-        return f"krepair undo {shlex.quote(self.plan.log_dir)}"
-
-    def _check_not_made_by_another(
-        self, others: Sequence[Beside], folder: PartitionFolder, states: Mapping[str, ChangeState]
-    ) -> None:
-        """Refuse to begin beside equal files of another plan: its undo takes them, and no record of ours is of them.
-
-        Raises:
-            RefusedError: another plan is applied here, and a change of this plan is in place without a record.
-        """
-        equal = next((change for change, state in states.items() if state is ChangeState.PURGED), "")
-        other = applied_here(others) if equal else ""
-        if other:
-            raise RefusedError(
-                f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "
-                f"it: krepair undo or purge that plan first; next: {self._list_plans()}"
-            )
 
     def _prove_purged(self, stagings: Sequence[Staging]) -> None:
         """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""
@@ -669,7 +612,7 @@ class _Apply:
         """What was staged for a target that is refused goes again, unless the journal holds something."""
         try:
             states = status_in(folder, target).values()
-            if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
+            if NOT_DONE.issuperset(states):
                 check_nothing_kept(folder, folder.journal())
                 remove_private_folder(folder)
         except (OSError, KrepairError):
@@ -688,18 +631,3 @@ def _hold_back(failed: Staging, others: Sequence[Staging]) -> None:
 
 def _left(staging: Staging) -> PartitionPlan:
     return replace(staging.plan, changes=staging.changes)
-
-
-def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
-    """Name the first file that is not as the plan has it."""
-    for file in plan.files:
-        path = folder.at(file.name)
-        found = folder.tree.status(path)
-        if found is None:
-            return f"{path}: is gone since the plan was made"
-        if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
-            return (
-                f"{path}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
-                f"expected, found {found.st_size} of {found.st_mtime_ns}"
-            )
-    return f"{change_id}: its files are neither what the plan was made of nor what it makes"
