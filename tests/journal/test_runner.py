@@ -115,6 +115,50 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
 
 @pytest.mark.slow
 @both_orders
+@pytest.mark.parametrize("base", [0, 100], ids=["below the group", "of the group"])
+def test_no_swap_is_made_beside_what_a_brokers_cleaner_has_begun_meanwhile(
+    tmp_path: Path, commit: Commit, base: int
+) -> None:
+    """Every broker that starts deletes a swap at or above the lowest cleaned file, and its originals are gone then."""
+    for stop in each_stop():
+        stops = stop.number
+        scene = Scene(tmp_path / str(stops))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
+            break
+        theirs = scene.path / f"{name(base)}.cleaned"
+        if theirs.exists():
+            continue  # it is of the plan
+        theirs.write_bytes(b"of a cleaner")
+        second = RecordingDisk(UnsyncedDisk())
+        scene.apply(commit, second)
+        assert [call for call in second.calls if call.target.endswith(".swap")] == [], stops
+        assert theirs.read_bytes() == b"of a cleaner", stops
+    assert stops > 60
+
+
+@both_orders
+@pytest.mark.parametrize("base", [0, 100], ids=["below the group", "of the group"])
+def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
+    tmp_path: Path, commit: Commit, base: int
+) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.apply(commit)
+    theirs = scene.path / f"{name(base)}.cleaned"
+    theirs.write_bytes(b"of a cleaner")
+    was = scene.now()
+    outcomes = scene.undo(commit)
+    assert [type(outcome) for outcome in outcomes] == [Failed, Skipped]
+    assert f"{theirs}: " in outcomes[0].why
+    assert scene.now() == was
+    theirs.unlink()
+    scene.undo(commit)
+    assert scene.before == tree(scene.root)
+
+
+@pytest.mark.slow
+@both_orders
 def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
     for stop in each_stop():
         stops = stop.number

@@ -92,6 +92,23 @@ def test_a_swap_is_completed_verified_and_put_back_to_the_byte(
     assert before == tree(root)
 
 
+@orders
+def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_path: Path, order: str) -> None:
+    """A broker that starts would delete the swap, and with it what the segments held that it replaced."""
+    root, chosen, plan = scene(tmp_path / "logs", order, gone=(100, 200, 300))
+    before = tree(root)
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    theirs = root / FOLDER / f"{name(0)}.cleaned"
+    theirs.write_bytes(b"of a cleaner")
+    report = undo(plan, chosen)
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert f"{theirs}: " in report.results[0].why
+    assert (root / FOLDER / name(BASE)).read_bytes() == txfixture.merged()[".log"]
+    theirs.unlink()
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
+
+
 @pytest.mark.slow
 @orders
 def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_the_original_tree(

@@ -289,6 +289,21 @@ def test_what_a_brokers_cleaner_has_begun_stays(
     assert not list(log_dir.glob("t-0/krepair~*"))
 
 
+def test_undo_beside_what_a_brokers_cleaner_has_begun_names_a_way_that_works(log_dir: Path) -> None:
+    before = content(log_dir)
+    plan = planned(log_dir, "700")
+    assert run(apply, plan) == 0
+    (log_dir / f"t-0/{0:020d}.log.cleaned").write_bytes(b"of a cleaner")
+    after = content(log_dir)
+    report = undo(*plan)
+    assert report.exit_code == 12
+    assert report.next_command == f"krepair plan {log_dir} --fix leftovers --out LEFTOVERS"
+    assert content(log_dir) == after
+    assert run(apply, planned(log_dir, "700", fixes=("leftovers",))) == 0
+    assert run(undo, plan) == 0
+    assert content(log_dir) == before
+
+
 def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path) -> None:
     """The first group is finished; the second one would be thrown away by every broker that starts."""
     before = content(log_dir)

@@ -228,8 +228,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         folder.remove_litter(intent)
 
     def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
-        """Checks that the new segment is untouched and the originals can come back."""
+        """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
         if not _is_undone(folder, intent):
+            if state == "committed":
+                check_no_cleaner(folder, intent)
             check_group_undo(folder, intent)
 
     def undo(self, folder: PartitionFolder, intent: ApplyIntent, order: Order) -> None:
@@ -312,16 +314,42 @@ def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
 
 
 def _is_void(folder: PartitionFolder, intent: ApplyIntent) -> bool:
-    """Whether a broker's cleaner left a ``.log.cleaned`` since: every broker then deletes a swap at or above it.
+    """Whether a broker's cleaner left a ``.cleaned`` since: every broker then deletes a swap at or above it.
 
-    P1 has no ``.cleaned`` of its own; in P2 one may be of another group.
+    In P2 the new files themselves are ``.cleaned`` on their way. No other group is: each is finished by itself.
     """
-    if intent.order != "P1":
-        return False
+    return bool(_of_a_cleaner(folder, intent, intent.base_offset - (intent.order == "P2")))
+
+
+def _of_a_cleaner(folder: PartitionFolder, group: ApplyIntent, highest: int) -> str:
+    """The ``.cleaned`` of somebody else that makes every broker delete a swap of a group; empty if there is none.
+
+    Args:
+        folder: the partition folder.
+        group: whose swap it would be.
+        highest: base offset up to which no ``.cleaned`` is of the plan; from there on the log tells.
+    """
+    log = segment_name(group.base_offset, ".log") + CLEANED
+    if folder.is_of_somebody_else(log, group):
+        return log
     found = map(parse_file_name, folder.file_names())
-    return any(
-        name.state is NameState.CLEANED and (name.base_offset or 0) <= intent.base_offset for name in found
-    )
+    cleaned = (name for name in found if name.state is NameState.CLEANED)
+    return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
+
+
+def check_no_cleaner(folder: PartitionFolder, group: ApplyIntent) -> None:
+    """Refuse to begin an undo beside what a broker's cleaner left: a broker that starts would delete the swap of it.
+
+    Raises:
+        StalePlanError: there is such a file.
+    """
+    cleaned = _of_a_cleaner(folder, group, group.base_offset - 1)
+    if cleaned:
+        raise StalePlanError(
+            f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
+            "such a file; nothing was changed; a start of the broker removes it, and so does --fix leftovers",
+            next_command=f"krepair plan {shlex.quote(os.path.dirname(folder.path))} --fix leftovers --out LEFTOVERS",
+        )
 
 
 def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
