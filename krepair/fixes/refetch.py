@@ -33,6 +33,7 @@ from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import LARGEST_BYTES, current_data
 from krepair.logdir.reading import read_whole
+from krepair.logdir.replica import FUTURE
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.options import Options
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile, SetAside
@@ -285,7 +286,7 @@ def _being_moved(view: LogDir) -> dict[tuple[str, int], list[str]]:
     """Why a partition that the broker moves away from here must not be emptied, by topic and number."""
     found: dict[tuple[str, int], list[str]] = {}
     for marked in view.marked:
-        if marked.role == "future":
+        if marked.role == FUTURE:
             why = f"{marked.folder}: the broker moves it to another log directory and reads it here"
             found.setdefault((marked.topic, marked.number), []).append(why)
     return found

@@ -43,7 +43,14 @@ class FactsVersionError(Exception):
     """The file is of a version that this krepair does not know."""
 
 
-BAD_CONTENT: Final = (FactsDamagedError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+BAD_CONTENT: Final = (
+    FactsDamagedError,
+    msgspec.MsgspecError,
+    struct.error,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 """What reading of a file can raise that somebody else has made. A bad UTF-8 text is a ``ValueError``."""
 
 

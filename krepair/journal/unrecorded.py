@@ -80,9 +80,19 @@ def check_all_recorded(
         raise RefusedError(
             f"{journal.path}: {what}, and {folder.at(telling[0])} tells that a change was begun which the others do "
             f"not know; nothing was changed, and the originals are in {folder.at(folder.names.keep())}; "
-            f"{journal.way_out()}",
+            f"{_or_of_a_broker(telling[0])}{journal.way_out()}",
             next_command=journal.rebuild_command(),
         )
+
+
+def _or_of_a_broker(name: str) -> str:
+    """What else such a file can tell."""
+    if not name.endswith((SWAP, CLEANED)):
+        return ""
+    return (
+        "if a broker was started since, it is of a cleaning that was stopped: start that broker, stop it, and run this "
+        "again; else "
+    )
 
 
 def has_originals(folder: PartitionFolder, intent: Intent) -> bool:

@@ -150,7 +150,7 @@ def _locate(view: LogDir, plan_id: str, disk: Disk, at: str) -> _LocatedById:
     check_named(view.path, at)
     here = here_of(view.path, "")
     there = [os.path.relpath(one.path, view.path) for _, one in private_of(view, plan_id)]
-    told = told_places(disk, view.path, plan_id, there)
+    told = told_places(disk, view.path, there)
     plan = _plan_of(view, plan_id, at)
     private = tuple(there if plan is None else private_paths(plan))
     made_for = [plan.log_dir] if plan is not None else told

@@ -68,13 +68,12 @@ def _holds_one(path: str, journals: Sequence[str]) -> bool:
     return any(os.path.lexists(f"{path}/{journal}") for journal in journals)
 
 
-def told_places(disk: Disk, log_dir: str, plan_id: str, private: Sequence[str]) -> list[str]:
+def told_places(disk: Disk, log_dir: str, private: Sequence[str]) -> list[str]:
     """Where the plan was at work, as the first journal tells that can be read; empty where none does.
 
     Args:
         disk: of the log directory.
         log_dir: absolute path.
-        plan_id: of the plan.
         private: see ``other_directories``.
     """
     for path in private:

@@ -252,9 +252,7 @@ class Dump:
         }
         if target.kind in walks:
             return walks[target.kind](descriptor, size)
-        return text_file(
-            self._style, target.kind, os.path.basename(target.path), read_text(target.path), size
-        )
+        return text_file(self._style, target.kind, read_text(target.path), size)
 
 
 def _target(path: str, named: str) -> Target | None:

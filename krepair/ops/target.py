@@ -106,7 +106,7 @@ def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
     with copies_of(plan) as copies:
         named = [made_for, *places_on(here.host, users_of(copies))]
     with Tree(plan.log_dir) as tree:
-        named += told_places(RealDisk(tree), plan.log_dir, plan.plan_id, private)
+        named += told_places(RealDisk(tree), plan.log_dir, private)
     return other_directories(plan.log_dir, private, named)
 
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.formats.broker_version import Version
 from krepair.formats.words import count_text
+from krepair.logdir.replica import FUTURE
 from krepair.logdir.values import LogDir, Partition
 
 STRAY_SINCE: Final = (3, 6, 1)
@@ -30,7 +31,7 @@ def marked_findings(view: LogDir, version: Version) -> Iterator[Finding]:
 def _fate(partition: Partition, version: Version) -> str:
     if partition.unreadable:
         return partition.unreadable
-    if partition.role == "future":
+    if partition.role == FUTURE:
         return (
             "a replica that is being moved here from another log directory, and the broker goes on with that; if you "
             "do not want it, move the folder out of the log directory while the broker is stopped"

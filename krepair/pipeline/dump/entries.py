@@ -232,13 +232,12 @@ class EntryDump:
                 yield write(row)
 
 
-def text_file(style: Style, kind: str, name: str, data: bytes, size: int) -> Iterator[bytes | Damage]:
+def text_file(style: Style, kind: str, data: bytes, size: int) -> Iterator[bytes | Damage]:
     """Lines of a small file of text.
 
     Args:
         style: JSON or words.
         kind: ``offsets``, ``epochs``, ``meta.properties``, ``partition.metadata`` or ``text``.
-        name: of the file, for ``offsets``.
         data: its bytes, at most ``MOST_TEXT_BYTES``.
         size: all its bytes.
     """

@@ -128,7 +128,7 @@ def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Itera
     if any(source.by_key is None for source in sources):
         yield Objection("RV32", where, "a source of a group says nothing of its keys")
     keys = [source.by_key for source in sources if source.by_key is not None]
-    yield from _totals(where, found, sources, keys)
+    yield from _totals(where, found, keys)
     yield from _bytes(facts, found, sources)
     named = dict(found.forced)
     if list(found.forced) != sorted(set(found.forced)):
@@ -141,9 +141,7 @@ def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Itera
             )
 
 
-def _totals(
-    where: str, found: KeyCompaction, sources: Sequence[SourceSegment], keys: Sequence[CompactedSource]
-) -> Iterator[Objection]:
+def _totals(where: str, found: KeyCompaction, keys: Sequence[CompactedSource]) -> Iterator[Objection]:
     for name, has, parts in (
         ("superseded", found.superseded, sum(each.superseded for each in keys)),
         ("tombstones_dropped", found.tombstones_dropped, sum(each.tombstones for each in keys)),
