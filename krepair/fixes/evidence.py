@@ -78,8 +78,10 @@ def _searched(context: Context) -> tuple[SearchedDir, ...]:
     """The log directories beside this one in which a replica may be in the making."""
     views = [(broker, view) for broker, found in context.sides.items() for view in found]
     views += [(_broker_id(context), view) for view in context.beside]
-    found = (SearchedDir(broker_id=broker, path=view.path, inode=view.inode) for broker, view in views)
-    return tuple(sorted(found, key=lambda one: one.path))
+    found = {
+        view.path: SearchedDir(broker_id=broker, path=view.path, inode=view.inode) for broker, view in views
+    }
+    return tuple(found[path] for path in sorted(found))
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:

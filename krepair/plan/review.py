@@ -17,6 +17,7 @@ from krepair.formats.broker_version import version_of
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.plan import figures
+from krepair.plan.actions.evidence_review import evidence_of_searches
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, fix_names, setting
 from krepair.plan.keep import is_known, undo_for, why_not_known
@@ -56,7 +57,13 @@ _P2_SINCE: Final = (3, 0, 0)
 
 def review(plan: Plan) -> list[Objection]:
     """All reasons why this plan must not be applied. If the list is empty, it may be applied."""
-    objections = [*_head(plan), *_commit(plan), *_sums(plan), *_names_are_unique(plan)]
+    objections = [
+        *_head(plan),
+        *_commit(plan),
+        *_sums(plan),
+        *_names_are_unique(plan),
+        *evidence_of_searches(plan),
+    ]
     for partition in plan.partitions:
         objections.extend(_partition(plan.policy, partition))
     if plan.root is not None:

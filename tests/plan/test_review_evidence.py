@@ -8,9 +8,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SourceSegment
+from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SearchedDir, SourceSegment
 from krepair.plan.review import review
-from krepair.rules.evidence import Kind, OtherFacts
+from krepair.rules.evidence import Kind, OtherFacts, OtherLog
 from krepair.rules.outcome import CompactedSource
 from tests.plan.plans import DIGEST, FOLDER, good_plan, last_source, partition, source, tally
 
@@ -193,3 +193,40 @@ def test_tombstones_go_only_in_answer_to_a_question() -> None:
     assert low == [
         f"RV33 {FOLDER}/{100:020d}: 1 tombstone would go, but facts speak only for what is below 100"
     ]
+
+
+# -- where a replica in the making would be seen
+
+
+def in_dirs(searched: tuple[str, ...] | None, *log_dirs: str) -> list[str]:
+    logs = tuple(
+        OtherLog(broker_id=2, log_dir=path, log_dir_inode=7, folder=FOLDER, digest=DIGEST)
+        for path in log_dirs
+    )
+    dirs = tuple(SearchedDir(broker_id=2, path=path, inode=7) for path in searched or ())
+    others = replace(ASKED["replicas"], searched=UNSET if searched is None else dirs)
+    return told(plan(replace(known("replicas"), logs=logs), others))
+
+
+def test_every_log_is_in_a_directory_that_was_searched_or_in_the_plans_own() -> None:
+    own = good_plan().log_dir
+    assert in_dirs(("/b2", "/b3"), "/b2", "/b3", own) == []
+    assert in_dirs(("/b2", "/b22"), "/b2") == []
+    assert in_dirs(None, "/b2") == [], "a plan of an earlier version does not say it"
+    missing = "the plan rests on a log in '/b3', which is not among the directories that were searched"
+    assert in_dirs(("/b2",), "/b2", "/b3") == [f"RV33 {FOLDER}: {missing}"]
+    assert in_dirs((), "/b3") == [f"RV33 {FOLDER}: {missing}"]
+
+
+@pytest.mark.parametrize(
+    ("searched", "text"),
+    [
+        (("/b3", "/b2"), "the log directories that were searched are not by path, each once"),
+        (("/b2", "/b2", "/b3"), "the log directories that were searched are not by path, each once"),
+        (("/b2", "/b3", "b4"), "'b4' was searched, which is not an absolute, plain path"),
+        (("/b2", "/b3", "/x/../b3"), "'/x/../b3' was searched, which is not an absolute, plain path"),
+        (("/b2", "/b3", "/b3/"), "'/b3/' was searched, which is not an absolute, plain path"),
+    ],
+)
+def test_searched_directories_are_plain_paths_each_once(searched: tuple[str, ...], text: str) -> None:
+    assert in_dirs(searched, "/b2", "/b3") == [f"RV33 : {text}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ from msgspec import UnsetType
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.plan.facts import PartitionFacts, setting
-from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
+from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.evidence import BY_TIME, Kind, latest_horizon_ms
 from krepair.rules.reasons import Reason
@@ -46,6 +47,28 @@ def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegmen
     if not evidence.keeps_all and facts.partition.horizon_ms > max(latest, 0):
         text = f"the delete horizon {facts.partition.horizon_ms} is later than {evidence.kind!r} allows: {latest}"
         yield Objection("RV33", where, text)
+
+
+def evidence_of_searches(plan: Plan) -> Iterator[Objection]:
+    """All objections to the directories in which ``apply`` looks for replicas that a broker is about to make.
+
+    Every log that the plan rests on is in one of them, or in the plan's own. Plans of earlier versions name none.
+    """
+    others = plan.policy.others
+    if isinstance(others, UnsetType) or isinstance(others.searched, UnsetType):
+        return
+    paths = [one.path for one in others.searched]
+    if paths != sorted(set(paths)):
+        yield Objection("RV33", "", "the log directories that were searched are not by path, each once")
+    for path in paths:
+        if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
+            yield Objection("RV33", "", f"{path!r} was searched, which is not an absolute, plain path")
+    searched = {plan.log_dir, *paths}
+    for part in plan.changing:
+        logs = () if isinstance(part.evidence, UnsetType) else part.evidence.logs
+        for log_dir in sorted({log.log_dir for log in logs} - searched):
+            text = f"the plan rests on a log in {log_dir!r}, which is not among the directories that were searched"
+            yield Objection("RV33", part.folder, text)
 
 
 def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
