@@ -50,12 +50,16 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
         raise RefusedError(
             f"--cluster {options.cluster} is of cluster {given.cluster_id}, {view.path} is of cluster {view.cluster_id}"
         )
+    return given, read_beside(view)
+
+
+def read_beside(view: LogDir) -> ClusterView | None:
+    """The metadata log beside the partitions, None if there is none that can be read: nothing was asked of it."""
     own = f"{view.path}/{METADATA_FOLDER}"
     try:
-        beside = read_cluster_file(own) if os.path.isdir(own) else None
+        return read_cluster_file(own) if os.path.isdir(own) else None
     except KrepairError:
-        beside = None  # it proves nothing, and nothing was asked of it
-    return given, beside
+        return None
 
 
 def others_of(context: Context) -> Others:
@@ -177,22 +181,42 @@ def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
     options, line = context.options, _line(context, partition)
     said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
     beside = f"{METADATA_FOLDER} beside it"
-    for where, known in ((options.cluster, line), (beside, _line_beside(context, partition))):
+    own = _line_beside(context.view, context.own_metadata, partition)
+    for where, known in ((options.cluster, line), (beside, own)):
         if said and known is not None and len(known.replicas) > 1:
             brokers = ", ".join(map(str, known.replicas))
             return Evidence(kind="none", why=f"--only-replica {said}, but {where} has replicas {brokers}")
     if said:
         return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
-    if _is_only_one(context, partition):
+    if _is_only_one(context.view, own):
         return Evidence(kind="only-replica", why=f"{beside} has this broker as its only replica")
     return None
 
 
-def _line_beside(context: Context, partition: Partition) -> Assignment | None:
-    """What the metadata log beside the partitions says of it, where that is of the same topic."""
-    known = context.own_metadata
+def why_not_only_now(view: LogDir, beside: ClusterView | None, partition: Partition, *, said: bool) -> str:
+    """Why a replica that was the only one may not be so any more, by the metadata log beside it; empty if it is.
+
+    Args:
+        view: the log directory as it is now.
+        beside: that log as it is now, None if it cannot be read.
+        partition: of the replica.
+        said: whether a person has said that there is no other one: then only what contradicts that counts.
+    """
+    line, name = _line_beside(view, beside, partition), f"{partition.topic}-{partition.number}"
+    if _is_only_one(view, line) or (said and (line is None or len(line.replicas) < 2)):
+        return ""
+    found = "does not tell it"
+    if line is not None:
+        here = list(line.replicas) == [_id_of(view)]
+        found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
+    where = f"{view.path}/{METADATA_FOLDER}"
+    return f"{name} was the only replica when the plan was made, but {where} {found} now"
+
+
+def _line_beside(view: LogDir, known: ClusterView | None, partition: Partition) -> Assignment | None:
+    """What the metadata log beside the partitions says of one, where that is of the same topic."""
     line = None if known is None else known.partitions.get((partition.topic, partition.number))
-    if line is None or why_other_topic(replica_state(context.view, partition).topic_id, line):
+    if line is None or why_other_topic(replica_state(view, partition).topic_id, line):
         return None
     return line
 
@@ -261,17 +285,21 @@ def _of_replicas(others: OtherReplicas, assigned_since: str) -> Evidence:
     )
 
 
-def _is_only_one(context: Context, partition: Partition) -> bool:
-    """Whether the metadata log beside the partition assigns this replica alone: of this topic, in this directory."""
-    line = _line_beside(context, partition)
-    if line is None or list(line.replicas) != [_broker_id(context)] or line.moving:
+def _is_only_one(view: LogDir, line: Assignment | None) -> bool:
+    """Whether the metadata log beside a partition assigns this replica alone, and in this directory."""
+    me = _id_of(view)
+    if line is None or list(line.replicas) != [me] or line.moving:
         return False
-    here, assigned = context.view.directory_id, directory_of(line, _broker_id(context))
+    here, assigned = view.directory_id, directory_of(line, me)
     return not (here and assigned) or here == assigned
 
 
 def _broker_id(context: Context) -> int:
-    text = context.view.broker_id
+    return _id_of(context.view)
+
+
+def _id_of(view: LogDir) -> int:
+    text = view.broker_id
     return int(text) if text.isascii() and text.isdigit() else -1
 
 

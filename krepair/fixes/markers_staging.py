@@ -257,7 +257,7 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
     mine = replica_state(work.view, staging.listed)
     moved = work.moved.get((mine.topic, mine.partition))
     if moved is not None:
-        raise StalePlanError(f"{moved}: has come since the plan was made")
+        raise StalePlanError(moved)
     logs = logs_again(evidence.logs, work.view, mine, work.other_dirs)
     return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
 

@@ -196,7 +196,7 @@ class Work:
             end; else each is synced when it is made.
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         facts: path of a facts file -> what is in it, of those on which the plan rests; see ``fixes.other_facts``.
-        moved: (topic, number) -> path of a folder that a broker has begun to make its replica since the plan was made.
+        moved: (topic, number) -> why there may be another replica than when the plan was made.
         settled: folders of the partitions whose logs were written out and read from the disk again.
         other_dirs: the log directories of other replicas on which the plan rests; apply holds their locks.
     """

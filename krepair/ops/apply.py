@@ -55,7 +55,7 @@ from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.rests_on import hold_others, moved_since, open_facts
+from krepair.ops.rests_on import assigned_since, hold_others, moved_since, open_facts
 from krepair.ops.result_lines import (
     failed_partition,
     failed_whole,
@@ -144,6 +144,7 @@ def apply(
         hold_others(plan, stack)
         facts, moved = open_facts(plan, stack), moved_since(plan)
         view = view_of(plan)
+        moved |= assigned_since(plan, view)
         check_again(plan, options, view)
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan

@@ -10,12 +10,15 @@ from msgspec import UnsetType
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, StalePlanError
+from krepair.fixes.evidence import read_beside, why_not_only_now
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.other_logs import places_of
 from krepair.formats.filenames import FolderKind, FolderName, parse_folder_name
 from krepair.logdir.lock import hold_lock
 from krepair.logdir.reading import opened_folder
+from krepair.logdir.values import LogDir
 from krepair.ops.plan_command import plan_command
+from krepair.options import EVERY_TOPIC
 from krepair.plan.model import Evidence, Others, PartitionPlan, Plan, SearchedDir
 from krepair.rules.evidence import OtherLog
 
@@ -44,17 +47,13 @@ def moved_since(plan: Plan) -> dict[tuple[str, int], str]:
     It cannot come later, while the log that it would be copied from is in a directory that apply has locked.
 
     Returns:
-        (topic, number) -> path of the folder, of the partitions that rest on evidence.
+        (topic, number) -> what has come, of the partitions that rest on evidence.
 
     Raises:
         StalePlanError: one of the directories is not there any more, or is another one.
     """
     others = plan.policy.others
-    resting = [
-        part
-        for part in plan.partitions
-        if part.changes and isinstance(part.evidence, Evidence) and not part.evidence.keeps_all
-    ]
+    resting = _resting(plan)
     if not resting or not isinstance(others, Others) or isinstance(others.searched, UnsetType):
         return {}
     wanted = {(part.topic, part.partition) for part in resting}
@@ -64,8 +63,47 @@ def moved_since(plan: Plan) -> dict[tuple[str, int], str]:
         for folder in _folders(plan, one):
             name = (folder.topic, folder.partition)
             if folder.kind is FolderKind.FUTURE and name in wanted and (one.path, folder.name) not in known:
-                found.setdefault(name, f"{one.path}/{folder.name}")
+                found.setdefault(name, f"{one.path}/{folder.name}: has come since the plan was made")
     return found
+
+
+def assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
+    """What was the only replica when the plan was made, and is not by the metadata log beside it as it is now.
+
+    A broker that was started since may have given a new replica a value whose tombstone would go here.
+
+    Args:
+        plan: that is applied.
+        view: the log directory as it is now.
+
+    Returns:
+        (topic, number) -> why it is not the only one.
+    """
+    others = plan.policy.others
+    only = {
+        (part.topic, part.partition)
+        for part in _resting(plan)
+        if isinstance(part.evidence, Evidence) and part.evidence.kind == "only-replica"
+    }
+    if not only or not isinstance(others, Others):
+        return {}
+    beside, found = read_beside(view), dict[tuple[str, int], str]()
+    for one in view.partitions:
+        if (one.topic, one.number) in only:
+            said = not {one.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
+            why = why_not_only_now(view, beside, one, said=said)
+            if why:
+                found[one.topic, one.number] = why
+    return found
+
+
+def _resting(plan: Plan) -> list[PartitionPlan]:
+    """The partitions of which markers or tombstones may go."""
+    return [
+        part
+        for part in plan.partitions
+        if part.changes and isinstance(part.evidence, Evidence) and not part.evidence.keeps_all
+    ]
 
 
 def _logs(part: PartitionPlan) -> tuple[OtherLog, ...]:

@@ -6,6 +6,7 @@ broker 3.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def beside(root: Path, name: str, *, topic: str = "alone", broker: int = 3, topi
     return log_dir
 
 
-def planned(root: Path, log_dir: Path, topic: str = "alone") -> tuple[Verbs, Plan]:
+def planned(
+    root: Path, log_dir: Path, topic: str = "alone", *, only_replica: tuple[str, ...] = ()
+) -> tuple[Verbs, Plan]:
     given = options(
         root,
         topic,
@@ -46,6 +49,7 @@ def planned(root: Path, log_dir: Path, topic: str = "alone") -> tuple[Verbs, Pla
         settings_given=EXPIRED,
         topics=(topic,),
         broker_version="3.9.2",
+        only_replica=only_replica,
     )
     verbs = Verbs(log_dir, given)
     return verbs, verbs.plan()
@@ -119,3 +123,29 @@ def test_the_plan_says_which_metadata_log_it_was(tmp_path: Path) -> None:
         getattr(plan.policy.others, "own_metadata", "")
         == read_cluster_file(str(log_dir / METADATA_FOLDER)).digest
     )
+
+
+@pytest.mark.parametrize("now", ["does not tell it", "has replicas 3, 1"])
+@pytest.mark.parametrize("said", [False, True])
+def test_apply_asks_the_metadata_log_again_which_the_broker_has_written_since(
+    said: bool, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that was assigned since may have the value already, and not the tombstone that would go."""
+    log_dir = beside(tmp_path, "3.9.2-all-down")
+    verbs, plan = planned(tmp_path, log_dir, only_replica=("alone",) if said else ())
+    assert kind_of(plan) == "only-replica"
+    before = left_in(log_dir / "alone-0")
+    later = read_cluster_file(str(LOGS / "3.9.2-reassigning"))
+    if now != "does not tell it":
+        line = read_cluster_file(str(LOGS / "3.9.2-all-down")).partitions["alone", 0]
+        line = dataclasses.replace(line, replicas=(3, 1), adding=(1,), moving=True)
+        later = dataclasses.replace(later, partitions={("alone", 0): line})
+    monkeypatch.setattr("krepair.fixes.evidence.read_cluster_file", lambda path: later)
+    report = verbs.apply(plan)
+    if said and now == "does not tell it":
+        assert report.exit_code is ExitCode.DONE, "it does not contradict what was said"
+        return
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert f"{log_dir}/{METADATA_FOLDER} {now} now" in report.results[0].why
+    assert left_in(log_dir / "alone-0") == before
+    assert report.next_command.startswith("krepair plan ")
