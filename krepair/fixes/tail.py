@@ -162,6 +162,7 @@ def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> M
         interval_bytes=work.index_interval_bytes(staging),
         target=target,
         with_log=bool(target) and change.method == "excise",
+        torn=bool(target) and not all(one.consent for one in change.removed),
     )
 
 

@@ -362,12 +362,14 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
         interval_bytes: ``index.interval.bytes``.
         target: folder that new files are written into, empty if nothing is to be written.
         with_log: whether the log itself is written too.
+        torn: whether the last range goes as a torn tail, without consent: then no valid batch may be in it.
     """
 
     without: tuple[tuple[int, int], ...]
     interval_bytes: int
     target: str = ""
     with_log: bool = False
+    torn: bool = False
 
 
 class MendedCompanion(Struct, frozen=True, kw_only=True):
@@ -453,6 +455,12 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
         return MendedResult(
             failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
         )
+    lost = _whole_batch_in(item, read_into, made.last_offset) if item.torn else -1
+    if lost >= 0:
+        text = f"offset {lost} is in a valid batch, and would go as a torn tail"
+        return MendedResult(
+            failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
+        )
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     index = packed(offset_index.ENTRY, made.offsets[:, 0] - item.base_offset, made.offsets[:, 1])
     first = item.without[0][0] if item.without else size
@@ -486,6 +494,28 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
         batches=made.batches,
         companions=tuple(companions),
     )
+
+
+def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
+    """First offset of a valid batch in the last range that goes, by the search of ``damage_map``; -1 if none is."""
+    start = item.without[-1][0]
+    none = ValidRange(
+        start=start, end=start, first_offset=-1, first_is_old=False, last_offset=last, batches=0, records=0
+    )
+    whole = MapItem(
+        place=item.place,
+        base_offset=item.base_offset,
+        size=item.size,
+        first=none,
+        damage=c.D_NONE,
+        text="",
+        highest=item.base_offset + INT32_MAX,
+        interval_bytes=item.interval_bytes,
+    )
+    found = _valid_from(whole, read_into, start, last)
+    if found is None:
+        _, found, _ = _next_valid(whole, read_into, start, last, _Budget(search_budget(item.size)))
+    return -1 if found is None else found[0].first_offset
 
 
 def _entries_up_to(entries: bytes, made: RecoveredSegment) -> bytes | None:

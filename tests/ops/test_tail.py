@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
@@ -21,15 +22,17 @@ from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.plan import make_plan
+from krepair.ops.plan import facts_of_dir, make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
 from krepair.pipeline.jobs import run_encoded
-from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
+from krepair.plan.build import build_plan
+from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, SetAside
 from krepair.plan.planfile import read_plan
+from krepair.plan.review import review
 from tests import builders as b
 from tests.durable.disks import ALL_KINDS, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
@@ -255,6 +258,62 @@ def test_tail_that_holds_a_whole_batch_is_damage_in_the_middle(tmp_path: Path) -
     assert found.rule == "KR302"
     assert "next valid batch" in found.evidence
     assert not torn.plan().partitions[0].changes
+
+
+@pytest.mark.parametrize("further", [0, 1], ids=["behind the log", "behind damage"])
+def test_edited_plan_that_takes_whole_batches_for_a_torn_tail_is_refused(
+    tmp_path: Path, further: int
+) -> None:
+    """It is right in all digests: only a search of what would go shows that records are in it."""
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b.data(200, PER_BATCH).raw[:100])
+    plan = torn.plan()
+    (part,) = plan.partitions
+    (change,) = (one for one in part.changes if isinstance(one, MendLog))
+    start = change.size_after // PER_SEGMENT * (PER_SEGMENT - 2)
+    if further:
+        torn.flip(3, start + 80)
+        plan = torn.plan(accepted_losses=("KR302:t-0:190",))
+    view = read_log_dir(str(torn.root))
+    item = MendedItem(
+        place=place_of(view, view.partitions[0]),
+        base_offset=change.base_offset,
+        size=change.size_before,
+        without=((start, change.size_before),),
+        interval_bytes=INTERVAL,
+    )
+    made = msgspec.msgpack.decode(run_encoded("make mended", msgspec.msgpack.encode(item)), type=MendedResult)
+    files = {one.name: one for one in plan.partitions[0].files}
+    edited = replace(
+        change,
+        removed=(replace(change.removed[0], start=start, first_lost=made.last_offset + 1),),
+        mtime_ns=files[change.name].mtime_ns,
+        size_after=made.size,
+        digest_after=made.digest,
+        digest_removed=made.digest_gone,
+        last_offset=made.last_offset,
+        companions=tuple(
+            NewCompanion(
+                name=f"{change.base_offset:020d}{one.suffix}",
+                size_before=one.size_before,
+                size_after=one.size_after,
+                digest_after=one.digest_after,
+            )
+            for one in made.companions
+            if not one.same
+        ),
+        front_bytes=max(one.front_bytes for one in made.companions),
+    )
+    parts = [
+        replace(plan.partitions[0], changes=(edited,), status="change", code="", why="", uncleanable_bytes=0)
+    ]
+    crafted = build_plan(facts_of_dir(view), plan.policy, parts, plan.commit)
+    assert review(crafted) == []
+    now = tree(torn.root)
+    report = apply(crafted, options())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert "is in a valid batch, and would go as a torn tail" in report.results[0].why
+    assert tree(torn.root) == now
 
 
 def damaged(root: Path) -> Torn:

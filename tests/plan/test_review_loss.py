@@ -87,11 +87,11 @@ def log(base: int = 0, size: int = 1000, **fields: Any) -> MendLog:
 
 def torn(**fields: Any) -> MendLog:
     one = removed(start=500, end=600, rule="KR301", consent="", first_lost=250, last_lost=-1, records=-1)
-    return log(200, 600, **({"removed": (one,), "method": "cut"} | fields))
+    return log(200, 600, **({"removed": (one,), "method": "cut", "last_offset": 249} | fields))
 
 
 def cut() -> MendLog:
-    return log(removed=(removed(end=1000, last_lost=299),), method="cut")
+    return log(removed=(removed(end=1000, last_lost=299),), method="cut", last_offset=39)
 
 
 def aside(base: int, **fields: Any) -> SetAside:
@@ -228,7 +228,7 @@ BELOW = f"{100:020d}.index"
 def second_cut() -> MendLog:
     """The second segment is cut, by a consent of its own."""
     one = removed(start=300, end=800, consent=OTHER, first_lost=41, last_lost=299)
-    return log(100, 800, removed=(one,), method="cut")
+    return log(100, 800, removed=(one,), method="cut", last_offset=40)
 
 
 WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
@@ -249,6 +249,18 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
         "index of another size",
         ("RV30 00000000000000000000.index: size",),
         (log(companions=(index(size_before=9),)),),
+        {},
+    ),
+    (
+        "cut that says another first lost offset",
+        ("RV30 offset 38 is the last that stays, 40 the first lost",),
+        (replace(cut(), last_offset=38),),
+        {},
+    ),
+    (
+        "fewer lost records than none",
+        ("RV30 a lost offset or a number",),
+        (log(removed=(removed(records=-2),)),),
         {},
     ),
     (
@@ -302,7 +314,7 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     (
         "torn tail that is not at the end",
         ("RV30 method 'cut'", "RV29 bytes from position 500 are removed without consent"),
-        (torn(removed=(removed(start=500, end=550, rule="KR301", consent=""),)),),
+        (torn(removed=(removed(start=500, end=550, rule="KR301", consent=""),), last_offset=39),),
         {},
     ),
     (
@@ -352,7 +364,15 @@ FINE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("first byte goes", (log(removed=(removed(start=0, end=9),)),), {}),
     (
         "everything goes",
-        (log(removed=(removed(start=0, end=1000),), method="cut", companions=(), front_bytes=0),),
+        (
+            log(
+                removed=(removed(start=0, end=1000),),
+                method="cut",
+                last_offset=39,
+                companions=(),
+                front_bytes=0,
+            ),
+        ),
         {},
     ),
     ("two ranges go", (log(removed=(removed(), removed(start=500, end=501))),), {}),
@@ -366,7 +386,7 @@ FINE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ),
     (
         "torn in an unfinished batch",
-        (torn(removed=(removed(start=500, end=600, rule="KR305", consent=""),)),),
+        (torn(removed=(removed(start=500, end=600, rule="KR305", consent=""),), last_offset=39),),
         {"accepted_losses": ()},
     ),
     ("a fix with a choice of its own", (log(),), {"fixes": ("tail=excise",)}),

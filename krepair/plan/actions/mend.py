@@ -147,6 +147,11 @@ def _log(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
     at_the_end = len(change.removed) == 1 and change.removed[0].end == change.size_before
     if (change.method == "cut") != at_the_end:
         yield Objection("RV30", where, f"method {change.method!r} does not fit the removed ranges")
+    if change.method == "cut" and change.removed and change.removed[0].first_lost != change.last_offset + 1:
+        text = f"offset {change.last_offset} is the last that stays, {change.removed[0].first_lost} the first lost one"
+        yield Objection("RV30", where, text)
+    if any(min(removed.last_lost, removed.records) < -1 for removed in change.removed):
+        yield Objection("RV30", where, "a lost offset or a number of lost records is negative")
     if not HEX_32.fullmatch(change.digest_after) or not HEX_32.fullmatch(change.digest_removed):
         yield Objection("RV30", where, "a digest is not 32 hex digits")
 
