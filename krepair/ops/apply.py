@@ -23,7 +23,7 @@ from krepair.errors import (
     UnreadableError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
-from krepair.fixes.context import Context
+from krepair.fixes.context import Context, told_version
 from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -469,6 +469,12 @@ class _Apply:
         """
         commit, view = self.plan.commit, self.work.view
         fenced = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
+        if not commit.fence and fenced and not (self.plan.policy.broker_version or told_version(view)):
+            raise RefusedError(
+                f"plan {self.plan.plan_id} goes without the fence, and neither --broker-version nor the directory "
+                "tells of the broker that would be started: which order is right cannot be known",
+                next_command=plan_command(self.plan),
+            )
         if not commit.fence or not fenced or commit.looked_at == active_segments(view):
             return
         watch = self.guards.watch

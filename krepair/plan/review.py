@@ -128,15 +128,18 @@ def _commit(plan: Plan) -> Iterator[Objection]:
         yield Objection(
             "RV04", "", "order P2 with the fence leaves litter on 2.x; with the fence the order is P1"
         )
-    version = version_of(plan.policy.broker_version)
+    typed = plan.policy.broker_version
+    version = version_of(typed)
     if not commit.fence and version is not None:
         needed = "P2" if version >= _P2_SINCE else "P1"
         if commit.order != needed:
-            yield Objection(
-                "RV04",
-                "",
-                f"order {commit.order} without the fence, broker {plan.policy.broker_version} needs {needed}",
-            )
+            text = f"order {commit.order} without the fence, broker {typed} needs {needed}"
+            yield Objection("RV04", "", text)
+    elif not commit.fence and (typed or commit.order != "P2"):
+        # Where nothing was typed, only a directory of 3.7 or later tells of a version.
+        yield Objection(
+            "RV04", "", f"order {commit.order} without the fence, for no known version of a broker"
+        )
     if not commit.why:
         yield Objection("RV04", "", "no reason is given for the order of the commit")
     keep_problem = why_not_known(plan.policy.keep, plan.log_dir)

@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.logs import read_last_logs
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry
@@ -306,3 +306,18 @@ def replace_version(options: Options) -> Options:
         engine=options.engine,
         broker_version="3.9.2",
     )
+
+
+def test_no_plan_goes_without_the_fence_where_nothing_tells_of_a_version(stopped: Stopped) -> None:
+    """Its order of renames would be a guess: a directory of 3.7 or later tells of one, and a person may."""
+    plan = stopped.plan()
+    unfenced = replace(plan, commit=replace(plan.commit, order="P2", fence=False))
+    before = tree(stopped.root)
+    with pytest.raises(RefusedError, match="goes without the fence") as refused:
+        stopped.apply(seal(unfenced))
+    assert refused.value.next_command.startswith("krepair plan ")
+    assert tree(stopped.root) == before
+    meta = stopped.root / "meta.properties"
+    meta.write_text("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAzg\n")
+    now = replace(unfenced, cluster_id="", broker_id="")
+    assert stopped.apply(seal(now)).exit_code == ExitCode.DONE

@@ -594,6 +594,8 @@ WRONG = [
     Case("P1 without fence for 3.0", unfenced("P1", "3.0.0"), ("RV04 order P1 without the fence",)),
     Case("P1 without fence for 3.9", unfenced("P1", "3.9.2"), ("RV04 order P1 without the fence",)),
     Case("P2 without fence for 2.8", unfenced("P2", "2.8.2"), ("RV04 order P2 without the fence",)),
+    Case("P1 without fence for no version", unfenced("P1", ""), ("RV04 order P1 without the fence",)),
+    Case("P2 without fence for no number", unfenced("P2", "x"), ("RV04 order P2 without the fence",)),
     Case(
         "the same partition twice",
         lambda _: good_plan(nothing(), nothing()),
@@ -884,7 +886,6 @@ RIGHT = [
     Case("the first inode", whole(log_dir_inode=1)),
     Case("P2 without fence for 3.0", unfenced("P2", "3.0.0")),
     Case("P1 without fence for 2.8", unfenced("P1", "2.8.2")),
-    Case("P1 without fence for no version", unfenced("P1", "")),
     Case("P2 without fence for no version", unfenced("P2", "")),
     Case(
         "a topic of no change that is never changed",
