@@ -8,6 +8,7 @@ one, the next command to type.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -93,6 +94,10 @@ class RefusedError(KrepairError):
     """Going on would not be safe."""
 
     exit_code = ExitCode.REFUSED
+
+
+AS_OWNER: Final = "run krepair as its owner, or as root"
+"""How the message of a ``WrongUserError`` ends."""
 
 
 class WrongUserError(RefusedError):

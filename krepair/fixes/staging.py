@@ -31,6 +31,7 @@ from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
+from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
@@ -236,7 +237,7 @@ class Work:
 
     def found_all(self, staging: Staging, error: KrepairError | OSError) -> None:
         """None of the changes of a partition could be verified."""
-        text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+        text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {why(error)}"
         self.wrong.append(Wrong(staging.plan.folder, "", text))
 
     def place(self, staging: Staging) -> Place:

@@ -187,6 +187,11 @@ def why(error: OSError) -> str:
     return f"{error.strerror} ({name})" if name else str(error)
 
 
+def is_forbidden(text: str) -> bool:
+    """Whether a text that ``why`` is part of says that only the permissions were in the way."""
+    return any(name in text for name in ("(EACCES)", "(EPERM)"))
+
+
 def _open_quietly(name: str, flags: int, within: Tree | int | None) -> int:
     flags |= _FLAGS
     try:

@@ -24,6 +24,7 @@ from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
+from krepair.logdir.reading import is_forbidden, why
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
 from krepair.ops.located import here_of
@@ -97,6 +98,9 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
             if plan.undo != "no":
                 # Only a person knows where a plan file may still be.
                 return _by_id(verb, log_dir, plan) if plan.copy == "there" else "krepair undo PLAN-FILE"
+    if plans and plans[0].state == "unknown" and is_forbidden(plans[0].why_not):
+        # It may well be undone by somebody who may look at it: so nobody is told to free it.
+        return f"krepair {verb} {shlex.quote(log_dir)}   # as root, or as the user of the broker"
     return _by_id("purge", log_dir, plans[0]) if plans else ""
 
 
@@ -262,7 +266,7 @@ def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: P
     except KrepairError as error:
         return found._replace(unreadable=error.message)
     except OSError as error:
-        return found._replace(unreadable=f"{error.filename or private.path}: {error.strerror}")
+        return found._replace(unreadable=f"{error.filename or private.path}: {why(error)}")
 
 
 def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition) -> str:

@@ -8,7 +8,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
-from krepair.errors import ExitCode
+from krepair.errors import AS_OWNER, ExitCode
 
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone", "rebuilt"]
@@ -363,6 +363,8 @@ def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
     """
     failed = [result for result in results if result.outcome == "failed"]
     told = next((command for command in (next_in(result.why) for result in failed) if command), "")
+    if not told and any(AS_OWNER in result.why for result in failed):
+        return f"{again}   # as that user, or as root"
     goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
     return told or (again if goes_on else otherwise)
 

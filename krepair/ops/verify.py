@@ -24,6 +24,7 @@ from krepair.journal.refetched import waits_for_fetch
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
+from krepair.logdir.reading import is_forbidden
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.findings.kept import named
 from krepair.ops.log_dirs_given import check_named, views_of_each
@@ -282,6 +283,9 @@ def _back(problems: list[Problem], seen: _Seen) -> str:
         return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
         return "krepair apply PLAN"
+    if all(is_forbidden(one.text) for one in problems):
+        # Nothing was seen to be wrong, so nothing is taken back.
+        return "krepair verify PLAN   # as root, or as the user of the broker"
     return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
 
 

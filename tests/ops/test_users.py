@@ -6,14 +6,20 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from krepair.errors import ExitCode, KrepairError
+from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
+from krepair.ops.by_id import purge_by_id
+from krepair.ops.findings.kept import kept_findings
+from krepair.ops.kept import kept_originals, kept_report
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan
 from tests.ops.scene import TV2, Scene, scene, tree
 
@@ -56,6 +62,18 @@ def as_user(user: int, do: Callable[[], ApplyReport]) -> tuple[int, str]:
         answer: tuple[int, str] = pickle.loads(pipe.read())
     os.waitpid(child, 0)
     return answer
+
+
+def said_as_user(user: int, do: Callable[[], str]) -> str:
+    """What another user is told, in a process of its own."""
+
+    class Said:
+        exit_code = ExitCode.DONE
+
+        def __init__(self) -> None:
+            self.results = [SimpleNamespace(why=do())]
+
+    return as_user(user, Said)[1]  # type: ignore[arg-type]
 
 
 def run(verb: Callable[..., ApplyReport], plan: Plan, one: Scene) -> Callable[[], ApplyReport]:
@@ -118,3 +136,44 @@ def test_one_file_of_somebody_else_is_named_before_anything_is_begun(memory_dir:
     code, said = as_user(BROKER, run(apply, plan, one))
     assert (code, str(log) in said) == (ExitCode.REFUSED, True)
     assert tree(one.path) == before
+
+
+def test_who_may_not_look_at_what_is_kept_is_sent_to_the_right_user_and_not_to_purge(
+    memory_dir: Path,
+) -> None:
+    one = owned(memory_dir)
+    assert apply(one.plan(), one.options()).exit_code == ExitCode.DONE
+    for path in [one.path, *one.path.iterdir()]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+    def listed(verb: str) -> Callable[[], str]:
+        return lambda: kept_report(str(one.path), 0, verb).next_command
+
+    for verb in ("undo", "purge"):
+        told = said_as_user(STRANGER, listed(verb))
+        assert told == f"krepair {verb} {one.path}   # as root, or as the user of the broker"
+    view = read_log_dir(str(one.path))
+    found = said_as_user(
+        STRANGER,
+        lambda: next(kept_findings(view, kept_originals(view, 0))).evidence,
+    )
+    assert "it is not known whether undo is possible: " in found
+    assert "Permission denied (EACCES)" in found
+    assert "purge" not in found
+
+
+def test_verify_and_purge_by_id_of_a_user_who_may_not_look_name_themselves_and_not_undo(
+    memory_dir: Path,
+) -> None:
+    one = owned(memory_dir)
+    plan = one.plan()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    for path in [one.path, *one.path.iterdir()]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    said = said_as_user(STRANGER, lambda: verify_plan(plan, one.options()).next_command)
+    assert said == "krepair verify PLAN   # as root, or as the user of the broker"
+    again = f"krepair purge {one.path} --plan-id {plan.plan_id}   # as that user, or as root"
+    said = said_as_user(
+        STRANGER, lambda: purge_by_id(str(one.path), plan.plan_id, one.options()).next_command
+    )
+    assert said == again

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.rule import Severity
+from krepair.logdir.reading import is_forbidden
 from krepair.logdir.values import LogDir
 from krepair.ops.kept import by_id_command
 from krepair.ops.reports import KeptPlan, next_in
@@ -66,6 +67,8 @@ def _kept(view: LogDir, plan: KeptPlan) -> str:
     ]
     if next_in(plan.why_not):
         return "; ".join([*words, f"first: {plan.why_not}"])
+    if plan.state == "unknown" and is_forbidden(plan.why_not):
+        return "; ".join([*words, f"it is not known whether undo is possible: {plan.why_not}"])
     if plan.undo == "yes":
         words.append(f"undo is possible: {_undo_command(view, plan)}")
     elif plan.undo == "partly":

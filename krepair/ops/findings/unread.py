@@ -7,13 +7,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.logdir.reading import is_forbidden
 
-_FORBIDDEN: Final = ("(EACCES)", "(EPERM)")
 _WAY: Final = "this user may not read it; run krepair as root, or as the user of the broker"
 
 
 def with_way_to_read(finding: Finding) -> Finding:
     """A KR308 that the permissions cause, with what to do; any other finding as it is."""
-    if finding.rule != "KR308" or not any(name in finding.evidence for name in _FORBIDDEN):
+    if finding.rule != "KR308" or not is_forbidden(finding.evidence):
         return finding
     return replace(finding, evidence=f"{finding.evidence}: {_WAY}")
