@@ -29,9 +29,9 @@ Report = TypeVar("Report", bound=_HasCommand)
 Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
-_PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
+_PLAN: Final = re.compile(r"(?<!--out )(?<!\S)PLAN(?!\S)")
 _OF_PLAN: Final = re.compile(r"krepair ((apply|undo|purge|verify) PLAN\b|(undo|purge) .+ --plan-id \w+)")
-_LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
+_LOG_DIR: Final = re.compile(r"(?<!\S)LOGDIR(?!\S)")
 
 
 _CHECK: Final = "krepair check "
@@ -53,15 +53,20 @@ def filled(
     """
     command = with_at(command, at)
     if plan:
-        command = _PLAN.sub(lambda _: shlex.quote(plan), command)
+        command = _PLAN.sub(lambda _: _operand(plan), command)
     if log_dir:
-        command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
+        command = _LOG_DIR.sub(lambda _: _operand(log_dir), command)
     if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
         return command
     if not command.startswith(_PLAN_AGAIN):
         return with_options(command, options.as_words())
     scratch = ("--scratch", options.scratch) if options.scratch else ()
     return with_options(command, (*options.as_plan_words(), *scratch))
+
+
+def _operand(path: str) -> str:
+    """A path that is not taken for an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def with_at(command: str, at: str) -> str:

@@ -14,7 +14,7 @@ import typer
 
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError, UnreadableError, UnwritableError
-from krepair.plan.view import View, visible
+from krepair.plan.view import View, typable, visible
 
 if TYPE_CHECKING:
     from krepair.cli.options import Typed
@@ -205,7 +205,7 @@ def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: i
         )
     lines = [f"krepair: {visible(message)}"]
     if next_command:
-        lines.append(f"next: {visible(next_command)}")
+        lines.append(f"next: {typable(next_command)}")
     text = "\n".join(lines) + "\n"
     encoding = sys.stderr.encoding or "utf-8"
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from krepair.plan.view import Section, Table, View, visible
+from krepair.plan.view import Section, Table, View, typable, visible
 
 # Other people choose the names of topics and files, so they must not become markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~])")
@@ -28,7 +28,7 @@ def _section(section: Section) -> list[str]:
     if section.table is not None and section.table.rows:
         parts.append(_table(section.table))
     if section.commands:
-        commands = "\n".join(visible(command) for command in section.commands)
+        commands = "\n".join(typable(command) for command in section.commands)
         fence = "`" * max(3, _longest_run(commands) + 1)
         parts.append(f"{fence}sh\n{commands}\n{fence}")
     return parts

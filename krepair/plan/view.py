@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ __all__ = [
     "size_text",
     "table_of",
     "time_text",
+    "typable",
     "visible",
 ]
 
@@ -34,6 +36,9 @@ Cell = str | int
 
 NAMES_AND_VALUES: Final = " | "
 """Columns of a table without headings."""
+
+_QUOTED: Final = re.compile("\"'\"|'[^']*'")
+"""Pieces of a command as ``shlex.quote`` makes them."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
@@ -110,6 +115,27 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+
+
+def typable(command: str) -> str:
+    r"""A command as one line that a shell takes: what cannot be printed in a quoted word is spelled as bytes.
+
+    Bash, zsh, ksh and busybox read ``$'a\x0ab'``.
+    """
+    return command if command.isprintable() else visible(_QUOTED.sub(_spelled, command))
+
+
+def _spelled(word: re.Match[str]) -> str:
+    quoted = word[0]
+    return quoted if quoted.isprintable() else f"$'{''.join(map(_bytes_of, quoted[1:-1]))}'"
+
+
+def _bytes_of(letter: str) -> str:
+    if letter.isprintable():
+        return letter.replace("\\", "\\\\")
+    of_a_name = 0xDC80 <= ord(letter) <= 0xDCFF  # a byte that is not UTF-8, as Python has it in a file name
+    data = letter.encode("utf-8", "surrogateescape" if of_a_name else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def _escape(letter: str) -> str:

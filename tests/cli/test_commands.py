@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 
 import pytest
 from typer.testing import CliRunner
 
 from krepair.cli.commands import filled, with_at
 from krepair.cli.main import app
+from krepair.cli.views.text import plain
 from krepair.fixes.table import FIXES
 from krepair.options import Options
+from krepair.plan.view import Section, View, typable
 
 TYPED = Options(
     fixes=("epochs", "index"),
@@ -57,6 +61,36 @@ def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
         assert filled(command, options=Options()) == command
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"a b",
+        b"-p",
+        b"--help",
+        b"a\nb",
+        b"it's\tnew",
+        b"a\\nb\n",
+        b"\xff.krplan",
+        b"\x1b[2J",
+        "é\u202e".encode(),
+        b"$HOME\x07",
+    ],
+)
+def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(name: bytes) -> None:
+    command = filled("krepair show PLAN", plan=os.fsdecode(name))
+    pages = (plain(View(title="", sections=(Section(title="Next", commands=(command,)),))), typable(command))
+    for line in (pages[0].splitlines()[-1].strip(), pages[1]):
+        assert line.isprintable()
+        asked = os.fsencode(line.replace("krepair", "printf '%s\\0'", 1))
+        words = subprocess.run(["bash", "-c", asked], capture_output=True, check=True).stdout.split(b"\0")
+        assert words == [b"show", b"./" * name.startswith(b"-") + name, b""]
+
+
+def test_a_directory_that_is_called_like_a_word_of_a_command_stays_itself() -> None:
+    command = "krepair check /data/PLAN/LOGDIR-1"
+    assert filled(command, plan="/p", log_dir="/l") == command
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from krepair.plan.markdown import markdown
-from krepair.plan.view import Section, Table, View, visible
+from krepair.plan.view import Section, Table, View, typable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def _plain_section(section: Section) -> str:
     lines += [visible(line) for line in section.lines]
     if section.table is not None and section.table.rows:
         lines += _plain_table(section.table)
-    lines += [f"  {visible(command)}" for command in section.commands]
+    lines += [f"  {typable(command)}" for command in section.commands]
     return "\n".join(lines)
 
 
@@ -106,7 +106,7 @@ def _print_rich(view: View, console: Console) -> None:
             else:
                 console.print(_drawn(section.table))
         for command in section.commands:
-            console.print(Text(f"  {visible(command)}", style="green"), soft_wrap=True)
+            console.print(Text(f"  {typable(command)}", style="green"), soft_wrap=True)
 
 
 def _drawn(table: Table) -> RichTable:
