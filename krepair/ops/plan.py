@@ -137,6 +137,8 @@ def looked_at(
     for fix in COMMIT_ORDER:
         fix.check_options(options)
     view = read_log_dir(log_dir)
+    for path in (view.path, options.keep):
+        _check_is_utf8(path)
     refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
@@ -262,6 +264,21 @@ def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...
 def _is_this(view: LogDir, other: LogDir) -> bool:
     """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
     return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
+
+
+def _check_is_utf8(path: str) -> None:
+    """Check that a plan, which is JSON, can hold a path: else apply would look for another one.
+
+    Raises:
+        RefusedError: it cannot.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            f"{path}: this path is not UTF-8 (character {error.start}), and a plan cannot hold it. Give its "
+            "folder another name, or mount the directory in a second place (mount --bind), and make the plan of that one"
+        ) from error
 
 
 def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) -> None:

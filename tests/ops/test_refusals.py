@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -11,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode, KrepairError, LockedError, NotALogDirError, RefusedError, StalePlanError
+from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
+from krepair.options import Options
 from krepair.plan import planfile
 from krepair.plan.model import Plan, RewriteSegments
 from tests.lab.broker import Broker
@@ -166,3 +169,13 @@ def test_running_broker_is_named_with_its_pid_and_nothing_is_changed(tmp_path: P
             assert refused.value.exit_code == ExitCode.LOCKED
             assert pid in refused.value.message
         assert not list(one.path.glob("*/krepair~*"))
+
+
+def test_no_plan_is_made_of_a_path_that_a_plan_cannot_hold(memory_dir: Path) -> None:
+    named = memory_dir / os.fsdecode(b"a\xff")
+    named.mkdir()
+    path = scene(named, TV2).path
+    with pytest.raises(RefusedError, match=r"this path is not UTF-8 \(character \d+\).*mount --bind"):
+        make_plan(str(path), Options(engine="inline"))
+    with pytest.raises(RefusedError, match="this path is not UTF-8"):
+        make_plan(str(scene(memory_dir, TV2).path), Options(engine="inline", keep=str(named)))
