@@ -277,7 +277,7 @@ def _check_is_utf8(path: str) -> None:
     except UnicodeEncodeError as error:
         raise RefusedError(
             f"{path}: this path is not UTF-8 (character {error.start}), and a plan cannot hold it. Give its "
-            "folder another name, or mount the directory in a second place (mount --bind), and make the plan of that one"
+            "folder another name, or mount the directory in a second place (mount --bind), and plan that one"
         ) from error
 
 
