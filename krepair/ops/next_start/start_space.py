@@ -32,12 +32,14 @@ class StartSpace(NamedTuple):
         reserves_bytes: by how much it extends files without writing to them.
         free_bytes: what the file system has left, -1 if it cannot say.
         largest: what takes most of ``needs_bytes``, one line.
+        no_new_file: whether the file system has no inode left.
     """
 
     needs_bytes: int
     reserves_bytes: int
     free_bytes: int
     largest: str
+    no_new_file: bool = False
 
 
 def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
@@ -66,6 +68,7 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
         reserves_bytes=sum(_reserved(survey) for survey in started),
         free_bytes=space.free_bytes if space else -1,
         largest=f"{kind} {size} bytes",
+        no_new_file=space is not None and space.free_inodes == 0,
     )
 
 
@@ -99,6 +102,12 @@ def space_findings(space: StartSpace) -> Iterator[Finding]:
                 f"are free; indexes that it extends by {space.reserves_bytes} bytes more take room as they fill"
             ),
             bytes=space.needs_bytes - space.free_bytes,
+        )
+    if space.no_new_file:
+        yield Finding(
+            rule="KR703",
+            evidence="the file system has room for no new file (no inode is free, see df -i); each checkpoint is "
+            "written to a new file first",
         )
 
 
