@@ -81,6 +81,10 @@ def krepair(
     """Repairs and rewrites Apache Kafka log directories offline: check, plan, review, apply, verify, undo."""
 
 
+def _interrupted() -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main() -> NoReturn:
     """Entry point of the installed command."""
     # What is loaded stays: to look through it for garbage, again and again and once more at the end, took a sixth of a
@@ -88,6 +92,9 @@ def main() -> NoReturn:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         app()
+    except KeyboardInterrupt:
+        # Typer was still building the command: nothing has begun.
+        sys.exit(guarded(_interrupted, sys.argv[1:]))
     finally:
         gc.freeze()
     raise AssertionError("the group leaves the process")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import krepair.ops
 from krepair import errors
 from krepair.checks.catalogue import Finding
+from krepair.cli import main as cli_main
 from krepair.cli.main import app
 from krepair.ops.reports import (
     ApplyReport,
@@ -546,3 +547,24 @@ def test_light_verbs_load_nothing_heavy(plan_path: str, arguments: tuple[str, ..
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_interrupted_run_is_no_error_of_krepair_in_json(fakes: Fakes):
+    fakes.set("check", KeyboardInterrupt())
+    ended = run("check", "/d", "--json")
+    told = json.loads(ended.stdout)
+    assert (ended.exit_code, told["exit_code"], told["code"]) == (130, 130, "INTERRUPTED")
+    assert "error of krepair" not in told["meaning"]
+
+
+def test_ctrl_c_while_the_command_is_built_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_main, "app", stopped)
+    with pytest.raises(SystemExit) as ended:
+        cli_main.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.startswith("krepair: interrupted\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,11 +26,17 @@ def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
     return _encode(_head(verb, exit_code) | {"report": _builtins(report)})
 
 
+_SIGNAL: Final = 128
+"""``128 + n`` is signal ``n``."""
+
+
 def error_document(
     verb: str, message: str, next_command: str, exit_code: int, *, one_line: bool = False
 ) -> bytes:
     """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
+    if exit_code > _SIGNAL:
+        code = ExitCode.INTERRUPTED
     head = _head(verb, code) | {"exit_code": exit_code}
     error = ErrorBody(message=message, next_command=next_command)
     return _encode(head | {"error": msgspec.structs.asdict(error)}, one_line=one_line)
