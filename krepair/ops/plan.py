@@ -402,13 +402,14 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         if folder in proposals
     ]
     root = _root_plan(context, fixes, partitions)
-    if lowest_changes(partitions):
+    commit = commit_of(context, partitions, with_root=root is not None)
+    if commit.fence and lowest_changes(partitions):
         _check_recovery_points(view, root)
     return build_plan(
         facts_of_dir(view),
         policy_of(surveys, context.settings, options, others_of(context)),
         partitions,
-        commit_of(context, partitions, with_root=root is not None),
+        commit,
         copied_mtimes=[
             survey.partition.folder
             for survey in surveys
