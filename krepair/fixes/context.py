@@ -71,6 +71,7 @@ class Context:
         not_read: why it is not known what other log directories of this broker hold, or empty.
         beside: this broker's other log directories, where ``--replicas`` names none and ``--config`` does.
         not_read_beside: why one of these was not read, or empty.
+        own_unsaid: whether replicas were named, and nobody has said anything of this broker's other log directories.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
@@ -92,6 +93,7 @@ class Context:
     not_read: str = ""
     beside: tuple[LogDir, ...] = ()
     not_read_beside: str = ""
+    own_unsaid: bool = False
     evidence: dict[str, Evidence] = field(default_factory=dict)
     others: dict[str, HeldBack] = field(default_factory=dict)
 

@@ -104,6 +104,8 @@ def other_replicas(
     facts: list[FactsLog] = []
     others = [broker for broker in line.replicas if broker != me]
     your_word = tuple(broker for broker in others if not _is_whole(context, broker))
+    if context.own_unsaid:
+        your_word = tuple(sorted((me, *your_word)))
     for broker in others:
         if broker in context.facts:
             facts.append(facts_log(context.facts[broker], mine, line))

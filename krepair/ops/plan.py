@@ -169,6 +169,7 @@ class OtherSides(NamedTuple):
         not_read: why it is not known what the other log directories of this broker hold, or empty.
         beside: this broker's other log directories where no replica was named, as far as ``--config`` tells them.
         not_read_beside: why one of these was not read, or empty.
+        own_unsaid: whether replicas were named, and nobody has said anything of this broker's other log directories.
     """
 
     logs: Mapping[int, tuple[LogDir, ...]] = {}
@@ -176,11 +177,13 @@ class OtherSides(NamedTuple):
     not_read: str = ""
     beside: tuple[LogDir, ...] = ()
     not_read_beside: str = ""
+    own_unsaid: bool = False
 
     def tell(self, context: Context) -> None:
         """Let the fixes know it."""
         context.sides, context.facts, context.not_read = self.logs, self.facts, self.not_read
         context.beside, context.not_read_beside = self.beside, self.not_read_beside
+        context.own_unsaid = self.own_unsaid
 
 
 def read_sides(
@@ -235,7 +238,7 @@ def read_sides(
         return OtherSides(found, facts)
     mine = other_dirs(view, own, options.config, options.cluster_configs, cluster)
     found[int(view.broker_id)] = tuple(one for one in mine.views if not _is_this(view, one))
-    return OtherSides(found, facts, "" if mine.unsaid else mine.unknown)
+    return OtherSides(found, facts, "" if mine.unsaid else mine.unknown, own_unsaid=mine.unsaid)
 
 
 def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...]:

@@ -87,6 +87,20 @@ def test_the_page_of_a_plan_says_what_is_only_your_word(with_config: bool, tmp_p
     lines = [line for section in show_view(plan, "PLAN").sections for line in section.lines]
     said = "1 partition: that these are all log directories of broker 2 is your word."
     assert (said in lines) is not with_config
+    assert said.replace("broker 2", "broker 1") in lines, "nobody has said anything of those of this broker"
+
+
+@pytest.mark.parametrize("by", ["config", "its own side"])
+def test_what_was_said_of_this_brokers_log_directories_is_no_more_asked_for(by: str, tmp_path: Path) -> None:
+    own, others = broker(tmp_path, 1, cleaned()), [f"2={broker(tmp_path, 2, cleaned())}"]
+    given = {"config": config(tmp_path, f"node.id=1\nlog.dirs={own}\n")} if by == "config" else {}
+    plan = applied(
+        verbs(tmp_path, "compact", *others, *([] if given else [f"1={own}"]), replicas="1,2", **given)
+    )
+    lines = [line for section in show_view(plan, "PLAN").sections for line in section.lines]
+    assert [line for line in lines if "is your word" in line] == [
+        "1 partition: that these are all log directories of broker 2 is your word."
+    ]
 
 
 def test_the_other_log_directories_of_a_broker_are_not_those_of_another_broker(
