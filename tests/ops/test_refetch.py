@@ -292,6 +292,31 @@ def test_an_undo_that_is_stopped_at_any_call_goes_back_as_a_whole(
     assert stops > 20
 
 
+@pytest.mark.parametrize("verb", [apply, undo])
+def test_what_a_broker_fetched_between_two_runs_is_not_covered_by_what_is_kept(
+    verb: Callable[..., ApplyReport], tmp_path: Path, judged: None
+) -> None:
+    """Stopped while some segments are out, a follower goes on with the rest; its offsets are those of the kept ones."""
+    met = set()
+    for stop in each_stop(first=3, step=4):
+        root, chosen, plan, _ = planned(tmp_path, stop.number, segments=3)
+        if verb is undo:
+            apply(plan, chosen, disk=UnsyncedDisk())
+        with stop as disk:
+            verb(plan, chosen, disk=disk)
+        logs = sorted((root / "t-0").glob("*.log"))
+        if len(logs) in {0, 3}:
+            continue
+        met.add(len(logs))
+        with logs[-1].open("ab") as log:
+            log.write(b"".join(builders.data(offset, leader_epoch=3).raw for offset in (21, 22, 23)))
+        there = {path.name: path.read_bytes() for path in logs}
+        report = undo(plan, chosen, disk=UnsyncedDisk())
+        assert report.exit_code in {ExitCode.PARTLY, ExitCode.STALE_PLAN}, stop.number
+        assert {path.name: path.read_bytes() for path in (root / "t-0").glob("*.log")} == there, stop.number
+    assert met == {1, 2}
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
 class TestLinesOfTheRoot:
     def test_where_there_is_no_line_the_file_stays(self, name: str, tmp_path: Path, judged: None) -> None:

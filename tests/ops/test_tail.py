@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import facts_of_dir, make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import LogDirReport
+from krepair.ops.reports import ApplyReport, LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
@@ -566,6 +567,31 @@ def test_stopped_apply_is_taken_back_by_undo_alone(tmp_path: Path, way: str) -> 
         assert report.exit_code == ExitCode.DONE, (stop, report.results)
         assert tree(torn.root) == old, stop
     assert stop > 10
+
+
+@pytest.mark.parametrize("verb", [apply, undo])
+def test_what_a_broker_wrote_between_two_runs_is_not_covered_by_segments_that_come_back(
+    tmp_path: Path, verb: Callable[..., ApplyReport]
+) -> None:
+    met = 0
+    for stop in each_stop():
+        torn = prepared(tmp_path / str(stop.number), "broker")
+        plan = torn.plan(**WAYS["broker"])
+        if verb is undo:
+            apply(plan, options(), disk=UnsyncedDisk())
+        with stop as disk:
+            verb(plan, options(), disk=disk)
+        logs = sorted(torn.folder.glob("*.log"))
+        if len(logs) == 3:
+            continue
+        met += 1
+        with logs[-1].open("ab") as log:
+            log.write(b.data(140, 5).raw)
+        there = {path.name: path.read_bytes() for path in logs}
+        report = undo(plan, options(), disk=UnsyncedDisk())
+        assert report.exit_code in {ExitCode.PARTLY, ExitCode.STALE_PLAN}, stop.number
+        assert {path.name: path.read_bytes() for path in torn.folder.glob("*.log")} == there, stop.number
+    assert met > 10
 
 
 def test_two_plans_of_one_directory_are_the_same_bytes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from krepair.errors import StalePlanError
+from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
@@ -18,7 +19,7 @@ from krepair.journal.lost_record import digests_of, original_of
 from krepair.journal.record import AsideIntent, FileState, Journal, ReplaceIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_content
-from krepair.plan.model import NewFile, SetAside
+from krepair.plan.model import FileFingerprint, NewFile, SetAside
 
 _BACK: Final = frozenset({"undone", "rolled back"})
 
@@ -98,3 +99,35 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
             if state not in (folder.state(state.name), folder.state(names.keep(state.name))):
                 kept = folder.at(names.keep(state.name))
                 raise StalePlanError(f"{kept}: is not the original of {state.size} bytes that was kept")
+
+
+def check_log_ends_before(
+    folder: PartitionFolder, intent: AsideIntent, planned: Mapping[str, FileFingerprint]
+) -> None:
+    """Checks, before a segment comes back, that nobody has written to the log since: it was the end of it.
+
+    A broker that was started while only some segments were out, or back, goes on with the log where it ends. What it
+    fetched there has the offsets of the segments that are kept.
+
+    Args:
+        folder: the partition folder.
+        intent: of the segment.
+        planned: fingerprints of the plan, by name.
+
+    Raises:
+        StalePlanError: a log lies behind the segment, or the one before it is not as the plan knew it.
+    """
+    own = intent.files[0]
+    if folder.state(own.name) is not None:
+        return  # it is back already, or another one has its name: see check_back
+    found = map(parse_file_name, folder.file_names())
+    logs = sorted(one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
+    last = logs[-1] if logs else ""
+    here, plan = folder.state(last) if last else None, planned.get(last)
+    if here is None:
+        return
+    if last > own.name or plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
+        raise StalePlanError(
+            f"{folder.at(last)}: was written since {own.name} was set aside: a broker has gone on with the log, and "
+            "what is kept would come back over its offsets; nothing more was changed"
+        )
