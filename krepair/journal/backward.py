@@ -11,6 +11,7 @@ from krepair.errors import (
     KrepairError,
     LockLostError,
     RefusedError,
+    StalePlanError,
     VerifyFailedError,
 )
 from krepair.formats.filenames import NameState, parse_file_name
@@ -18,6 +19,7 @@ from krepair.journal.actions.aside import check_log_ends_before
 from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
+from krepair.journal.rebuild import is_over
 from krepair.journal.record import AsideIntent, Done, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.journal.steps import CLEANED
@@ -69,13 +71,19 @@ class Backward(Run):
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:
-                untouched = self.journal.states[change.change_id] in {"committed", "freed"}
-                outcomes[change.change_id] = self.failure(change.change_id, error, rolled_back=untouched)
+                outcomes[change.change_id] = self._not_back(change, intent, error)
                 break
         outcomes |= {outcome.change_id: outcome for outcome in self.put_back(ready)}
         missing = [change for change in batch if change.change_id not in outcomes]
         outcomes |= {outcome.change_id: outcome for outcome in self.skipped(missing)}
         return [outcomes[change.change_id] for change in batch]
+
+    def _not_back(self, change: Change, intent: Intent, error: KrepairError | OSError) -> Failed:
+        """What stopped a change that was still to be looked at; with the way out, if its files are a broker's now."""
+        untouched = self.journal.states[change.change_id] in {"committed", "freed"}
+        if not untouched and isinstance(error, StalePlanError) and is_over(self.target, change, intent):
+            error.message += f"; it can neither be finished nor taken back; {self.journal.way_out()}"
+        return self.failure(change.change_id, error, rolled_back=untouched)
 
     def _bring_back(self, intent: Intent) -> Intent:
         """Of a change whose originals were freed: their copies, if there are any, take the place of what was kept."""

@@ -40,6 +40,10 @@ from krepair.plan.model import Change, Commit, PartitionPlan
 
 Told = Literal["original", "new", "half", "freed", "past"]
 DAMAGED_NAME: Final = "journal.damaged"
+LAST_COPY: Final = (
+    "nothing is in the place of these segments: unless retention or the leader has deleted them,"
+)
+"""Of what is past: before it is purged, a person has to look."""
 _MOST_DAMAGED: Final = 100
 
 
@@ -65,7 +69,8 @@ class ToldChange(NamedTuple):
 def is_whole(folder: PartitionFolder, told: Sequence[ToldChange]) -> bool:
     """Whether a journal can be gone by: it can be read, and knows of every change that the files tell of.
 
-    A purge that was begun goes on by itself, whatever the files tell.
+    A change that it has as half done, and of which a broker has written the files since, can neither be finished nor
+    taken back: then it is written anew. A purge that was begun goes on by itself, whatever the files tell.
 
     Raises:
         OSError: something else than the journal could not be looked at.
@@ -78,12 +83,33 @@ def is_whole(folder: PartitionFolder, told: Sequence[ToldChange]) -> bool:
         if error.errno != errno.EIO:
             raise
         return False
-    known = set(journal.at_work())
-    return journal.purging is not None or all(
+    known, half_done = set(journal.at_work()), set(journal.unfinished())
+    if journal.purging is not None:
+        return True
+    if any(_is_over(folder, one) for one in told if one.change_id in half_done):
+        return False
+    return all(
         change.told == "original"
         or (change.change_id in known and (change.told == "freed") <= (change.change_id in journal.freed))
         for change in told
     )
+
+
+def is_over(target: Target, change: Change, intent: Intent) -> bool:
+    """Whether a change that is half done can neither be finished nor taken back: a broker has written its files since.
+
+    Raises:
+        OSError: a file could not be looked at.
+    """
+    with contextlib.suppress(KrepairError):
+        return _is_over(target.folder, _tell(target, change, intent, None, None))
+    return False
+
+
+def _is_over(folder: PartitionFolder, told: ToldChange) -> bool:
+    """Where originals are back, at least in part, a purge would take what an undo still needs."""
+    intents = [one for one in told.records if isinstance(one, Intent)]
+    return told.told == "past" and not any(action_of(one).is_back(folder, one) for one in intents)
 
 
 def tell(
@@ -125,6 +151,8 @@ def _tell(
                 record = _freed(folder, change, intent, freed, copies)
                 return ToldChange(name, "freed", "", (intent, done, record))
             why = f"{folder.at(lost[0])}: is gone" if lost else _obstacle(folder, intent)
+            if why and not lost and action.is_out_of_place(folder, intent):
+                why += f"; {LAST_COPY} {folder.at(folder.names.keep())} holds the last copy"
             return ToldChange(name, "past" if why else "new", why, (intent, done))
     except (StalePlanError, RefusedError) as error:
         raise PersonDecidesError(f"{name}: {error.message}; the journal stays as it is") from error

@@ -15,7 +15,7 @@ from krepair.errors import KrepairError
 from krepair.journal.copies import Copies
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.rebuild import Told, ToldChange, is_whole, tell, write_anew
+from krepair.journal.rebuild import LAST_COPY, Told, ToldChange, is_whole, tell, write_anew
 from krepair.journal.record import Here
 from krepair.logdir.lock import hold_lock
 from krepair.ops.kept import load_kept
@@ -141,4 +141,6 @@ def _next_command(results: list[ChangeResult]) -> str:
         return ""
     if words & {_WORDS["half"], _WORDS["new"], _WORDS["original"]} or not words:
         return "krepair undo PLAN"
+    if any(LAST_COPY in result.why for result in results):
+        return ""
     return "krepair apply PLAN" if _WORDS["freed"] in words else "krepair purge PLAN"

@@ -13,6 +13,8 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import KrepairError
 from krepair.ops.apply import apply
+from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan
@@ -320,6 +322,36 @@ def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path)
     theirs.unlink()
     assert run(undo, plan) == 0
     assert content(log_dir) == before
+
+
+@pytest.mark.parametrize("fate", ["cleaned", "deleted by retention"])
+def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate: str) -> None:
+    """Nothing of the group is left as krepair knows it: no verb may wait for it for ever."""
+    plan = planned(log_dir, "700")
+    assert run(apply, plan, KilledBehindSwap) == 9
+    log = log_dir / SWAP.removesuffix(".swap")
+    (log_dir / SWAP).rename(log)  # as a broker's start does
+    if fate == "cleaned":
+        log.rename(log.with_suffix(".old"))
+        log.write_bytes(log.with_suffix(".old").read_bytes()[:100])
+        log.with_suffix(".old").unlink()
+    else:
+        log.unlink()
+    left = content(log_dir)
+    assert run(purge, plan) == 13
+    report = undo(*plan)
+    assert report.exit_code == 3
+    assert report.next_command == f"krepair undo {log_dir} --plan-id {plan[0].plan_id} --rebuild-journal"
+    told = rebuild(*plan)
+    assert told.exit_code == 0
+    assert "it cannot be taken back; purge ends it" in told.results[0].why
+    assert ("holds the last copy" in told.results[0].why) == (fate != "cleaned")
+    assert told.next_command == ("krepair purge PLAN" if fate == "cleaned" else "")
+    assert run(apply, plan) == 0  # takes the fence down
+    assert content(log_dir) == left
+    assert run(purge, plan) == 0
+    assert content(log_dir) == left
+    assert not list(log_dir.glob("**/krepair~*"))
 
 
 class KilledWithJournal(RealDisk):

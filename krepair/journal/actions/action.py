@@ -179,6 +179,10 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     def is_done(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether nothing of a change is left to do, forward: what it made, or what was written since, is in place."""
 
+    def is_out_of_place(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether no log at all is where those were that a change replaced."""
+        return False
+
     # -- forward
 
     @abstractmethod

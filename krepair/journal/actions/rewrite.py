@@ -65,6 +65,10 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         """The files of the sources, and what goes with them."""
         return self.group(intent).originals
 
+    def is_out_of_place(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether no log begins where the group does."""
+        return folder.state(segment_name(self.group(intent).base_offset, ".log")) is None
+
     def order_of(self, intent: IntentT) -> Order | None:
         return self.group(intent).order
 
@@ -167,6 +171,8 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             made={} if known is None else dict(known.made),
         )
         out = folder.missing_logs(intent)
+        if log is None and len(out) == len(intent.sources):
+            intent = replace(intent, snapshots=())  # nothing of the group is left: they tell of no undo
         litter = folder.litter(intent)
         if log is None and litter and out:
             raise StalePlanError(f"{folder.at(litter[0])}: is neither an original nor the new one")
