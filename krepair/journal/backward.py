@@ -85,6 +85,10 @@ class Backward(Run):
             error.message += f"; it can neither be finished nor taken back; {self.journal.way_out()}"
         return self.failure(change.change_id, error, rolled_back=untouched)
 
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+        change = next(one for one in self.changes if one.change_id == intent.change_id)
+        return self._not_back(change, intent, error)
+
     def _bring_back(self, intent: Intent) -> Intent:
         """Of a change whose originals were freed: their copies, if there are any, take the place of what was kept."""
         freed, copies = self.journal.freed[intent.change_id], self.guards.copies

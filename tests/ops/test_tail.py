@@ -25,6 +25,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import facts_of_dir, make_plan
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport, LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
@@ -592,6 +593,25 @@ def test_what_a_broker_wrote_between_two_runs_is_not_covered_by_segments_that_co
         assert report.exit_code in {ExitCode.PARTLY, ExitCode.STALE_PLAN}, stop.number
         assert {path.name: path.read_bytes() for path in torn.folder.glob("*.log")} == there, stop.number
     assert met > 10
+
+
+def test_a_log_that_a_broker_wrote_in_the_middle_of_an_undo_has_a_way_out(tmp_path: Path) -> None:
+    torn = prepared(tmp_path / "logs", "torn tail")
+    plan = torn.plan()
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    with contextlib.suppress(SimulatedCrash):
+        undo(plan, options(), disk=StoppingDisk(UnsyncedDisk(), 5))
+    with torn.log(2).open("ab") as log:
+        log.write(b.data(150, 5).raw)
+    left = torn.log(2).read_bytes()
+    report = undo(plan, options())
+    assert report.exit_code == ExitCode.PARTLY
+    assert report.next_command.endswith("--rebuild-journal")
+    told = rebuild(plan, options())
+    assert (told.exit_code, told.next_command) == (ExitCode.DONE, "krepair purge PLAN")
+    assert purge(plan, options()).exit_code == ExitCode.DONE
+    assert torn.log(2).read_bytes() == left
+    assert not list(torn.folder.glob("krepair~*"))
 
 
 def test_two_plans_of_one_directory_are_the_same_bytes(tmp_path: Path) -> None:
