@@ -7,7 +7,7 @@ A verb says with ``takes`` which of them it has, in the order of its help. Help,
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Annotated, Any, Final
 
@@ -350,11 +350,14 @@ def takes(names: str) -> Callable[[Verb], Verb]:
     ]
 
     def with_options(verb: Verb) -> Verb:
-        own = inspect.signature(verb, eval_str=True).parameters.values()
-        parameters = [*(each for each in own if each.name != "typed"), *options]
+        own = [
+            one for one in inspect.signature(verb, eval_str=True).parameters.values() if one.name != "typed"
+        ]
+        parameters = [*own, *options]
 
         @wraps(verb)
         def run(**given: Any) -> None:
+            _check_no_empty_operand(given[each.name] for each in own if each.name in given)
             verb(typed=Typed(**{name: given.pop(name) for name in wanted}), **given)
 
         # What typer reads in place of the verb's own.
@@ -364,6 +367,19 @@ def takes(names: str) -> Callable[[Verb], Verb]:
         return run
 
     return with_options
+
+
+def _check_no_empty_operand(operands: Iterable[Any]) -> None:
+    """Refuse an empty word, which would name the folder in which krepair was started.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for words in operands:
+        if words == "" or (isinstance(words, list) and "" in words):
+            raise UsageError(
+                "expected a path or a name, found an empty word: is a variable of the shell empty?"
+            )
 
 
 def parse_engine(text: str) -> Engine:

@@ -15,12 +15,11 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.formats.filenames import NameState, parse_file_name
-from krepair.journal.actions.aside import check_log_ends_before
 from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.rebuild import is_over
-from krepair.journal.record import AsideIntent, Done, Intent
+from krepair.journal.record import Done, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_nothing_kept
@@ -65,8 +64,7 @@ class Backward(Run):
                 if change.change_id in bad_copies:
                     raise VerifyFailedError(bad_copies[change.change_id])
                 action_of(intent).check_undo(self.folder, intent, self.journal.states[change.change_id])
-                if isinstance(intent, AsideIntent):
-                    check_log_ends_before(self.folder, intent, self.target.planned)
+                action_of(intent).check_log_ends_before(self.folder, intent, self.target.planned)
                 ready.append(intent)
             except (InterruptedAtSafePointError, LockLostError):
                 raise

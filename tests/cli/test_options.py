@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from krepair.cli import options
 from krepair.cli.outcome import VERBS
-from krepair.errors import UsageError
+from krepair.cli.verbs import Verbs
+from krepair.errors import ExitCode, UsageError
 from krepair.fixes.table import parse_fixes
 from krepair.options import (
     Options,
@@ -27,6 +28,7 @@ from krepair.options import (
     parse_setting,
     parse_time_ms,
 )
+from tests.hostile.verbs import run
 
 
 @pytest.mark.parametrize(
@@ -177,3 +179,15 @@ def test_a_verb_reads_no_option_that_it_does_not_take(verb: str) -> None:
     taken = set(inspect.signature(verb_function(verb)).parameters)
     source = inspect.getsource(importlib.import_module(f"krepair.cli.{verb}"))
     assert set(re.findall(r"\btyped\.(\w+)", source)) - {"options"} <= taken
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_empty_word_is_not_the_folder_in_which_krepair_was_started(verb: str):
+    """``krepair plan "$DIR"`` with a variable that is not set."""
+    operands = [one for one in Verbs()[verb].params if one.param_type_name == "argument"]
+    for place in range(len(operands)):
+        words = ["/nowhere"] * len(operands)
+        words[place] = ""
+        ran = run(verb, *words)
+        assert (ran.code, ran.out) == (ExitCode.USAGE, "")
+        assert "found an empty word: is a variable of the shell empty?" in ran.err

@@ -265,6 +265,21 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
             StalePlanError: somebody wrote a file, or an original is gone; the message names it.
         """
 
+    def check_log_ends_before(
+        self, folder: PartitionFolder, intent: IntentT, planned: Mapping[str, FileFingerprint]
+    ) -> None:
+        """Checks, before an undo brings back the end of a log, that nobody has gone on with the log without it.
+
+        Args:
+            folder: the partition folder.
+            intent: of the change.
+            planned: fingerprints of the plan, by name.
+
+        Raises:
+            StalePlanError: a log lies behind what would come back, or the one before it is not as the plan knew it.
+        """
+        return
+
     @abstractmethod
     def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
         """Puts the originals back, or continues to."""

@@ -100,34 +100,25 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
                 kept = folder.at(names.keep(state.name))
                 raise StalePlanError(f"{kept}: is not the original of {state.size} bytes that was kept")
 
+    def check_log_ends_before(
+        self, folder: PartitionFolder, intent: AsideIntent, planned: Mapping[str, FileFingerprint]
+    ) -> None:
+        """Checks, before a segment comes back, that nobody has written to the log since: it was the end of it.
 
-def check_log_ends_before(
-    folder: PartitionFolder, intent: AsideIntent, planned: Mapping[str, FileFingerprint]
-) -> None:
-    """Checks, before a segment comes back, that nobody has written to the log since: it was the end of it.
-
-    A broker that was started while only some segments were out, or back, goes on with the log where it ends. What it
-    fetched there has the offsets of the segments that are kept.
-
-    Args:
-        folder: the partition folder.
-        intent: of the segment.
-        planned: fingerprints of the plan, by name.
-
-    Raises:
-        StalePlanError: a log lies behind the segment, or the one before it is not as the plan knew it.
-    """
-    own = intent.files[0]
-    if folder.state(own.name) is not None:
-        return  # it is back already, or another one has its name: see check_back
-    found = map(parse_file_name, folder.file_names())
-    logs = sorted(one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
-    last = logs[-1] if logs else ""
-    here, plan = folder.state(last) if last else None, planned.get(last)
-    if here is None:
-        return
-    if last > own.name or plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
-        raise StalePlanError(
-            f"{folder.at(last)}: was written since {own.name} was set aside: a broker has gone on with the log, and "
-            "what is kept would come back over its offsets; nothing more was changed"
-        )
+        A broker that was started while only some segments were out, or back, goes on with the log where it ends. What
+        it fetched there has the offsets of the segments that are kept.
+        """
+        own = intent.files[0]
+        if folder.state(own.name) is not None:
+            return  # it is back already, or another one has its name: see check_back
+        found = map(parse_file_name, folder.file_names())
+        logs = sorted(one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
+        last = logs[-1] if logs else ""
+        here, plan = folder.state(last) if last else None, planned.get(last)
+        if here is None:
+            return
+        if last > own.name or plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
+            raise StalePlanError(
+                f"{folder.at(last)}: was written since {own.name} was set aside: a broker has gone on with the log, "
+                "and what is kept would come back over its offsets; nothing more was changed"
+            )
