@@ -21,7 +21,7 @@ from krepair.fixes.other_dirs import ListedDirs
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
-from krepair.formats.filenames import METADATA_TOPIC, RECOVERY_POINT_CHECKPOINT, log_name, segment_name
+from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
@@ -33,7 +33,7 @@ from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
-from krepair.ops.order import commit_of, lowest_changes
+from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import OtherDirs, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
@@ -405,14 +405,11 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         if folder in proposals
     ]
     root = _root_plan(context, fixes, partitions)
-    commit = commit_of(context, partitions, with_root=root is not None)
-    if commit.fence and lowest_changes(partitions):
-        _check_recovery_points(view, root)
     return build_plan(
         facts_of_dir(view),
         policy_of(surveys, context.settings, options, others_of(context)),
         partitions,
-        commit,
+        commit_of(context, partitions, with_root=root is not None),
         copied_mtimes=[
             survey.partition.folder
             for survey in surveys
@@ -425,25 +422,6 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         others_have=others_have(view, options, partitions, context.surveys),
         asked=asked_of(options),
     )
-
-
-def _check_recovery_points(view: LogDir, root: RootPlan | None) -> None:
-    """Check that apply can raise a fence, for which it changes a line of the recovery points.
-
-    Raises:
-        RefusedError: the file is damaged, and the plan does not mend it.
-    """
-    damage = view.recovery_point.lines.damage
-    mends = root is not None and any(
-        RECOVERY_POINT_CHECKPOINT in action_of(change).touches(change).names for change in root.changes
-    )
-    if damage and not mends:
-        raise RefusedError(
-            f"{view.path}/{RECOVERY_POINT_CHECKPOINT}: byte {damage[0].position}: expected {damage[0].expected}, found "
-            f"{damage[0].found}; apply changes a line of this file while it works, and would refuse the plan. Mend "
-            "the file first, or add checkpoints to --fix",
-            next_command=f"krepair plan {shlex.quote(view.path)} --fix checkpoints --out PLAN",
-        )
 
 
 def facts_of_dir(view: LogDir) -> LogDirFacts:

@@ -179,18 +179,3 @@ def test_no_plan_is_made_of_a_path_that_a_plan_cannot_hold(memory_dir: Path) -> 
         make_plan(str(path), Options(engine="inline"))
     with pytest.raises(RefusedError, match="this path is not UTF-8"):
         make_plan(str(scene(memory_dir, TV2).path), Options(engine="inline", keep=str(named)))
-
-
-def test_plan_refuses_damaged_recovery_points_that_apply_would_refuse_and_names_the_way(one: Scene) -> None:
-    path = one.path / "recovery-point-offset-checkpoint"
-    version, _, *lines = path.read_text().splitlines()
-    path.write_text("\n".join([version, str(len(lines) + 1), *lines, ""]))
-    with pytest.raises(RefusedError, match=rf"{path}: byte 2: expected {len(lines)} .*, found ") as refused:
-        one.plan()
-    assert refused.value.next_command == f"krepair plan {one.path} --fix checkpoints --out PLAN"
-    for fixes in (("checkpoints", "markers"), ("checkpoints",)):
-        plan = one.plan(fixes=fixes)
-        assert one.apply(plan).exit_code == ExitCode.DONE
-        assert one.undo(plan).exit_code == ExitCode.DONE
-    one.apply(plan)
-    assert one.apply(one.plan()).exit_code == ExitCode.DONE
