@@ -152,11 +152,11 @@ def test_the_plan_says_whose_word_it_is_that_facts_have_all_log_directories(tmp_
     broker(tmp_path, 1, cleaned())
     file = other(tmp_path, 2, cleaned())
     run = verbs(tmp_path, "compact", f"2={file}", replicas="1,2")
-    assert "all log directories of broker 2" in evidence(run.plan()).why
+    assert "all log directories of broker 2 is your word" in evidence(run.plan()).why
     config = tmp_path / "server.properties"
     config.write_text(f"broker.id=2\nlog.dirs={tmp_path}/b2\n")
     taken(tmp_path, 2, config=str(config))
-    assert "all log directories" not in evidence(run.plan()).why
+    assert "all log directories of broker 2" not in evidence(run.plan()).why
 
 
 # -- between plan and apply
