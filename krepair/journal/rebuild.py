@@ -98,10 +98,9 @@ def is_whole(folder: PartitionFolder, told: Sequence[ToldChange]) -> bool:
 def is_over(target: Target, change: Change, intent: Intent) -> bool:
     """Whether a change that is half done can neither be finished nor taken back: a broker has written its files since.
 
-    Raises:
-        OSError: a file could not be looked at.
+    Where its files cannot be looked at this is not known: then it is said of none.
     """
-    with contextlib.suppress(KrepairError):
+    with contextlib.suppress(KrepairError, OSError):
         return _is_over(target.folder, _tell(target, change, intent, None, None))
     return False
 
