@@ -250,12 +250,17 @@ class Copies:
 
     # -- forward
 
-    def keep(self, folder: PartitionFolder, originals: Sequence[FileState]) -> dict[str, str]:
+    def keep(
+        self, folder: PartitionFolder, originals: Sequence[FileState], *, recorded: bool = False
+    ) -> dict[str, str]:
         """Copies originals, syncs the copies and reads them back; may be repeated.
 
         Args:
             folder: the partition folder.
             originals: each of them in its place, or in ``keep/``.
+            recorded: whether the journal tells of the change. Then an earlier run has synced these copies, and one that
+                is still right is used. Else that run may have met an error in its sync, after which a later sync says
+                nothing (Rebello et al., ATC'20): such a copy is made anew.
 
         Returns:
             Name -> digest of what it holds.
@@ -269,7 +274,8 @@ class Copies:
         place = self._make_folders(folder)
         digests = {}
         for original in originals:
-            digests[original.name] = self._keep(folder, original, f"{place}/{original.name}")
+            copy = f"{place}/{original.name}"
+            digests[original.name] = self._keep(folder, original, copy, recorded=recorded)
         self._disk.sync_dir(place)
         return digests
 
@@ -317,7 +323,7 @@ class Copies:
             write_down(self._disk, self._own, self._here, owner)
             self._is_written_down = True
 
-    def _keep(self, folder: PartitionFolder, original: FileState, copy: str) -> str:
+    def _keep(self, folder: PartitionFolder, original: FileState, copy: str, *, recorded: bool) -> str:
         kept = folder.names.keep(original.name)
         source = kept if folder.state(kept) is not None else original.name
         found = folder.state(source)
@@ -325,11 +331,10 @@ class Copies:
             raise StalePlanError(f"{folder.at(source)}: is not the original of {original.size} bytes")
         digest = digest_content(folder.at(source), folder.tree)
         if self._disk.tree.is_there(copy):
-            # The run that made it may have been killed before its sync, or met an error there.
-            self._disk.sync_file(copy)
-            drop_from_cache(copy, self._disk.tree)
-            if not self._problem(copy, folder.at(source), digest, folder):
-                return digest
+            if recorded:
+                drop_from_cache(copy, self._disk.tree)
+                if not self._problem(copy, folder.at(source), digest, folder):
+                    return digest
             self._disk.unlink(copy)
         self._copy(folder, source, copy, digest)
         return digest

@@ -127,7 +127,7 @@ class Forward(Run):
         folder, copies = self.folder, self.guards.copies
         originals = self.copied.get(intent.change_id, {})
         if copies is not None and not originals:
-            originals = copies.keep(folder, action_of(intent).originals(intent))
+            originals = copies.keep(folder, action_of(intent).originals(intent), recorded=True)
         names = [
             name
             for name in dict.fromkeys(action_of(intent).touches(intent))
