@@ -236,9 +236,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
         """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
         if not _is_undone(folder, intent):
-            if state == "committed":
-                check_no_cleaner(folder, intent)
-            check_group_undo(folder, intent)
+            check_group_undo(folder, intent, state)
 
     def undo(self, folder: PartitionFolder, intent: ApplyIntent, order: Order) -> None:
         """From committed, or half of an undo, back to the originals.
@@ -343,7 +341,7 @@ def _of_a_cleaner(folder: PartitionFolder, group: ApplyIntent, highest: int) -> 
     return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
 
 
-def check_no_cleaner(folder: PartitionFolder, group: ApplyIntent) -> None:
+def _check_no_cleaner(folder: PartitionFolder, group: ApplyIntent) -> None:
     """Refuse to begin an undo beside what a broker's cleaner left: a broker that starts would delete the swap of it.
 
     Raises:
@@ -384,12 +382,21 @@ def _is_undone(folder: PartitionFolder, group: ApplyIntent) -> bool:
     return gone and not folder.missing_logs(group)
 
 
-def check_group_undo(folder: PartitionFolder, group: ApplyIntent) -> None:
+def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) -> None:
     """Checks before the first step that the new segment is untouched and the originals can come back.
 
+    An undo that was begun goes on beside what a broker's cleaner left: every other state is worse.
+
+    Args:
+        folder: the partition folder.
+        group: that comes back.
+        state: of its change, see ``JournalAction.check_undo``.
+
     Raises:
-        StalePlanError: the new segment was written since, or an original is not kept.
+        StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
     """
+    if state == "committed":
+        _check_no_cleaner(folder, group)
     where = folder.whereabouts(group)
     folder.check_logs(group)
     # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.

@@ -23,7 +23,7 @@ from krepair.formats.filenames import (
     segment_name,
 )
 from krepair.journal.actions.action import Found, Target
-from krepair.journal.actions.rewrite import OfGroup, check_group_undo, check_no_cleaner, is_group_back
+from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
@@ -152,9 +152,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
     def check_undo(self, folder: PartitionFolder, intent: SwapIntent, state: str) -> None:
         """As of a group that was rewritten; nothing if the swap is pending already."""
         if not is_restored(folder, intent):
-            if state == "committed":
-                check_no_cleaner(folder, intent.group)
-            check_group_undo(folder, intent.group)
+            check_group_undo(folder, intent.group, state)
 
     def undo(self, folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
         """Makes the swap pending again, with every file as it was."""
