@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ _DEFAULTS: Final = {
     "producer.id.expiration.ms": "86400000",
     "transactional.id.expiration.ms": "604800000",
 }
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path is absolute, and names its file in one way only."""
+    return path.startswith("/") and os.path.normpath(path) == path and "\0" not in path
 
 
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:

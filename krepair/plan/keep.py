@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
+from krepair.plan.facts import is_plain_path
 from krepair.plan.model import Change, FreeWhenVerified, KeepCopy, KeepOriginal, PartitionPlan, Undo
 
 INPLACE: Final = "inplace"
@@ -71,7 +72,7 @@ def why_not_known(keep: str, log_dir: str) -> str:
     """
     if keep in (INPLACE, UNTIL_VERIFIED):
         return ""
-    if not copies_in(keep) or os.path.normpath(keep) != keep or "\0" in keep or keep.startswith("//"):
+    if not copies_in(keep) or not is_plain_path(keep) or keep.startswith("//"):
         return (
             f"keep {keep!r} is not known; {INPLACE}, {UNTIL_VERIFIED} or an absolute, plain path was expected"
         )

@@ -6,7 +6,6 @@ again for other objections.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,15 @@ from krepair.formats.words import count_text
 from krepair.plan import figures
 from krepair.plan.actions.evidence_review import evidence_of_searches
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, fix_names, setting
+from krepair.plan.facts import (
+    HEX_32,
+    LOG_NAME,
+    SNAPSHOT_NAME,
+    PartitionFacts,
+    fix_names,
+    is_plain_path,
+    setting,
+)
 from krepair.plan.keep import is_known, undo_for, why_not_known
 from krepair.plan.model import (
     FORMAT_VERSION,
@@ -116,7 +123,7 @@ def _head(plan: Plan) -> Iterator[Objection]:
     if plan.digest != digest or plan.plan_id != digest[:PLAN_ID_DIGITS]:
         yield Objection("RV02", "", f"digest {plan.digest[:16]!r}, the values have {digest[:16]!r}")
     path = plan.log_dir
-    if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
+    if not is_plain_path(path):
         yield Objection("RV03", "", f"log_dir {path!r} is not an absolute, plain path")
     if plan.log_dir_inode <= 0 or not plan.host:
         yield Objection("RV03", "", "host or inode of the log directory is missing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,7 +9,7 @@ from msgspec import UnsetType
 
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
-from krepair.plan.facts import PartitionFacts, setting
+from krepair.plan.facts import PartitionFacts, is_plain_path, setting
 from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.evidence import BY_TIME, Kind, latest_horizon_ms
@@ -61,7 +60,7 @@ def evidence_of_searches(plan: Plan) -> Iterator[Objection]:
     if paths != sorted(set(paths)):
         yield Objection("RV33", "", "the log directories that were searched are not by path, each once")
     for path in paths:
-        if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
+        if not is_plain_path(path):
             yield Objection("RV33", "", f"{path!r} was searched, which is not an absolute, plain path")
     searched = {plan.log_dir, *paths}
     for part in plan.changing:
