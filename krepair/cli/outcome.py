@@ -111,8 +111,9 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
 
 def _way_to_read(error: KrepairError) -> str:
     """What to do where only the permissions are in the way; empty where they are not."""
-    forbidden = any(name in error.message for name in ("(EACCES)", "(EPERM)"))
-    if not isinstance(error, UnreadableError) or not forbidden:
+    from krepair.logdir.reading import is_forbidden
+
+    if not isinstance(error, UnreadableError) or not is_forbidden(error.message):
         return ""
     return "run the same command as root, or as the user of the broker"
 

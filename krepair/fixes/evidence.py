@@ -202,7 +202,7 @@ def why_not_only_now(view: LogDir, beside: ClusterView | None, partition: Partit
         partition: of the replica.
         said: whether a person has said that there is no other one: then only what contradicts that counts.
     """
-    line, name = _line_beside(view, beside, partition), f"{partition.topic}-{partition.number}"
+    line = _line_beside(view, beside, partition)
     if _is_only_one(view, line) or (said and (line is None or len(line.replicas) < 2)):
         return ""
     found = "does not tell it"
@@ -210,7 +210,7 @@ def why_not_only_now(view: LogDir, beside: ClusterView | None, partition: Partit
         here = list(line.replicas) == [_id_of(view)]
         found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
     where = f"{view.path}/{METADATA_FOLDER}"
-    return f"{name} was the only replica when the plan was made, but {where} {found} now"
+    return f"{partition.folder} was the only replica when the plan was made, but {where} {found} now"
 
 
 def _line_beside(view: LogDir, known: ClusterView | None, partition: Partition) -> Assignment | None:
