@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def applied(tmp_path: Path, commit: Commit) -> Tree:
 
 def states(scene: Scene) -> list[ChangeState]:
     return list(status_in(scene.folder(), scene.partition).values())
+
+
+def stopped_applies(root: Path, commit: Commit) -> Iterator[tuple[int, Scene]]:
+    """A scene for each call of an apply before which it can be stopped, and the number of the call."""
+    for stop in each_stop():
+        scene = Scene(root / str(stop.number))
+        with stop as disk:
+            scene.apply(commit, disk)
+        if not stop.happened:
+            return
+        yield stop.number, scene
 
 
 @commits
@@ -98,13 +110,7 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     tmp_path: Path, commit: Commit
 ) -> None:
     whole = applied(tmp_path, commit)
-    for stop in each_stop():
-        stops = stop.number
-        scene = Scene(tmp_path / str(stops))
-        with stop as disk:
-            scene.apply(commit, disk)
-        if not stop.happened:
-            break
+    for stops, scene in stopped_applies(tmp_path, commit):
         outcomes = scene.apply(commit)
         assert [Committed] * 3 == [type(o) for o in outcomes], (stops, outcomes)
         assert whole == scene.now(), stops
@@ -120,13 +126,7 @@ def test_no_swap_is_made_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     tmp_path: Path, commit: Commit, base: int
 ) -> None:
     """Every broker that starts deletes a swap at or above the lowest cleaned file, and its originals are gone then."""
-    for stop in each_stop():
-        stops = stop.number
-        scene = Scene(tmp_path / str(stops))
-        with stop as disk:
-            scene.apply(commit, disk)
-        if not stop.happened:
-            break
+    for stops, scene in stopped_applies(tmp_path, commit):
         theirs = scene.path / f"{name(base)}.cleaned"
         if theirs.exists():
             continue  # it is of the plan
@@ -160,13 +160,7 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
 @pytest.mark.slow
 @both_orders
 def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
-    for stop in each_stop():
-        stops = stop.number
-        scene = Scene(tmp_path / str(stops))
-        with stop as disk:
-            scene.apply(commit, disk)
-        if not stop.happened:
-            break
+    for stops, scene in stopped_applies(tmp_path, commit):
         outcomes = scene.undo(commit)
         assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
         assert scene.before == tree(scene.root), stops
@@ -322,13 +316,7 @@ def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Pa
 @both_orders
 def test_purge_refuses_while_a_group_is_half_done_or_the_fence_is_up(tmp_path: Path, commit: Commit) -> None:
     refused = 0
-    for stop in each_stop():
-        stops = stop.number
-        scene = Scene(tmp_path / str(stops))
-        with stop as disk:
-            scene.apply(commit, disk)
-        if not stop.happened:
-            break
+    for _, scene in stopped_applies(tmp_path, commit):
         half_done = ChangeState.COMMITTING in states(scene)
         if half_done or (scene.path / f"krepair~{PLAN_ID}" / "fence").exists():
             refused += 1
