@@ -85,7 +85,8 @@ C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
 C_MAX_TIME: Final = 7  # largest timestamp of the records that are left of the current batch
 C_FORCED: Final = 8  # records that the result keeps only because each is the last of its group
 C_PACKED: Final = 9  # compressed batches that are left for later
-CHECK_STATE: Final = 10
+C_NOTED: Final = 10  # records whose keys were noted, and are not entered yet
+CHECK_STATE: Final = 11
 
 # columns of a compressed batch that is left for later: its place and size in both windows (size 0 in the result if it
 # has no records to compare), codec, mode; then the places of its uncompressed records, of the source and the result
@@ -126,17 +127,48 @@ CHECK_INPUTS: Final = 5
 
 
 @inlined
-def _row(table: Any, first: Any, second: Any, state: Any) -> Any:
-    mask = np.uint64(table.shape[0] - 1)
+def _row(table: Any, slots: Any, first: Any, second: Any, state: Any) -> Any:
+    """Row of a key; a new key gets the next one, for which there is room."""
+    mask = np.uint64(slots.shape[0] - 1)
     slot = (first ^ (first >> np.uint64(29))) & mask
-    while table[slot, 5] & np.uint64(2) != 0 and (table[slot, 0] != first or table[slot, 1] != second):
+    row = np.int64(slots[slot])
+    while row >= 0 and (table[np.uint64(row), 0] != first or table[np.uint64(row), 1] != second):
         slot = (slot + np.uint64(1)) & mask
-    if table[slot, 5] & np.uint64(2) == 0:
-        table[slot, 0] = first
-        table[slot, 1] = second
-        table[slot, 5] = np.uint64(2)
+        row = np.int64(slots[slot])
+    if row < 0:
+        row = state[C_ROWS]
+        slots[slot] = row
+        table[np.uint64(row), 0] = first
+        table[np.uint64(row), 1] = second
+        for column in range(2, ROW_WORDS):
+            table[np.uint64(row), column] = 0
         state[C_ROWS] += 1
-    return slot
+    return np.uint64(row)
+
+
+@kernel
+def enter_slots(table: Any, count: Any, slots: Any) -> None:
+    """Enter the first rows of a table into new slots."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for row in range(count):
+        first = table[row, 0]
+        slot = (first ^ (first >> np.uint64(29))) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = row
+
+
+@inlined
+def _note(rows: Any, first: Any, second: Any, last: Any, goes: Any, result: Any, state: Any) -> None:
+    """Note what a record says of its key; ``join_rows`` enters it."""
+    row = np.uint64(state[C_NOTED])
+    rows[row, 0] = first
+    rows[row, 1] = second
+    rows[row, R_LAST] = np.uint64(last)
+    rows[row, R_GOES] = np.uint64(goes)
+    rows[row, R_RESULT] = np.uint64(result)
+    rows[row, R_TWICE] = np.uint64(0)
+    state[C_NOTED] += 1
 
 
 @inlined
@@ -164,10 +196,10 @@ def _in_result(table: Any, slot: Any, offset: Any) -> None:
 
 
 @kernel
-def join_rows(rows: Any, table: Any, state: Any) -> None:
-    """Enter rows of another table, uint64[N, ROW_WORDS], into a table with room for all keys."""
+def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
+    """Enter rows that were noted, or are of another table, uint64[N, ROW_WORDS], where there is room for all keys."""
     for number in range(rows.shape[0]):
-        slot = _row(table, rows[number, 0], rows[number, 1], state)
+        slot = _row(table, slots, rows[number, 0], rows[number, 1], state)
         if rows[number, R_LAST] != 0:
             _seen(table, slot, np.int64(rows[number, R_LAST]) - 1, rows[number, R_GOES] & _MAY_GO != 0)
         if rows[number, R_GOES] & _BELOW != 0:
@@ -178,16 +210,14 @@ def join_rows(rows: Any, table: Any, state: Any) -> None:
 
 
 @kernel
-def judge_rows(table: Any) -> Any:
+def judge_rows(table: Any, count: Any) -> Any:
     """Find a key for which the result is wrong: (offset, what is wrong, keys), or (-1, 0, keys) if there is none.
 
     1: its last record is missing and may not go. 2: the result has another record of it, or two. 3: not in the source.
     4: its last record, a tombstone, is missing, but an older record of the key stays, here or in another replica.
     """
     keys = np.int64(0)
-    for slot in range(table.shape[0]):
-        if table[slot, 5] & np.uint64(2) == 0:
-            continue
+    for slot in range(count):
         last, result = np.int64(table[slot, R_LAST]) - 1, np.int64(table[slot, R_RESULT]) - 1
         if last < 0 and result < 0:
             continue
@@ -257,7 +287,7 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
 
 @kernel
 def check_records(
-    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
     """Compare the records of one v2 batch with those that the result has of it.
@@ -270,26 +300,26 @@ def check_records(
         batch: int64[BATCH_FACTS].
         forced: offset of a record that may stay in any case, -1 for none.
         points: uint64[4] of the polynomial, see ``two_hashes``.
-        table: uint64[2**k, ROW_WORDS].
+        rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
         state: int64[CHECK_STATE].
 
     Returns:
         A status; ``DONE`` when no record is left on either side.
     """
-    return _records(source, source_end, result, result_end, batch, forced, points, table, state)
+    return _records(source, source_end, result, result_end, batch, forced, points, rows, state)
 
 
 @inlined
 def _records(  # noqa: PLR0911
-    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     mode = batch[B_MODE]
     if batch[B_ABORTED] == UNKNOWN:
         return NEEDS_RANGES
     while state[C_LEFT] > 0:
-        if state[C_ROWS] >= limit:
+        if state[C_NOTED] >= limit:
             return TABLE_FULL
         place = np.int64(state[C_SOURCE])
         after, time, delta, key, key_size, value_size = _read(source, place, source_end)
@@ -317,7 +347,7 @@ def _records(  # noqa: PLR0911
         if batch[B_ELSEWHERE] != 0:
             if batch[B_ABORTED] == 0 and key_size >= 0:
                 first, second = two_hashes(source, key, key_size, points)
-                _stays_elsewhere(table, _row(table, first, second, state), offset)
+                _note(rows, first, second, 0, (offset + 1) << 1, 0, state)
         elif batch[B_ABORTED] != 0:
             if kept:
                 return ABORTED_STAYS
@@ -326,13 +356,7 @@ def _records(  # noqa: PLR0911
                 return KEYLESS_GONE
         else:
             first, second = two_hashes(source, key, key_size, points)
-            slot = _row(table, first, second, state)
-            _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
-            if kept and offset == forced:
-                state[C_FORCED] += 1
-                _forced(table, slot, offset)
-            elif kept:
-                _in_result(table, slot, offset)
+            _record(rows, first, second, offset, kept, forced, value_size < 0 and batch[B_TOMBSTONES_GO] != 0, state)
         state[C_SOURCE] = after
         state[C_LEFT] -= 1
     if state[C_RESULT_LEFT] > 0:
@@ -341,17 +365,21 @@ def _records(  # noqa: PLR0911
 
 
 @inlined
-def _forced(table: Any, slot: Any, offset: Any) -> None:
-    """Enter a record that stays as the last of its group. If it is also the last of its key, the key is in order."""
-    if table[slot, R_LAST] == np.uint64(offset + 1):
-        table[slot, R_GOES] |= _MAY_GO
-    _stays_elsewhere(table, slot, offset)
+def _record(
+    rows: Any, first: Any, second: Any, offset: Any, kept: Any, forced: Any, may_go: Any, state: Any
+) -> None:
+    """Note a committed record of the source. If one that is forced is also the last of its key, the key is in order."""
+    if kept and offset == forced:
+        state[C_FORCED] += 1
+        _note(rows, first, second, offset + 1, (offset + 1) << 1 | 1, 0, state)
+    else:
+        _note(rows, first, second, offset + 1, 1 if may_go else 0, offset + 1 if kept else 0, state)
 
 
 @kernel
 def check_messages(
     source: Any, source_end: Any, base: Any, result: Any, result_end: Any, result_base: Any, batch: Any, forced: Any,
-    points: Any, table: Any, state: Any,
+    points: Any, rows: Any, state: Any,
 ) -> Any:  # fmt: skip
     """Compare v0 or v1 messages in memory, plain or of a wrapper, with those of the result; gives ``DONE`` or a fault.
 
@@ -365,7 +393,7 @@ def check_messages(
         batch: int64[BATCH_FACTS].
         forced: offset of a record that may stay in any case, -1 for none.
         points: uint64[4].
-        table: uint64[2**k, ROW_WORDS] with room for all of them.
+        rows: uint64[R, ROW_WORDS], out, with room for all of them.
         state: int64[CHECK_STATE].
     """
     place, at = np.int64(0), np.int64(0)
@@ -402,19 +430,13 @@ def check_messages(
         if batch[B_ELSEWHERE] != 0:
             if key_size >= 0:
                 first, second = two_hashes(source, place + front + 4, key_size, points)
-                _stays_elsewhere(table, _row(table, first, second, state), offset)
+                _note(rows, first, second, 0, (offset + 1) << 1, 0, state)
         elif key_size < 0:
             if not kept:
                 return KEYLESS_GONE
         else:
             first, second = two_hashes(source, place + front + 4, key_size, points)
-            slot = _row(table, first, second, state)
-            _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
-            if kept and offset == forced:
-                state[C_FORCED] += 1
-                _forced(table, slot, offset)
-            elif kept:
-                _in_result(table, slot, offset)
+            _record(rows, first, second, offset, kept, forced, value_size < 0 and batch[B_TOMBSTONES_GO] != 0, state)
         place += size
     return NOT_IN_SOURCE if at < result_end else DONE
 
@@ -509,7 +531,7 @@ def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any
 @kernel
 def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
-    inputs: Any, points: Any, table: Any, state: Any, facts: Any, packed: Any,
+    inputs: Any, points: Any, rows: Any, state: Any, facts: Any, packed: Any,
 ) -> Any:  # fmt: skip
     """Compare uncompressed batches that lie whole in the two windows.
 
@@ -525,7 +547,7 @@ def check_window(  # noqa: PLR0911
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
         points: uint64[4].
-        table: uint64[2**k, ROW_WORDS].
+        rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
         state: int64[CHECK_STATE].
         facts: int64[BATCH_FACTS], working space.
         packed: int64[P, PACKED_COLUMNS], out, from row ``C_PACKED`` on: the columns before ``P_START``.
@@ -533,7 +555,7 @@ def check_window(  # noqa: PLR0911
     Returns:
         A status; ``DONE`` at the end of the source, even if the result goes on.
     """
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     while True:
         place, at = np.int64(state[C_SOURCE]), np.int64(state[C_RESULT])
         if place + 17 > source_filled:
@@ -556,7 +578,7 @@ def check_window(  # noqa: PLR0911
         if magic < 2:
             if byte_at(source, place + _OLD_ATTRIBUTES) & CODEC != 0:
                 return SLOW
-            if state[C_ROWS] >= limit:
+            if state[C_NOTED] >= limit:
                 return TABLE_FULL
             same = there and be64(result, at) == base
             if there and be64(result, at) < base:
@@ -565,7 +587,7 @@ def check_window(  # noqa: PLR0911
             none = np.int64(0)
             found = check_messages(
                 source[place:], size, none, result[at:], result_size if same else none, none, facts, inputs[I_FORCED],
-                points, table, state,
+                points, rows, state,
             )  # fmt: skip
             if found != DONE:
                 return found
@@ -605,8 +627,8 @@ def check_window(  # noqa: PLR0911
                 return HEADER_CHANGED
             state[C_PACKED] = row + 1
         else:
-            if state[C_ROWS] + count > limit:
-                return TABLE_FULL if state[C_ROWS] > 0 else SLOW
+            if state[C_NOTED] + count > limit:
+                return TABLE_FULL if state[C_NOTED] > 0 else SLOW
             _facts(source, place, ranges, inputs, facts)
             facts[B_MODE] = SAME if identical else COMPARE if same else ALL_GONE
             if same and be16(result, at + _ATTRIBUTES) & CODEC != 0:
@@ -615,7 +637,7 @@ def check_window(  # noqa: PLR0911
             state[C_LEFT], state[C_MAX_TIME] = count, -1
             state[C_RESULT_LEFT] = be32(result, at + _COUNT) if same and not identical else 0
             found = _records(
-                source, place + size, result, at + result_size, facts, inputs[I_FORCED], points, table, state
+                source, place + size, result, at + result_size, facts, inputs[I_FORCED], points, rows, state
             )
             if found != DONE or state[C_SOURCE] != place + size:
                 return found if found > DONE else BAD_SOURCE
@@ -632,7 +654,7 @@ def check_window(  # noqa: PLR0911
 @kernel
 def check_packed(
     source: Any, result: Any, packed: Any, first: Any, after: Any, unpacked: Any, kept: Any, ranges: Any, inputs: Any,
-    points: Any, table: Any, state: Any, facts: Any,
+    points: Any, rows: Any, state: Any, facts: Any,
 ) -> Any:  # fmt: skip
     """Compare compressed batches, whose records were unpacked into two buffers.
 
@@ -647,19 +669,19 @@ def check_packed(
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
         points: uint64[4].
-        table: uint64[2**k, ROW_WORDS].
+        rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
         state: int64[CHECK_STATE].
         facts: int64[BATCH_FACTS], working space.
 
     Returns:
         (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
     """
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     row = np.int64(first)
     while row < after:
         place, at, mode = packed[row, P_SOURCE], packed[row, P_RESULT], packed[row, P_MODE]
         count = be32(source, place + _COUNT)
-        if state[C_ROWS] + count > limit:
+        if state[C_NOTED] + count > limit:
             return TABLE_FULL, row
         _facts(source, place, ranges, inputs, facts)
         facts[B_MODE] = mode
@@ -668,7 +690,7 @@ def check_packed(
         state[C_SOURCE], state[C_RESULT] = packed[row, P_START], packed[row, P_RESULT_START]
         state[C_LEFT], state[C_RESULT_LEFT], state[C_MAX_TIME] = count, left, -1
         found = _records(
-            unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, inputs[I_FORCED], points, table, state
+            unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, inputs[I_FORCED], points, rows, state
         )  # fmt: skip
         source_end, result_end = state[C_SOURCE], state[C_RESULT]
         state[C_SOURCE], state[C_RESULT] = source_place, result_place

@@ -82,7 +82,8 @@ K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a t
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
 K_ONLY_TOMBSTONES: Final = 12  # whether only records without a value are entered
 K_UNCOUNTED: Final = 13  # whether there were more fronts of keys than there is room for
-FIELDS: Final = 14  # fields of the current record
+K_NOTED: Final = 14  # keys that were noted, and are not entered yet
+FIELDS: Final = 15  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -90,14 +91,19 @@ ROW_WORDS: Final = 3
 # a table whose records are counted has one column more: row of the front of the key + 1 (0: not known yet)
 R_FRONT: Final = 3
 COUNTED_WORDS: Final = 4
+# a key that was noted: two halves of the hash, offset + 1, place and size of the key, size of the record
+N_KEY: Final = 3
+N_KEY_SIZE: Final = 4
+N_SIZE: Final = 5
+NOTED_WORDS: Final = 6
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
 
 
 @inlined
-def _put(table: Any, first: Any, second: Any, offset: Any, state: Any) -> Any:
-    """Enter an offset of a key; the slot of the key."""
+def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> Any:
+    """Enter an offset + 1 of a key; the slot of the key."""
     mask = np.uint64(table.shape[0] - 1)
     slot = first & mask
     while table[slot, 2] != 0 and (table[slot, 0] != first or table[slot, 1] != second):
@@ -108,25 +114,25 @@ def _put(table: Any, first: Any, second: Any, offset: Any, state: Any) -> Any:
         if table.shape[1] > ROW_WORDS:
             table[slot, R_FRONT] = 0
         state[K_KEYS] += 1
-    table[slot, 2] = max(table[slot, 2], np.uint64(offset) + np.uint64(1))
+    table[slot, 2] = max(table[slot, 2], number)
     return slot
 
 
 @inlined
 def _count(
-    buf: Any, slot: Any, size: Any, fields: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any,
-    used: Any,
-) -> None:  # fmt: skip
+    buf: Any, slot: Any, rows: Any, number: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any, used: Any
+) -> None:
     """Count a record for the front of its key, which is looked up once for a key."""
     row: Any = np.int64(table[slot, R_FRONT]) - 1
     if row < 0:
-        row = front_row(buf, fields[F_KEY], fields[F_KEY_SIZE], fronts, slots, names, used)
+        key, key_size = np.int64(rows[number, N_KEY]), np.int64(rows[number, N_KEY_SIZE])
+        row = front_row(buf, key, key_size, fronts, slots, names, used)
         table[slot, R_FRONT] = np.uint64(row + 1)
     if row < 0:
         state[K_UNCOUNTED] = 1
     else:
         fronts[row, FRONT_RECORDS] += 1
-        fronts[row, FRONT_BYTES] += size
+        fronts[row, FRONT_BYTES] += np.int64(rows[number, N_SIZE])
 
 
 @inlined
@@ -136,11 +142,8 @@ def _contents_of(fields: Any) -> Any:
 
 
 @inlined
-def _take(
-    buf: Any, offset: Any, size: Any, fields: Any, secret: Any, table: Any, state: Any, fronts: Any, slots: Any,
-    names: Any, used: Any,
-) -> None:  # fmt: skip
-    """Count one record of committed data and enter its key."""
+def _take(buf: Any, offset: Any, size: Any, fields: Any, secret: Any, rows: Any, state: Any) -> None:
+    """Count one record of committed data and note its key."""
     state[K_RECORDS] += 1
     if fields[F_KEY_SIZE] < 0:
         state[K_KEYLESS] += 1
@@ -148,16 +151,32 @@ def _take(
         if fields[F_VALUE_SIZE] < 0:
             state[K_TOMBSTONES] += 1
         if fields[F_VALUE_SIZE] < 0 or state[K_ONLY_TOMBSTONES] == 0:
+            row = np.uint64(state[K_NOTED])
             first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
-            slot = _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
-            if table.shape[1] > ROW_WORDS and state[K_UNCOUNTED] == 0:
-                _count(buf, slot, size, fields, table, state, fronts, slots, names, used)
+            rows[row, 0] = first
+            rows[row, 1] = second
+            rows[row, 2] = np.uint64(LARGEST - offset if state[K_LOWEST] != 0 else offset) + np.uint64(1)
+            rows[row, N_KEY] = np.uint64(fields[F_KEY])
+            rows[row, N_KEY_SIZE] = np.uint64(fields[F_KEY_SIZE])
+            rows[row, N_SIZE] = np.uint64(size)
+            state[K_NOTED] += 1
+
+
+@kernel
+def enter_rows(
+    buf: Any, rows: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any, used: Any
+) -> None:
+    """Enter the keys that were noted, in a loop of its own: so a row need not wait for the slot of the one before."""
+    for number in range(state[K_NOTED]):
+        slot = _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
+        if table.shape[1] > ROW_WORDS and state[K_UNCOUNTED] == 0:
+            _count(buf, slot, rows, number, table, state, fronts, slots, names, used)
+    state[K_NOTED] = 0
 
 
 @kernel
 def keys_of_records(
-    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, table: Any, state: Any, fronts: Any,
-    slots: Any, names: Any, used: Any,
+    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, rows: Any, state: Any
 ) -> Any:  # fmt: skip
     """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
 
@@ -168,19 +187,15 @@ def keys_of_records(
         left: how many records the batch still has.
         base_offset: base offset of the batch.
         secret: uint64[2], the key of the hash.
-        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
+        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
-        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
-        slots: int32[S], see ``key_fronts``.
-        names: uint8[N], see ``key_fronts``.
-        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
-        (status, records taken, place after them). ``TABLE_FULL`` when half of the table is taken.
+        (status, records taken, place after them). ``TABLE_FULL`` when there is no room for more rows.
     """
     fields = state[FIELDS:]
     return _records(
-        buf, place, end, left, base_offset, secret, table, state, fields, fronts, slots, names, used
+        buf, place, end, left, base_offset, secret, rows, state, fields
     )
 
 
@@ -192,20 +207,16 @@ def _records(
     left: Any,
     base_offset: Any,
     secret: Any,
-    table: Any,
+    rows: Any,
     state: Any,
     fields: Any,
-    fronts: Any,
-    slots: Any,
-    names: Any,
-    used: Any,
 ) -> Any:
     status = NEED_BYTES
     taken = np.int64(0)
     at = np.int64(place)
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     while taken < left:
-        if state[K_KEYS] >= limit:
+        if state[K_NOTED] >= limit:
             status = TABLE_FULL
             break
         after = read_record(buf, at, end, fields)
@@ -217,7 +228,7 @@ def _records(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, after - at, fields, secret, table, state, fronts, slots, names, used)
+        _take(buf, offset, after - at, fields, secret, rows, state)
         at = after
         taken += 1
     return status, taken, at
@@ -225,9 +236,8 @@ def _records(
 
 @kernel
 def keys_of_messages(
-    buf: Any, place: Any, end: Any, magic: Any, base: Any, secret: Any, table: Any, state: Any, fronts: Any, slots: Any,
-    names: Any, used: Any,
-) -> Any:  # fmt: skip
+    buf: Any, place: Any, end: Any, magic: Any, base: Any, secret: Any, rows: Any, state: Any
+) -> Any:
     """Enter the keys of the inner messages of a v0 or v1 wrapper.
 
     Args:
@@ -237,12 +247,8 @@ def keys_of_messages(
         magic: magic byte of the wrapper.
         base: added to stored offsets.
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
+        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
-        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
-        slots: int32[S], see ``key_fronts``.
-        names: uint8[N], see ``key_fronts``.
-        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         (status, place after the messages taken). The status is ``NEED_BYTES`` at the end, even if bytes are left.
@@ -250,9 +256,9 @@ def keys_of_messages(
     fields = state[FIELDS:]
     status = NEED_BYTES
     at: Any = np.int64(place)
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     while at < end:
-        if state[K_KEYS] >= limit:
+        if state[K_NOTED] >= limit:
             status = TABLE_FULL
             break
         after = read_message(buf, at, end, fields)
@@ -267,7 +273,7 @@ def keys_of_messages(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, _contents_of(fields), fields, secret, table, state, fronts, slots, names, used)
+        _take(buf, offset, _contents_of(fields), fields, secret, rows, state)
         at = after
     return status, at
 
@@ -294,13 +300,9 @@ def keys_window(
     file_size: Any,
     aborted: Any,
     secret: Any,
-    table: Any,
+    rows: Any,
     state: Any,
     packed: Any,
-    fronts: Any,
-    slots: Any,
-    names: Any,
-    used: Any,
 ) -> Any:
     """Enter the keys of the uncompressed batches that lie whole in a window.
 
@@ -314,20 +316,16 @@ def keys_window(
         file_size: where the log ends.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
+        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
         packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
-        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
-        slots: int32[S], see ``key_fronts``.
-        names: uint8[N], see ``key_fronts``.
-        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         A status. The batch at ``K_PLACE`` is untouched, except with ``BAD_RECORD`` and ``BAD_ORDER``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[K_PLACE])
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     status = NEED_BYTES
     while place + SMALLEST_BYTES <= filled:
         magic = np.int64(byte_at(buf, place + MAGIC))
@@ -378,7 +376,7 @@ def keys_window(
             state[K_PACKED] = row + 1
             place += size
             continue
-        if state[K_KEYS] + count > limit:
+        if state[K_NOTED] + count > limit:
             status = TABLE_FULL if count <= limit else OTHER
             break
         end = place + size
@@ -386,7 +384,7 @@ def keys_window(
             state[K_LAST_OFFSET] = base_offset - 1
             state[K_BATCH_LAST] = base_offset + be32(buf, place + LAST_DELTA)
             found, taken, after = _records(
-                buf, place + HEADER, end, count, base_offset, secret, table, state, fields, fronts, slots, names, used
+                buf, place + HEADER, end, count, base_offset, secret, rows, state, fields
             )  # fmt: skip
             if found != NEED_BYTES or taken != count or after != end:
                 status = found if found == BAD_ORDER else BAD_RECORD
@@ -395,19 +393,7 @@ def keys_window(
             if read_message(buf, place, end, fields) != end:
                 status = BAD_RECORD
                 break
-            _take(
-                buf,
-                base_offset,
-                _contents_of(fields),
-                fields,
-                secret,
-                table,
-                state,
-                fronts,
-                slots,
-                names,
-                used,
-            )
+            _take(buf, base_offset, _contents_of(fields), fields, secret, rows, state)
         place = end
     state[K_PLACE] = place
     return status
@@ -415,8 +401,7 @@ def keys_window(
 
 @kernel
 def keys_of_packed(
-    heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, table: Any, state: Any, fronts: Any,
-    slots: Any, names: Any, used: Any,
+    heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, rows: Any, state: Any
 ) -> Any:  # fmt: skip
     """Enter the keys of compressed batches, whose records were unpacked into a buffer.
 
@@ -427,24 +412,20 @@ def keys_of_packed(
         after: row after the last.
         unpacked: uint8[V + SLACK].
         secret: uint64[2].
-        table: uint64[2**k, ROW_WORDS or COUNTED_WORDS].
+        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
-        fronts: int64[F, FRONT_COLUMNS], counted up if the table has ``COUNTED_WORDS`` columns; see ``key_fronts``.
-        slots: int32[S], see ``key_fronts``.
-        names: uint8[N], see ``key_fronts``.
-        used: int64[USED_SIZE], see ``key_fronts``.
 
     Returns:
         (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
     """
     fields = state[FIELDS:]
-    limit = table.shape[0] >> 1
+    limit = rows.shape[0]
     status = NEED_BYTES
     row = np.int64(first)
     while row < after:
         place = packed[row, P_PLACE]
         count = be32(heads, place + RECORD_COUNT)
-        if state[K_KEYS] + count > limit:
+        if state[K_NOTED] + count > limit:
             status = TABLE_FULL
             break
         base_offset = be64(heads, place + BASE_OFFSET)
@@ -452,8 +433,7 @@ def keys_of_packed(
         state[K_BATCH_LAST] = base_offset + be32(heads, place + LAST_DELTA)
         end = packed[row, P_END]
         found, taken, at = _records(
-            unpacked, packed[row, P_START], end, count, base_offset, secret, table, state, fields, fronts, slots, names,
-            used,
+            unpacked, packed[row, P_START], end, count, base_offset, secret, rows, state, fields
         )  # fmt: skip
         if found != NEED_BYTES or taken != count or at != end:
             status = found if found == BAD_ORDER else BAD_RECORD
@@ -472,8 +452,7 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
         state: int64[STATE_SIZE].
     """
     for number in range(rows.shape[0]):
-        offset = np.int64(rows[number, 2] - np.uint64(1))
-        slot = _put(table, rows[number, 0], rows[number, 1], offset, state)
+        slot = _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
         if table.shape[1] > ROW_WORDS:
             table[slot, R_FRONT] = rows[number, R_FRONT]
 

@@ -54,8 +54,9 @@ __all__ = [
 
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
-_TABLE_ROWS: Final = 1 << 20
+_TABLE_ROWS: Final = 1 << 19
 _FIRST_ROWS: Final = 1 << 12
+_NOTED_ROWS: Final = 1 << 12
 _LARGEST_RECORD_BYTES: Final = 72 << 20
 _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 _LARGEST_MESSAGES_BYTES: Final = 32 << 20
@@ -240,9 +241,11 @@ class _Group:
 
     def __post_init__(self) -> None:
         self.points = points_and_squares(self.item.points)
-        self.ranges: Int64s = np.frombuffer(self.item.ranges, np.int64).reshape(-1, 3)
-        self.table: Rows = np.zeros((_FIRST_ROWS, v.ROW_WORDS), np.uint64)
         self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+        self.ranges: Int64s = np.frombuffer(self.item.ranges, np.int64).reshape(-1, 3)
+        self.noted: Rows = np.empty((_NOTED_ROWS, v.ROW_WORDS), np.uint64)
+        self.table: Rows = np.empty((0, v.ROW_WORDS), np.uint64)
+        self._larger(_FIRST_ROWS)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
         self.inputs: Int64s = np.array(
             [self.item.now_ms, 0, -1, self.item.ranges_known, self.item.elsewhere], np.int64
@@ -307,8 +310,9 @@ class _Group:
         while status != v.DONE:
             status = v.check_window(
                 side.window, side.filled, side.left, result.window, result.filled, result.left, self.ranges,
-                self.inputs, self.points, self.table, self.state, self.facts, self.packed,
+                self.inputs, self.points, self.noted, self.state, self.facts, self.packed,
             )  # fmt: skip
+            self._enter()
             if self.state[v.C_PACKED]:
                 self._unpack(side, result, source)
             if status == v.PACKED_FULL:
@@ -319,11 +323,9 @@ class _Group:
                     raise _Wrong(f"{source.path}, position {side.position}: {v.TEXTS[v.BAD_SOURCE]}")
                 moved.go_to(int(self.state[place]))
                 self.state[place] = 0
-            elif status == v.TABLE_FULL:
-                self._room()
             elif status == v.SLOW:
                 self._slow(side, result, source)
-            elif status != v.DONE:
+            elif status not in (v.DONE, v.TABLE_FULL):
                 where = side.position + int(self.state[v.C_SOURCE])
                 self._object(status, f"{source.path}, near position {where}")
 
@@ -393,11 +395,10 @@ class _Group:
         while first < after:
             status, first = v.check_packed(
                 side.window, result.window, self.packed, first, after, self.unpacked.buffer,
-                self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.table, self.state, self.facts,
+                self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.noted, self.state, self.facts,
             )  # fmt: skip
-            if status == v.TABLE_FULL:
-                self._room()
-            elif status != v.DONE:
+            self._enter()
+            if status not in (v.DONE, v.TABLE_FULL):
                 where = side.position + int(self.packed[first, v.P_SOURCE])
                 self._object(status, f"{source.path}, position {where}")
 
@@ -474,14 +475,13 @@ class _Group:
                 if kept is None or not kept.more(int(state[v.C_RESULT])):
                     raise _Wrong(f"{where}: {v.TEXTS[v.CHANGED]}")
                 state[v.C_RESULT] = 0
-            elif status == v.TABLE_FULL:
-                self._room()
-            else:
+            elif status != v.TABLE_FULL:
                 self._object(status, where)
             status = v.check_records(
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
-                self.inputs[v.I_FORCED], self.points, self.table, state,
+                self.inputs[v.I_FORCED], self.points, self.noted, state,
             )  # fmt: skip
+            self._enter()
         for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
             if content is not None and (state[end] != content.end or content.more(content.end)):
                 raise _Wrong(f"{where}: bytes are left behind the last record")
@@ -499,8 +499,9 @@ class _Group:
         status = v.check_messages(
             np.frombuffer(data + bytes(_SLACK), np.uint8), len(data), base,
             np.frombuffer(new + bytes(_SLACK), np.uint8), len(new), new_base,
-            self.facts, self.inputs[v.I_FORCED], self.points, self.table, self.state,
+            self.facts, self.inputs[v.I_FORCED], self.points, self.noted, self.state,
         )  # fmt: skip
+        self._enter()
         if status != v.DONE:
             raise _Wrong(f"{where}: {v.TEXTS[status]}")
         if other and other != raw:
@@ -530,31 +531,36 @@ class _Group:
 
     # -- rows
     def _open_room(self, count: int) -> None:
-        while 2 * (int(self.state[v.C_ROWS]) + count) >= len(self.table):
-            if int(self.state[v.C_ROWS]) and len(self.table) >= _TABLE_ROWS:
+        if len(self.noted) < count:
+            self.noted = np.empty((count, v.ROW_WORDS), np.uint64)
+
+    def _enter(self) -> None:
+        """Enter the keys that were noted."""
+        count = int(self.state[v.C_NOTED])
+        if count == 0:
+            return
+        while (held := int(self.state[v.C_ROWS])) + count > len(self.table):
+            if held and len(self.table) >= _TABLE_ROWS:
                 self._drain()
             else:
-                self._larger()
+                self._larger(4 * len(self.table))
+        v.join_rows(self.noted[:count], self.table, self.slots, self.state)
+        self.state[v.C_NOTED] = 0
 
-    def _room(self) -> None:
-        if len(self.table) >= _TABLE_ROWS:
-            self._drain()
-        else:
-            self._larger()
-
-    def _larger(self) -> None:
-        old = self.table
-        self.table = np.zeros((len(old) * 4, v.ROW_WORDS), np.uint64)
-        self.state[v.C_ROWS] = 0
-        v.join_rows(old[old[:, 5] & np.uint64(2) != 0], self.table, self.state)
+    def _larger(self, rows: int) -> None:
+        held = int(self.state[v.C_ROWS])
+        old, self.table = self.table, np.empty((rows, v.ROW_WORDS), np.uint64)
+        self.table[:held] = old[:held]
+        self.slots = np.full(2 * rows, -1, np.int32)
+        v.enter_slots(self.table, held, self.slots)
 
     def _drain(self, *, last: bool = False) -> None:
-        used = np.flatnonzero(self.table[:, 5] & np.uint64(2))
+        held = self.table[: self.state[v.C_ROWS]]
         # numbers this small are sorted without comparing
-        parts = (self.table[used, 0] >> _PART_SHIFT).astype(np.uint8)
-        rows: Rows = self.table[used[np.argsort(parts, kind="stable")]]
+        parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
+        rows: Rows = held[np.argsort(parts, kind="stable")]
         if not last:
-            self.table[:] = 0
+            self.slots[:] = -1
         self.state[v.C_ROWS] = 0
         if len(rows) == 0:
             return

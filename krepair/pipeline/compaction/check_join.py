@@ -24,14 +24,16 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
     size = 1 << 10
     while size < 2 * item.count:
         size *= 2
-    table: Rows = np.zeros((size, v.ROW_WORDS), np.uint64)
+    every: Rows = np.empty((item.count, v.ROW_WORDS), np.uint64)
+    slots = np.full(size, -1, np.int32)
     state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
     try:
         for rows in item.rows:
-            v.join_rows(_part_of(rows, item.first, item.after), table, state)
+            v.join_rows(_part_of(rows, item.first, item.after), every, slots, state)
     except OSError as error:
         return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    offset, wrong, keys = v.judge_rows(table)
+    table = every[: state[v.C_ROWS]]
+    offset, wrong, keys = v.judge_rows(table, len(table))
     texts = (
         "",
         f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
@@ -48,8 +50,7 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
 
 def _tombstones_gone(table: Rows, scratch: str) -> OffsetFile:
     """Offsets of the last records that are not in the result."""
-    used = table[:, v.R_TWICE] & np.uint64(2) != 0
-    gone = used & (table[:, v.R_LAST] != 0) & (table[:, v.R_RESULT] == 0)
+    gone = (table[:, v.R_LAST] != 0) & (table[:, v.R_RESULT] == 0)
     offsets = np.sort(table[gone, v.R_LAST].astype(np.int64) - 1)
     if len(offsets) > _OFFSETS_INLINE and scratch:
         return OffsetFile(path=write_scratch(scratch, "gone", (offsets,)))

@@ -37,6 +37,7 @@ WINDOW_BYTES: Final = 1 << 20
 TABLE_ROWS: Final = 1 << 22
 _FIRST_ROWS: Final = 1 << 14
 _PACKED_ROWS: Final = 1 << 12
+_NOTED_ROWS: Final = 1 << 12
 BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
 _CODEC_MASK: Final = batch_v2.CODEC_MASK
@@ -127,6 +128,7 @@ class KeyWalk:
         """Make the tables; then give all windows to ``take``."""
         words = k.COUNTED_WORDS if self.fronts.counts else k.ROW_WORDS
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), words), np.uint64)
+        self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.NOTED_WORDS), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
@@ -181,15 +183,12 @@ class KeyWalk:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
-            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state, self._packed,
-            *self.fronts.tables,
-        )  # fmt: skip
+            window, filled, position, self.file_size, self.aborted, self.secret, self._rows, state, self._packed
+        )
+        self._enter_rows(window)
         if state[k.K_PACKED]:
             self._unpack(window, filled, position)
-        if status == k.PACKED_FULL:
-            return True
-        if status == k.TABLE_FULL:
-            self._make_room()
+        if status in (k.PACKED_FULL, k.TABLE_FULL):
             return True
         if status == k.OTHER:
             self._one(window, filled, position)
@@ -223,13 +222,17 @@ class KeyWalk:
         """Enter the keys of batches that were unpacked."""
         while first < after:
             status, first = k.keys_of_packed(
-                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state,
-                *self.fronts.tables,
-            )  # fmt: skip
-            if status == k.TABLE_FULL:
-                self._make_room()
-            elif status != k.NEED_BYTES:
+                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._rows, self._state
+            )
+            self._enter_rows(self._unpacked.bytes)
+            if status not in (k.TABLE_FULL, k.NEED_BYTES):
                 raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
+
+    def _enter_rows(self, buffer: Uint8s) -> None:
+        """Enter the keys that were noted of a buffer."""
+        while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
+            self._make_room()
+        k.enter_rows(buffer, self._rows, self._table, self._state, *self.fronts.tables)
 
     def _make_room(self) -> None:
         """A larger table, or the same one emptied."""
@@ -276,12 +279,10 @@ class KeyWalk:
         status = k.TABLE_FULL
         while status == k.TABLE_FULL:
             status, more, place = k.keys_of_records(
-                buffer, place, end, left - taken, base_offset, self.secret, self._table, self._state,
-                *self.fronts.tables,
-            )  # fmt: skip
+                buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state
+            )
+            self._enter_rows(buffer)
             taken += more
-            if status == k.TABLE_FULL:
-                self._make_room()
         return status, taken, place
 
     def _messages(self, raw: bytes, position: int) -> None:
@@ -303,12 +304,10 @@ class KeyWalk:
                 raw[message_set.CRC_START],
                 base,
                 self.secret,
-                self._table,
+                self._rows,
                 self._state,
-                *self.fronts.tables,
             )
-            if status == k.TABLE_FULL:
-                self._make_room()
+            self._enter_rows(buffer)
         if status != k.NEED_BYTES:
             raise ContentError(position, record_problem(status))
 

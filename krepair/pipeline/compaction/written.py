@@ -17,7 +17,7 @@ from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.rules.markers import stays as batch_stays
 
-_WRITE_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = 2 << 20
 _HELD_BYTES: Final = 3 << 20
 """What stays of one window is as large as the window, or little more where it is compressed anew."""
 
@@ -135,5 +135,7 @@ def _runs(kept: Any) -> list[tuple[int, int]]:
     """(first, after the last) of each run of batches that stay. Of small batches, nothing stays of most windows."""
     if not kept.any():
         return []
+    if kept.all():
+        return [(0, len(kept))]
     turns = np.flatnonzero(np.diff(kept, prepend=False, append=False)).tolist()
     return list(zip(turns[::2], turns[1::2], strict=True))
