@@ -310,7 +310,7 @@ def check_records(
 
 
 @inlined
-def _records(  # noqa: PLR0911
+def _records(
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
@@ -356,7 +356,16 @@ def _records(  # noqa: PLR0911
                 return KEYLESS_GONE
         else:
             first, second = two_hashes(source, key, key_size, points)
-            _record(rows, first, second, offset, kept, forced, value_size < 0 and batch[B_TOMBSTONES_GO] != 0, state)
+            _record(
+                rows,
+                first,
+                second,
+                offset,
+                kept,
+                forced,
+                value_size < 0 and batch[B_TOMBSTONES_GO] != 0,
+                state,
+            )
         state[C_SOURCE] = after
         state[C_LEFT] -= 1
     if state[C_RESULT_LEFT] > 0:
@@ -436,7 +445,16 @@ def check_messages(
                 return KEYLESS_GONE
         else:
             first, second = two_hashes(source, place + front + 4, key_size, points)
-            _record(rows, first, second, offset, kept, forced, value_size < 0 and batch[B_TOMBSTONES_GO] != 0, state)
+            _record(
+                rows,
+                first,
+                second,
+                offset,
+                kept,
+                forced,
+                value_size < 0 and batch[B_TOMBSTONES_GO] != 0,
+                state,
+            )
         place += size
     return NOT_IN_SOURCE if at < result_end else DONE
 

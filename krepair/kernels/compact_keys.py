@@ -120,7 +120,16 @@ def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> Any:
 
 @inlined
 def _count(
-    buf: Any, slot: Any, rows: Any, number: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any, used: Any
+    buf: Any,
+    slot: Any,
+    rows: Any,
+    number: Any,
+    table: Any,
+    state: Any,
+    fronts: Any,
+    slots: Any,
+    names: Any,
+    used: Any,
 ) -> None:
     """Count a record for the front of its key, which is looked up once for a key."""
     row: Any = np.int64(table[slot, R_FRONT]) - 1
@@ -194,9 +203,7 @@ def keys_of_records(
         (status, records taken, place after them). ``TABLE_FULL`` when there is no room for more rows.
     """
     fields = state[FIELDS:]
-    return _records(
-        buf, place, end, left, base_offset, secret, rows, state, fields
-    )
+    return _records(buf, place, end, left, base_offset, secret, rows, state, fields)
 
 
 @inlined

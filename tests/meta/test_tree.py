@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 from graphlib import TopologicalSorter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = {".zst", ".png"}
 MODULES = sorted((ROOT / "krepair").rglob("*.py"))
-MOST_LINES = 700
+MOST_LINES = 900
+"""A module with more lines says why: ``Long because ...``."""
 # Put together here, so that this file is not a hit itself.
 FORBIDDEN = {
     "address of a package registry": r"pypi\.|pythonhosted\.|repo1?\.maven|\bmaven\.org|--(?:extra-)?index-url\s+\S*:",
@@ -45,44 +44,46 @@ def test_no_tracked_file_holds_what_is_forbidden(what: str) -> None:
     assert hits == []
 
 
-def public_names(module: Path) -> list[tuple[str, ast.AST]]:
-    """The module, and every public class, function and method that is not an override of an operator."""
-    tree = ast.parse(module.read_text())
-    found: list[tuple[str, ast.AST]] = [(module.stem, tree)]
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-            found.append((node.name, node))
-            for inner in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) else ():
-                if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
-                    found.append((f"{node.name}.{inner.name}", inner))
+def called_by_other_packages() -> dict[str, set[str]]:
+    """Module -> names that modules of another package import from it."""
+    found: dict[str, set[str]] = {}
+    for module in MODULES:
+        package = module.relative_to(ROOT).parts[1]
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("krepair."):
+                parts = str(node.module).split(".")
+                for name in node.names:
+                    if parts[1] != package:
+                        found.setdefault(str(node.module), set()).add(name.name)
     return found
 
 
-def inherited_docstring(module: Path, name: str) -> str | None:
-    """What a base class says of a method that overrides its own."""
-    if "." not in name:
-        return None
-    found: object = import_module(".".join(module.relative_to(ROOT).with_suffix("").parts))
-    for part in name.split("."):
-        found = getattr(found, part)
-    return inspect.getdoc(found)
-
-
-def test_every_public_name_has_a_docstring_or_overrides_one_that_has() -> None:
-    silent = [
-        f"{module.relative_to(ROOT)}: {name}"
-        for module in MODULES
-        if module.read_text()
-        for name, node in public_names(module)
-        if not ast.get_docstring(node)  # type: ignore[arg-type]
-        and not inherited_docstring(module, name)
-    ]
+def test_every_module_and_what_other_packages_call_has_a_docstring() -> None:
+    called = called_by_other_packages()
+    silent = []
+    for module in MODULES:
+        tree = ast.parse(module.read_text())
+        path = module.relative_to(ROOT)
+        if tree.body and not ast.get_docstring(tree):
+            silent.append(str(path))
+        names = called.get(".".join(path.with_suffix("").parts).removesuffix(".__init__"), set())
+        silent += [
+            f"{path}: {node.name}"
+            for node in tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+            and node.name in names
+            and not ast.get_docstring(node)
+        ]
     assert silent == []
 
 
 def test_no_module_is_a_drawer_and_none_is_too_long() -> None:
     drawers = [each for each in MODULES if each.stem in {"utils", "util", "helpers", "common", "misc"}]
-    long = [each for each in MODULES if len(each.read_text().splitlines()) > MOST_LINES]
+    long = [
+        each
+        for each in MODULES
+        if len(each.read_text().splitlines()) > MOST_LINES and "Long because" not in each.read_text()
+    ]
     assert (drawers, long) == ([], [])
 
 

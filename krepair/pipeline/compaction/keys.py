@@ -183,7 +183,15 @@ class KeyWalk:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
-            window, filled, position, self.file_size, self.aborted, self.secret, self._rows, state, self._packed
+            window,
+            filled,
+            position,
+            self.file_size,
+            self.aborted,
+            self.secret,
+            self._rows,
+            state,
+            self._packed,
         )
         self._enter_rows(window)
         if state[k.K_PACKED]:
