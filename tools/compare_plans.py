@@ -2,6 +2,8 @@
 
     python -m tools.compare_plans --against ../other-tree
     python -m tools.compare_plans --against 5adb171 --part corpus
+    python -m tools.compare_plans --record before.json
+    python -m tools.compare_plans --against before.json --decisions
 
 Each tree makes its own directories with its own code, and its own plans of them: every case of ``tests/corpus``, every
 scene of ``tools/torture`` with every ``--keep``, and every real directory of ``fixtures/`` with each fix alone and with
@@ -9,6 +11,8 @@ all of them. What no two runs have in common is left out: inodes, the path of th
 were written just now, the plan's own name and digest, and the version of krepair.
 
 For changes that must not change what is planned. Ends with 1 if a plan differs, and shows the first lines that do.
+With ``--decisions`` only what is decided counts: status, codes, spans, tallies, and names, sizes and digests of what
+results. So plans of different forms can be compared, and of a refusal only its kind.
 """
 
 from __future__ import annotations
@@ -43,26 +47,35 @@ LINES_SHOWN = 12
 def main() -> None:
     """Run both trees at the same time and compare what they planned."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--against", metavar="TREE", help="a work tree of this project, or a commit")
+    parser.add_argument(
+        "--against", metavar="TREE", help="a work tree of this project, a commit, or a record"
+    )
     parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
-    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--decisions", action="store_true", help="compare only what is decided")
+    parser.add_argument("--record", metavar="FILE", type=Path, help="write the plans of this tree to a file")
     given = parser.parse_args()
     parts = given.part or list(PARTS)
-    if given.inside:
-        _record(given.inside, parts)
+    if given.record:
+        _record(given.record, parts)
         return
     if not given.against:
         parser.error("--against is missing")
     with tempfile.TemporaryDirectory(prefix="krepair-trees-") as work:
         other = Path(given.against)
-        if not (other / "krepair").is_dir():
-            other = _taken_out(given.against, Path(work) / "tree")
-        trees = {"here": Path(__file__).resolve().parent.parent, "there": other.resolve()}
-        runs = {name: _started(tree, Path(work) / f"{name}.json", parts) for name, tree in trees.items()}
-        codes = [run.wait() for run in runs.values()]
+        records = {"here": Path(work) / "here.json", "there": other.resolve()}
+        trees = {"here": Path(__file__).resolve().parent.parent}
+        if not other.is_file():
+            records["there"] = Path(work) / "there.json"
+            is_tree = (other / "krepair").is_dir()
+            trees["there"] = other.resolve() if is_tree else _taken_out(given.against, Path(work) / "tree")
+        runs = [_started(tree, records[name], parts) for name, tree in trees.items()]
+        codes = [run.wait() for run in runs]
         if any(codes):
             sys.exit("a tree could not make its plans; see above")
-        here, there = (json.loads((Path(work) / f"{name}.json").read_text()) for name in runs)
+        here, there = (json.loads(file.read_text()) for file in records.values())
+    there = {name: text for name, text in there.items() if name.partition(" ")[0] in parts}
+    if given.decisions:
+        here, there = ({name: decisions(text) for name, text in plans.items()} for plans in (here, there))
     sys.exit(compare(here, there))
 
 
@@ -74,25 +87,130 @@ def _taken_out(commit: str, folder: Path) -> Path:
 
 
 def _started(tree: Path, out: Path, parts: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", os.path.abspath(__file__), "--inside", os.fspath(out)]
+    command = [sys.executable, "-P", os.path.abspath(__file__), "--record", os.fspath(out)]
     command += [word for part in parts for word in ("--part", part)]
     return subprocess.Popen(command, cwd=tree, env=os.environ | {"PYTHONPATH": os.fspath(tree)})
 
 
 def compare(here: dict[str, str], there: dict[str, str]) -> int:
     """Print what differs between name -> plan of two trees; 1 if anything does."""
-    wrong = 0
+    wrong = alone = 0
     for name in sorted(here.keys() | there.keys()):
         if name not in here or name not in there:
             print(f"{name}: only {'there' if name in there else 'here'}")
-            wrong += 1
+            alone += 1
         elif here[name] != there[name]:
             lines = difflib.unified_diff(there[name].splitlines(), here[name].splitlines(), "there", "here")
             print(f"{name}: differs", *list(lines)[:LINES_SHOWN], sep="\n    ")
             wrong += 1
-    planned = sum('"change_id"' in text for text in here.values())
-    print(f"{len(here)} plans, {planned} of them with changes: {wrong} differ")
-    return int(wrong > 0)
+    planned = sum('"status": "change"' in text for text in here.values())
+    print(f"{len(here)} plans, {planned} of them with changes: {wrong} differ, {alone} are of one tree only")
+    return int(wrong + alone > 0)
+
+
+OF_PARTITION = (
+    *(
+        "status",
+        "code",
+        "log_start_offset",
+        "log_end_offset",
+        "high_watermark",
+        "horizon_ms",
+        "kept_last",
+        "reasons",
+    ),
+    *("log_bytes_before", "log_bytes_after", "uncleanable_bytes"),
+)
+OF_SOURCE = (
+    *(
+        "base_offset",
+        "log_bytes",
+        "batches",
+        "kept_bytes",
+        "kept_batches",
+        "kept_records",
+        "kept_markers",
+        "reasons",
+    ),
+    *(
+        "carried_open",
+        "keep_positions",
+        "protected",
+        "last_position",
+        "decisions",
+        "aborted_kept",
+        "held_markers",
+    ),
+)
+OF_CHANGE = (
+    *("rule", "removed", "batches", "records", "last_offset", "mtime_ns", "replaces", "copied", "lines"),
+    *("digest_removed", "front_bytes"),
+)
+OF_KEYS = (
+    *("records", "kept", "superseded", "tombstones_dropped", "tombstones_kept", "aborted", "keyless", "keys"),
+    *("rewritten", "emptied", "forced", "headers", "tombstones", "file_bytes", "bytes_before", "bytes_after"),
+)
+
+
+def decisions(text: str) -> str:
+    """What a comparable plan decides, in a form that does not depend on that of the plan; of a refusal its kind."""
+    if not text.startswith("{"):
+        return text.partition(":")[0]
+    plan = json.loads(text)
+    decided = {
+        "order": [plan["commit"]["order"], plan["commit"]["fence"]],
+        "risks": sorted(risk["code"] for risk in plan["risks"]),
+        "partitions": {one["folder"]: _of_partition(one) for one in plan["partitions"]},
+        "root": [_of_change(one) for one in (plan.get("root") or {}).get("changes", ())],
+    }
+    return json.dumps(decided, indent=1, sort_keys=True)
+
+
+def _of_partition(partition: dict[str, Any]) -> dict[str, Any]:
+    span, keys, evidence = (partition.get(name) or {} for name in ("span", "compaction", "evidence"))
+    return _only(partition, OF_PARTITION) | {
+        "span": _only(span, ("start_offset", "end_offset", "limit")),
+        "keys": _only(keys, OF_KEYS),
+        "evidence": evidence.get("kind", ""),
+        "changes": [_of_change(one) for one in partition.get("changes", ())],
+    }
+
+
+def _of_change(change: dict[str, Any]) -> dict[str, Any]:
+    return _only(change, OF_CHANGE) | {
+        "results": _results(change),
+        "undo": change.get("undo", {}).get("type", ""),
+        "sources": [
+            _only(source, OF_SOURCE) | {"keys": _only(source.get("compacted") or {}, OF_KEYS)}
+            for source in change.get("sources", ())
+        ],
+    }
+
+
+def _results(change: dict[str, Any]) -> dict[str, list[Any]]:
+    """File name -> size and digest that it will have; nothing for a file that goes."""
+    results: dict[str, list[Any]] = {}
+    if change["type"] == "roll segment":
+        results |= {_named(change["base_offset"], suffix): [0] for suffix in (".log", ".index", ".timeindex")}
+    results |= {name: [] for name in (*change.get("names", ()), *change.get("goes", ()))}
+    results |= {name: [] for name in change.get("removes_snapshots", ())}
+    results |= {_named(source["base_offset"], ".log"): [] for source in change.get("sources", ())}
+    if "log_bytes" in change:
+        results[_named(change["base_offset"], ".log")] = [change["log_bytes"]]
+    if "size_after" in change:
+        stays = change["size_after"] >= 0
+        results[change["name"]] = [change["size_after"], change["digest_after"]] if stays else []
+    results |= {one["name"]: [one["size_after"], one["digest_after"]] for one in change.get("companions", ())}
+    results |= {one["name"]: [one["size"], one["digest"]] for one in change.get("makes", ())}
+    return results
+
+
+def _named(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def _only(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value[name] for name in names if value.get(name) not in (None, "", [], {}, ())}
 
 
 # -- inside one tree: everything that is imported from here on is of that tree
