@@ -134,7 +134,8 @@ def _count(
     """Count a record for the front of its key, which is looked up once for a key."""
     row: Any = np.int64(table[slot, R_FRONT]) - 1
     if row < 0:
-        key, key_size = np.int64(rows[number, N_KEY]), np.int64(rows[number, N_KEY_SIZE])
+        key: Any = np.int64(rows[number, N_KEY])
+        key_size: Any = np.int64(rows[number, N_KEY_SIZE])
         row = front_row(buf, key, key_size, fronts, slots, names, used)
         table[slot, R_FRONT] = np.uint64(row + 1)
     if row < 0:

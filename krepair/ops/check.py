@@ -26,21 +26,21 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.by_rule import by_rule, told
-from krepair.ops.findings.identity import read_metadata
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.next_start.forecast import RootFacts, ended_by_another, forecast
-from krepair.ops.next_start.refusal import Cause, causes_of_refusal
-from krepair.ops.next_start.rehearsal import look_at_starts
-from krepair.ops.next_start.start_space import start_space
 from krepair.ops.plan_command import is_with_evidence, with_options
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress
+from krepair.start.forecast import RootFacts, ended_by_another, forecast
+from krepair.start.identity import read_metadata
+from krepair.start.refusal import Cause, causes_of_refusal
+from krepair.start.rehearsal import look_at_starts
+from krepair.start.start_space import start_space
 
 
 def check(

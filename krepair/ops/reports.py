@@ -9,38 +9,13 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import AS_OWNER, ExitCode
+from krepair.start.line import ForecastLine
 
-Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone", "rebuilt"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
 _DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone", "rebuilt"})
-
-
-class ForecastLine(Struct, frozen=True, kw_only=True):
-    """What the next broker start would do to one partition.
-
-    Attributes:
-        partition: folder name.
-        expected: what happens.
-        text: one line: why, and what it means.
-        bytes_read: how much the broker would read for it (recovery), 0 if nothing.
-        segments: base offsets of the segments that it would read, ascending.
-        seconds: how long that takes, see ``krepair.checks.recovery_time``.
-        log_bytes: (base offset, bytes of the log) of every segment that is there afterwards, ascending; empty where
-            the start was not played through, since nothing is wrong with the partition.
-        log_end: the next offset as that broker sees it; -1 where the start was not played through, or fails.
-    """
-
-    partition: str
-    expected: Expected
-    text: str
-    bytes_read: int = 0
-    segments: tuple[int, ...] = ()
-    seconds: float = 0.0
-    log_bytes: tuple[tuple[int, int], ...] = ()
-    log_end: int = -1
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,6 @@ from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
-from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.plan import looked_at, plan_of
 from krepair.ops.plan_command import FREE_CONSENT, apply_command, asked_of, options_of
 from krepair.ops.preview import check_here, read_beside
@@ -44,6 +43,7 @@ from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
 from krepair.plan.sequence import NO_ROOM, LeftOut, PlanSequence, Step, merged, originals_out, seal
 from krepair.plan.view import bytes_words, count_text
+from krepair.start.start_space import needed_at_most
 
 Verb = Callable[[Plan, Options, Progress | None], ApplyReport]
 

@@ -14,7 +14,6 @@ from krepair.errors import KrepairError
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.view import read_log_dir
 from krepair.ops.need import Need, PartNeeds, bytes_that_stay, is_let_go, need_of_all, need_of_part, part_of
-from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.plan_command import plan_command
 from krepair.ops.removable import Way, removable
 from krepair.ops.target import is_root
@@ -23,6 +22,7 @@ from krepair.plan.figures import in_apply_order, with_figures
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.view import bytes_text, bytes_words
+from krepair.start.start_space import needed_at_most
 
 MOST_NAMED: Final = 10
 """Partitions that one command names. What they free makes room for the next command."""

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
 from krepair.cli.views.page import check_page, plan_page
-from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import show_view
 from krepair.plan.model import KeepOriginal, Plan, ReplaceFile
 from krepair.plan.planfile import dumps
 from krepair.plan.view import visible
+from krepair.start.line import ForecastLine
 from tests.cli.page_reader import PageReader
 from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition
 

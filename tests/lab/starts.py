@@ -19,10 +19,10 @@ from krepair.fixes.context import Context
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
-from krepair.ops.next_start.forecast import forecast
-from krepair.ops.reports import ForecastLine
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
+from krepair.start.forecast import forecast
+from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack

@@ -5,9 +5,10 @@ from __future__ import annotations
 from krepair.checks.catalogue import Finding
 from krepair.ops.check import check
 from krepair.ops.check_pictures import check_pictures
-from krepair.ops.reports import ForecastLine, KeptPlan, LogDirReport, PartitionSummary
+from krepair.ops.reports import KeptPlan, LogDirReport, PartitionSummary
 from krepair.options import Engine, Options
 from krepair.plan.actions.log_contents import Content, Run
+from krepair.start.line import ForecastLine
 from tests import builders as b
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from krepair.checks.side_by_side import SideBySide
 from krepair.ops.check import check
-from krepair.ops.findings.duplicates import said
+from krepair.start.duplicates import said
 from tests.journal import txfixture
 from tests.ops.pending import FOLDER, name, options
 

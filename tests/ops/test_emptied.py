@@ -12,10 +12,10 @@ import pytest
 from krepair.logdir.space import Space
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.emptied import emptied_findings
-from krepair.ops.findings.ownership import Node, nodes_of
-from krepair.ops.next_start import start_space
-from krepair.ops.next_start.start_space import StartSpace
-from krepair.ops.reports import ForecastLine
+from krepair.start import start_space
+from krepair.start.line import ForecastLine
+from krepair.start.ownership import Node, nodes_of
+from krepair.start.start_space import StartSpace
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.ops.inline import Inline

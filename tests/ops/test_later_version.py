@@ -8,7 +8,7 @@ import pytest
 
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
-from krepair.ops.next_start.findings import PROVEN_VERSIONS
+from krepair.start.findings import PROVEN_VERSIONS
 from tests.hostile.verbs import run
 from tests.ops.test_other_replicas import directory
 

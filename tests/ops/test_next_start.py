@@ -12,9 +12,10 @@ from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.words import count_text
 from krepair.logdir.space import Space
 from krepair.ops.check import check
-from krepair.ops.next_start import start_space
-from krepair.ops.reports import ForecastLine, LogDirReport
+from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
+from krepair.start import start_space
+from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack

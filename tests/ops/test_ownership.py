@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.ownership import Node, lacks, nodes_of, ownership_findings, usual_owner
+from krepair.start.ownership import Node, lacks, nodes_of, ownership_findings, usual_owner
 from tests.journal import txfixture
 
 KAFKA, GROUP, OTHER = 64_001, 64_002, 64_003

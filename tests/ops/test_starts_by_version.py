@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.reports import ForecastLine, LogDirReport
+from krepair.ops.reports import LogDirReport
+from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, abort, data
 from tests.ops.inline import Inline

@@ -14,7 +14,7 @@ from krepair.cli.views.verdict import rules_of, verdict
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
-from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data, refetch_command
 from krepair.plan.replicas_view import DESCRIBE
 from krepair.plan.view import (
@@ -27,6 +27,7 @@ from krepair.plan.view import (
     size_text,
     table_of,
 )
+from krepair.start.line import ForecastLine
 
 _SCREEN_ROWS: Final = 9
 """Lines of the table by rule on a terminal of 24 lines, without its heading."""

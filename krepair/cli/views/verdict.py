@@ -9,8 +9,9 @@ from typing import Final
 from krepair.checks.catalogue import Severity
 from krepair.checks.recovery_time import recovery_text
 from krepair.ops.by_rule import by_rule
-from krepair.ops.reports import CheckReport, Expected, LogDirReport, RuleSummary
+from krepair.ops.reports import CheckReport, LogDirReport, RuleSummary
 from krepair.plan.view import count_text, size_text
+from krepair.start.line import Expected
 
 _DOES: Final[dict[Expected, str]] = {
     "refuse": "keep the broker from starting",

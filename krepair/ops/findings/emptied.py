@@ -15,9 +15,9 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import log_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
-from krepair.ops.findings.ownership import Node, lacks, said_of, usual_owner
-from krepair.ops.next_start.start_space import StartSpace
-from krepair.ops.reports import ForecastLine
+from krepair.start.line import ForecastLine
+from krepair.start.ownership import Node, lacks, said_of, usual_owner
+from krepair.start.start_space import StartSpace
 
 EMPTIES_SINCE: Final = (4, 0, 0)
 

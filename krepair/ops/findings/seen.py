@@ -9,9 +9,10 @@ from krepair.checks.retention import Deletions
 from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
-from krepair.ops.next_start.forecast import RootFacts
-from krepair.ops.next_start.start_space import StartSpace
-from krepair.ops.reports import ForecastLine, KeptPlan
+from krepair.ops.reports import KeptPlan
+from krepair.start.forecast import RootFacts
+from krepair.start.line import ForecastLine
+from krepair.start.start_space import StartSpace
 
 
 class Seen(NamedTuple):

@@ -18,21 +18,21 @@ from krepair.fixes.table import FIXES, ROOT_FIXES
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_id
 from krepair.ops.findings.contents import content_findings
-from krepair.ops.findings.duplicates import duplicate_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
-from krepair.ops.findings.identity import meta_findings, metadata_findings
 from krepair.ops.findings.kept import kept_findings
-from krepair.ops.findings.marked import marked_findings
 from krepair.ops.findings.missing_offsets import missing_findings
 from krepair.ops.findings.open_transactions import transaction_findings
-from krepair.ops.findings.ownership import nodes_of, ownership_findings
 from krepair.ops.findings.partitions import partition_findings, root_findings
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.stuck import cleaner_findings
 from krepair.ops.findings.unread import with_way_to_read
-from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
-from krepair.ops.next_start.start_space import space_findings
+from krepair.start.duplicates import duplicate_findings
+from krepair.start.findings import recovery_findings, refusal_findings, retention_findings
+from krepair.start.identity import meta_findings, metadata_findings
+from krepair.start.marked import marked_findings
+from krepair.start.ownership import nodes_of, ownership_findings
+from krepair.start.start_space import space_findings
 
 Row = Callable[[Seen], Iterator[Finding]]
 PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]

@@ -14,10 +14,10 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
-from krepair.ops.next_start.forecast import RootFacts
-from krepair.ops.next_start.refusal import Cause, causes_of_refusal
-from krepair.ops.reports import ForecastLine
 from krepair.options import Options
+from krepair.start.forecast import RootFacts
+from krepair.start.line import ForecastLine
+from krepair.start.refusal import Cause, causes_of_refusal
 
 PROVEN_VERSIONS: Final = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
 """The brokers whose starts were watched; without ``--broker-version`` the forecast is told for each."""

@@ -21,11 +21,11 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
-from krepair.ops.findings.identity import Metadata
-from krepair.ops.findings.marked import marked_refusals
-from krepair.ops.next_start.odd_names import names_without_an_offset
-from krepair.ops.next_start.rehearsal import rehearsed_of
 from krepair.rules.epochs import EpochReason
+from krepair.start.identity import Metadata
+from krepair.start.marked import marked_refusals
+from krepair.start.odd_names import names_without_an_offset
+from krepair.start.rehearsal import rehearsed_of
 
 KRAFT = (3, 0, 0)
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)

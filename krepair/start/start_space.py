@@ -15,8 +15,8 @@ from krepair.fixes.survey import Survey
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import FileRef, LogDir
-from krepair.ops.reports import ForecastLine
 from krepair.rules.grouping import index_entries_at_most
+from krepair.start.line import ForecastLine
 
 _BLOCK_BYTES: Final = 4096
 _SMALLEST_MESSAGE_BYTES: Final = 26

@@ -18,13 +18,13 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import LOG_START_CHECKPOINT, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
-from krepair.ops.findings.identity import Metadata
-from krepair.ops.findings.marked import marked_forecast
-from krepair.ops.next_start.refusal import Cause, causes_of_refusal, forgotten_epochs, reservations
-from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
-from krepair.ops.reports import ForecastLine
 from krepair.rules.checkpoints import LineDecision
 from krepair.rules.leftovers import Completion
+from krepair.start.identity import Metadata
+from krepair.start.line import ForecastLine
+from krepair.start.marked import marked_forecast
+from krepair.start.refusal import Cause, causes_of_refusal, forgotten_epochs, reservations
+from krepair.start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.rehearse import Rehearsed
