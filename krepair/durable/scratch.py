@@ -63,7 +63,7 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
 def remove_ownerless(parent: str) -> None:
     """Remove the scratch folders of this user in ``parent`` whose owner is gone; what cannot be removed stays.
 
-    A folder without a lock is left: it is another user's work, an older krepair's, or was made just now.
+    A folder without a lock is left: it is another user's work, or was made just now.
     """
     with contextlib.suppress(OSError):
         # Thousands of names may be in a temporary folder: those that are not ours are not looked at one by one.

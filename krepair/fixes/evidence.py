@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
@@ -74,7 +73,7 @@ def others_of(context: Context) -> Others:
         only_replica=options.only_replica,
         as_broker=options.as_broker,
         alone=options.alone,
-        searched=_searched(context) or UNSET,
+        searched=_searched(context),
     )
 
 

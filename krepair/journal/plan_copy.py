@@ -251,7 +251,7 @@ def the_copy(search: CopySearch, copies: Iterable[PlanCopy]) -> Plan:
             next_command=_WITH_PLAN_FILE,
         )
     raise RefusedError(
-        f"{search.log_dir}: no copy of plan {search.plan_id} lies with what it keeps (an older krepair made none); "
+        f"{search.log_dir}: no copy of plan {search.plan_id} lies with what it keeps; "
         f"undo needs the plan file",
         next_command=_WITH_PLAN_FILE,
     )

@@ -87,16 +87,14 @@ from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import Load, WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
-from krepair.plan.actions.action import EVERY_REPLICA
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import (
     peak_bytes,
-    risks_of,
     sizes_by_name,
 )
 from krepair.plan.keep import INPLACE, is_freed_by_apply
-from krepair.plan.model import Change, FreeWhenVerified, Others, PartitionPlan, Plan
+from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -296,7 +294,6 @@ class _Apply:
         Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
         what the next group needs is.
         """
-        self._refuse_earlier(targets)
         folders = [journal_folder(self.disk, self.plan, target) for target in targets]
         with leased(folders, self.guards.lock, self.options.take_over, make=True) as self.guards.lock:
             try:
@@ -344,29 +341,6 @@ class _Apply:
                 if any(result.outcome == "failed" for result in done):
                     _hold_back(staging, one_round)
         self._drop_journals(targets, results)
-
-    def _refuse_earlier(self, targets: Sequence[PartitionPlan]) -> None:
-        """Refuse a plan that did not ask for other replicas, unless it is begun: then it is best carried out.
-
-        Raises:
-            StalePlanError: it is of an earlier version of krepair, and nothing of it was applied.
-        """
-        if isinstance(self.plan.policy.others, Others) or not any(
-            EVERY_REPLICA in risks_of(target) for target in targets
-        ):
-            return
-        for target in targets:
-            folder = journal_folder(self.disk, self.plan, target)
-            if self.disk.tree.is_folder(folder.private):
-                return
-            states = status_in(folder, target) if self.disk.tree.is_folder(folder.holder) else {}
-            if any(state in _FINISHED for state in states.values()):
-                return
-        raise StalePlanError(
-            f"plan {self.plan.plan_id} is of krepair {self.plan.tool_version}, which did not ask what other replicas "
-            "still need: markers or tombstones could go that one of them needs. Nothing was changed; make it again",
-            next_command=plan_command(self.plan),
-        )
 
     def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
         """Everything of these targets that is staged before any of it is committed."""

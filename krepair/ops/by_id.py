@@ -94,7 +94,7 @@ def purge_by_id(
     """Free what the plan of an id keeps.
 
     The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
-    be. So it also works where an older krepair kept no copy, and where the copy is damaged.
+    be. So it also works where the copy is missing or damaged.
 
     Args:
         log_dir: its path.
@@ -128,7 +128,7 @@ class _LocatedById(NamedTuple):
     """A directory, and what of the plan of an id is known in it.
 
     Attributes:
-        plan: None if no copy can be used: an older krepair made none, or it is damaged.
+        plan: None if no copy can be used: it is missing or damaged.
         private: the private sub-folders that are there, or that the plan can have, relative to the directory.
         others: absolute paths of other directories that hold a journal of the plan.
     """

@@ -128,7 +128,7 @@ def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
     path = folder.at(kept.path)
     found = folder.state(kept.path)
     if found is None or not kept.digest:
-        return ""  # that it is gone, undo itself says; what an older krepair kept has no digest
+        return ""  # that it is gone, undo itself says; a log of whole batches has the digest of the plan
     digest = digest_file if kept.plain else digest_content
     if digest(path) != kept.digest:
         return _bad(path, "its bytes are not those that were kept")

@@ -13,7 +13,7 @@ from krepair.ops.target import is_root
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import PRIVATE_FOLDER_BYTES, OnTop, copy_of_size, on_top_of_all, plan_copy_bytes
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan, Setting
+from krepair.plan.model import Change, FreeWhenVerified, Others, PartitionPlan, Plan, Setting
 from krepair.plan.planfile import dumps
 
 _ANY: Final = PartitionPlan(topic="t", partition=0, folder="t-0", status="nothing")
@@ -145,7 +145,7 @@ class PartLengths:
             root=None,
             asked=UNSET,
             preview=UNSET,
-            policy=replace(policy, accepted_losses=(), others=UNSET),
+            policy=replace(policy, accepted_losses=(), others=Others()),
         )
         self._frame_bytes = len(dumps(self._frame))
         one, two = self._partitions(_ANY), self._partitions(_ANY, _ANY)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from krepair.ops.sides import parse_sides
 from krepair.options import Options
 from krepair.plan.keep import UNTIL_VERIFIED
-from krepair.plan.model import Asked, Others, Plan, Preview
+from krepair.plan.model import Asked, Plan, Preview
 from krepair.plan.replicas_view import WITH_CLUSTER
 from krepair.plan.sequence import PlanSequence
 from krepair.plan.view import time_text
@@ -96,12 +96,11 @@ def asked_of(options: Options) -> Asked:
 def options_of(plan: Plan) -> Options:
     """The options and the clock that a plan was made with.
 
-    A plan does not hold how it was made: engine, scratch folder, reserve. A plan of an earlier krepair does not hold
-    which topics, partitions and configuration files were named; they are left out.
+    A plan does not hold how it was made: engine, scratch folder, reserve.
     """
     policy = plan.policy
     asked = plan.asked if isinstance(plan.asked, Asked) else Asked()
-    others = policy.others if isinstance(policy.others, Others) else Others()
+    others = policy.others
     return Options(
         config=asked.config or None,
         topic_config=asked.topic_config or None,

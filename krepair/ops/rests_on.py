@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 
-from msgspec import UnsetType
-
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, StalePlanError
@@ -19,7 +17,7 @@ from krepair.logdir.reading import opened_folder
 from krepair.logdir.values import LogDir
 from krepair.ops.plan_command import plan_command
 from krepair.options import EVERY_TOPIC
-from krepair.plan.model import Evidence, Others, PartitionPlan, Plan, SearchedDir
+from krepair.plan.model import Evidence, PartitionPlan, Plan, SearchedDir
 from krepair.rules.evidence import OtherLog
 
 
@@ -54,7 +52,7 @@ def moved_since(plan: Plan) -> dict[tuple[str, int], str]:
     """
     others = plan.policy.others
     resting = _resting(plan)
-    if not resting or not isinstance(others, Others) or isinstance(others.searched, UnsetType):
+    if not resting:
         return {}
     wanted = {(part.topic, part.partition) for part in resting}
     known = {(log.log_dir, log.folder) for part in resting for log in _logs(part)}
@@ -85,7 +83,7 @@ def assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
         for part in _resting(plan)
         if isinstance(part.evidence, Evidence) and part.evidence.kind == "only-replica"
     }
-    if not only or not isinstance(others, Others):
+    if not only:
         return {}
     beside, found = read_beside(view), dict[tuple[str, int], str]()
     for one in view.partitions:

@@ -92,7 +92,7 @@ class Others(Struct, frozen=True, kw_only=True):
         as_broker: whether ``--as-broker`` was given.
         alone: (topic, number) from ``--alone``, sorted.
         searched: all other log directories in which ``-future`` folders were looked for, of this broker and of others,
-            by path. ``apply`` looks again. Absent if there is none, and in plans of versions that did not record it.
+            by path. ``apply`` looks again.
     """
 
     cluster: str = ""
@@ -103,7 +103,7 @@ class Others(Struct, frozen=True, kw_only=True):
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
-    searched: tuple[SearchedDir, ...] | UnsetType = UNSET
+    searched: tuple[SearchedDir, ...] = ()
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
         accepted_losses: values of ``--accept-data-loss``, sorted.
-        others: what was said of the other replicas; absent in plans of versions that did not ask.
+        others: what was said of the other replicas.
     """
 
     rules: str
@@ -133,8 +133,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     broker_version: str
     assume_high_watermark: str
     settings: dict[str, tuple[Setting, ...]]
+    others: Others
     accepted_losses: tuple[str, ...] = ()
-    others: Others | UnsetType = UNSET
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
+from krepair.plan.model import Evidence, KeyCompaction, PartitionPlan, Plan
 from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, table_of, time_text
 from krepair.rules.evidence import BY_TIME, NONE, WAYS
 from krepair.rules.reasons import Reason
@@ -83,7 +83,7 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
 
 def _consents(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     kinds = {evidence.kind for _, evidence in known}
-    others = plan.policy.others if isinstance(plan.policy.others, Others) else Others()
+    others = plan.policy.others
     if plan.policy.assume_high_watermark:
         yield _ASSUMED
     if "as-broker" in kinds:

@@ -177,8 +177,6 @@ def _sums(plan: Plan) -> Iterator[Objection]:
 def _peak(plan: Plan) -> int:
     """The right peak for the plan. Small differences in the size of the plan's copy are accepted."""
     parts, copy = figures.parts_peak_bytes(plan), figures.plan_copy_bytes(plan)
-    if plan.peak_extra_bytes == parts:
-        return parts  # an earlier krepair kept no copy of a plan, and its plans must still be undone
     # The figure is rounded up coarsely. A few bytes more or less in the plan must not make it wrong.
     step = figures.PLAN_COPY_STEP_BYTES
     near = copy and plan.peak_extra_bytes in {parts + copy - step, parts + copy + step}

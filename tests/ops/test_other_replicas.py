@@ -10,10 +10,10 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from krepair.errors import ExitCode, StalePlanError, UsageError
+from krepair.errors import ExitCode, UsageError
 from krepair.ops.show import show_view
 from krepair.options import Options, parse_partition
 from krepair.plan.markdown import markdown
@@ -383,7 +383,6 @@ def test_review_objects_to_a_plan_that_was_edited_to_remove_more(tmp_path: Path)
     assert isinstance(evidence, Evidence)
     none = replace(evidence, kind="none")
     others = plan.policy.others
-    assert isinstance(others, Struct)
     edited = {
         "evidence taken away": sealed(plan, replace(found, evidence=UNSET)),
         "evidence none, but all goes": sealed(plan, replace(found, evidence=none)),
@@ -395,26 +394,10 @@ def test_review_objects_to_a_plan_that_was_edited_to_remove_more(tmp_path: Path)
         "in sync without a file": sealed(plan, replace(found, evidence=replace(evidence, kind="in-sync"))),
         "alone without the consent": sealed(plan, replace(found, evidence=replace(evidence, kind="alone"))),
         "a later horizon": sealed(plan, replace(found, horizon_ms=NOW_MS)),
-        "no question at all": sealed(plan, found, others=UNSET),
     }
     for name, crafted in edited.items():
         assert "RV33" in codes(crafted), name
     assert codes(sealed(plan, found)) == set()
-
-
-def test_a_plan_of_a_version_that_did_not_ask_is_refused_before_it_is_begun_and_continued_after(
-    tmp_path: Path,
-) -> None:
-    log_dir = directory(tmp_path)
-    watermark(log_dir)
-    verbs = Verbs(log_dir, given(tmp_path, "only-replica"))
-    plan = verbs.plan()
-    bare = with_sources(replace(part(plan), evidence=UNSET), keeps_all=UNSET)
-    old = sealed(plan, bare, others=UNSET)
-    assert review(old) == []
-    with pytest.raises(StalePlanError, match="did not ask what other replicas"):
-        verbs.apply(old)
-    assert left_in(log_dir / "t-0").markers == (5, 7, 9)
 
 
 # -- the evidence of --describe

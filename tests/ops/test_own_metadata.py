@@ -119,10 +119,7 @@ def test_the_plan_says_which_metadata_log_it_was(tmp_path: Path) -> None:
     found = plan.partitions[0].evidence
     assert isinstance(found, Evidence)
     assert "__cluster_metadata-0 beside it" in found.why
-    assert (
-        getattr(plan.policy.others, "own_metadata", "")
-        == read_cluster_file(str(log_dir / METADATA_FOLDER)).digest
-    )
+    assert plan.policy.others.own_metadata == read_cluster_file(str(log_dir / METADATA_FOLDER)).digest
 
 
 @pytest.mark.parametrize("now", ["does not tell it", "has replicas 3, 1"])

@@ -9,9 +9,11 @@ from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,
     CompleteSwap,
+    Evidence,
     FileFingerprint,
     HorizonChoice,
     KeepOriginal,
+    Others,
     PartitionPlan,
     Plan,
     Policy,
@@ -55,6 +57,7 @@ def source(base_offset: int, **fields: object) -> SourceSegment:
         "last_position": -1,
         "decisions": "00ff00ff00ff00ff",
         "aborted_kept": (0,),
+        "keeps_all": False,
     }
     return SourceSegment(**(values | fields))  # type: ignore[arg-type]
 
@@ -170,6 +173,7 @@ def partition(**fields: object) -> PartitionPlan:
         "changes": (change,),
         "log_bytes_before": 2500,
         "notes": ("one producer is active",),
+        "evidence": Evidence(kind="only-replica", why="test"),
     }
     return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
 
@@ -218,6 +222,7 @@ def policy(**fields: object) -> Policy:
         "broker_version": "2.2.1",
         "assume_high_watermark": "",
         "settings": {"__consumer_offsets": settings},
+        "others": Others(only_replica=("*",)),
     }
     return Policy(**(values | fields))  # type: ignore[arg-type]
 

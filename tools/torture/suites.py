@@ -41,7 +41,7 @@ def files() -> list[str]:
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """Each file once; ``--scene tests/earlier/test_earlier.py`` takes one of them."""
+    """Each file once; ``--scene tests/brokers/test_purge_beside.py`` takes one of them."""
     del workdir
     for _ in seeds[:1]:
         for file in files():

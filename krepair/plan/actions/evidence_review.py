@@ -21,15 +21,9 @@ _HORIZON_NAMES: Final = frozenset({"newest", "next-pass"})
 
 
 def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    """All objections to removals that the evidence does not allow. Plans of earlier versions have no evidence."""
+    """All objections to removals that the evidence does not allow."""
     others, evidence, where = facts.policy.others, facts.partition.evidence, facts.partition.folder
     sources = [source for change in changes for source in change.sources]
-    if isinstance(others, UnsetType):
-        if not isinstance(evidence, UnsetType) or any(
-            not isinstance(source.keeps_all, UnsetType) for source in sources
-        ):
-            yield Objection("RV33", where, "the plan does not say what was asked of other replicas")
-        return
     if isinstance(evidence, UnsetType):
         yield Objection("RV33", where, "segments are rewritten, but nothing is said of other replicas")
         return
@@ -51,11 +45,9 @@ def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegmen
 def evidence_of_searches(plan: Plan) -> Iterator[Objection]:
     """All objections to the directories in which ``apply`` looks for replicas that a broker is about to make.
 
-    Every log that the plan rests on is in one of them, or in the plan's own. Plans of earlier versions name none.
+    Every log that the plan rests on is in one of them, or in the plan's own.
     """
     others = plan.policy.others
-    if isinstance(others, UnsetType) or isinstance(others.searched, UnsetType):
-        return
     paths = [one.path for one in others.searched]
     if paths != sorted(set(paths)):
         yield Objection("RV33", "", "the log directories that were searched are not by path, each once")
