@@ -12,7 +12,7 @@ from krepair.cli.options import Typed, parse_rule, takes
 
 
 @takes(
-    "each config topic_config setting now broker_version topic partition deep every more rule engine "
+    "config topic_config setting now broker_version topic partition deep every more rule engine "
     "master metrics html json quiet"
 )
 def check(
@@ -43,7 +43,7 @@ def check(
     run_and_finish(
         "check",
         paths,
-        lambda progress: as_typed(ops.check(paths, options, progress, each=typed.each), options),
+        lambda progress: as_typed(ops.check(paths, options, progress), options),
         lambda report: check_view(
             report,
             Asked(

@@ -47,8 +47,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.compare import CompareReport
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
     from krepair.ops.facts import FactsReport
-    from krepair.ops.groups import GroupsEachReport, GroupsReport
-    from krepair.ops.plan_each import EachReport
+    from krepair.ops.groups import GroupsReport
     from krepair.ops.preview import PlannedFrom
     from krepair.ops.reports import (
         ApplyReport,
@@ -60,7 +59,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         VerifyReport,
     )
     from krepair.ops.sequence import SequenceFrom
-    from krepair.ops.transactions import TransactionsEachReport, TransactionsReport
+    from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
     from krepair.pipeline.dump.model import Line
     from krepair.plan.diff import PlanDiff
@@ -70,16 +69,16 @@ def reports() -> dict[str, tuple[Any, ...]]:
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, PlannedFrom, AskReport, EachReport, PlanSequence, SequenceFrom),
+        "plan": (Plan, PlannedFrom, AskReport, PlanSequence, SequenceFrom),
         "show": (Plan, PlanSequence),
         "apply": (ApplyReport, SequenceReport),
         "verify": (VerifyReport, VerifyEachReport, SequenceVerifyReport),
         "undo": (ApplyReport, KeptReport, SequenceReport),
         "purge": (ApplyReport, KeptReport, SequenceReport),
-        "groups": (GroupsReport, GroupsEachReport),
+        "groups": (GroupsReport,),
         "compare": (CompareReport,),
         "facts": (FactsReport,),
-        "transactions": (TransactionsReport, TransactionsEachReport),
+        "transactions": (TransactionsReport,),
         "explain": (row, tuple[row, ...]),
         "dump": (Line,),
         "diff": (PlanDiff,),

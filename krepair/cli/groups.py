@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from krepair.cli.one_run import finish_each
-from krepair.cli.options import LogDirsArgument, Typed, takes
-from krepair.cli.progress import ProgressOf
+from krepair.cli.one_run import run_and_finish
+from krepair.cli.options import LogDirArgument, Typed, takes
 
 
 @takes("group now partition engine master json quiet")
-def groups(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
+def groups(log_dir: LogDirArgument, *, typed: Typed) -> None:
     """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
 
     Writes nothing; exits with 2 if a group is stuck (KR609).
@@ -21,11 +20,11 @@ def groups(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
     from krepair.cli.views.groups import groups_view
     from krepair.ops import groups as ops
 
-    with ProgressOf(quiet=typed.quiet) as progress:
-        found = ops.groups_of_each(log_dirs, options, tuple(typed.group or ()), progress)
-    finish_each(
+    wanted = tuple(typed.group or ())
+    run_and_finish(
         "groups",
-        found,
-        partial(groups_view, detailed=bool(typed.group), wanted=tuple(typed.group or ())),
+        (log_dir,),
+        partial(ops.groups, log_dir, options, wanted),
+        partial(groups_view, detailed=bool(wanted), wanted=wanted),
         typed,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 from krepair.cli.commands import Fill, Report, as_it_is, exact, exact_errors
 from krepair.cli.metrics import MetricsOf
@@ -14,10 +14,7 @@ from krepair.pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from krepair.cli.options import Typed
-    from krepair.ops.reports import EachReport, HasExitCode
     from krepair.plan.view import View
-
-OneReport = TypeVar("OneReport", bound="HasExitCode")
 
 
 def run_and_finish(
@@ -49,22 +46,3 @@ def run_and_finish(
         measured.report = report = exact(report, fill)
         html.write(report)
         finish(verb, report, report.exit_code, lambda: page(report), typed)
-
-
-def finish_each(
-    verb: str, found: EachReport[OneReport], page: Callable[[OneReport], View], typed: Typed
-) -> NoReturn:
-    """Tell what a verb found in several log directories, one page below the other; of one its own page and document.
-
-    Raises:
-        typer.Exit: always.
-    """
-    from krepair.cli.views.several import of_each
-
-    finish(
-        verb,
-        found if len(found.reports) > 1 else found.reports[0],
-        found.exit_code,
-        lambda: of_each(f"krepair {verb}", found.brokers, [page(report) for report in found.reports]),
-        typed,
-    )

@@ -20,12 +20,8 @@ from krepair.options import Engine, Options
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 
-LogDirsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LOGDIR...",
-        help="Log directories of stopped brokers; of several, each is answered for by itself.",
-    ),
+LogDirArgument = Annotated[
+    str, typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker.")
 ]
 PlanOrLogDirArgument = Annotated[
     str,
@@ -72,8 +68,6 @@ output_format --format text|md|html|json
   For a terminal, a ticket, a browser, a program.
 ticket_format --format text|md
   For a terminal, or for a ticket.
-each --each
-  The log directories are of several brokers; each broker is judged by itself.
 deep --deep
   Also decompress all compressed content (KR307); costs CPU time.
 every --all
@@ -87,13 +81,10 @@ rule --rule KRnnn
 fix --fix LIST
   Names divided by commas; markers if left out; may be repeated.
 out --out PLAN
-  Where to write the plan; never in LOGDIR. With --each a folder.
+  Where to write the plan; never in LOGDIR.
 ask --ask FILE
   Write a question and no plan: krepair facts --answer FILE answers it on the hosts of the other brokers, and then
   --replicas ID=ANSWER lets tombstones go.
-each_plan --each
-  One plan for each of several log directories, of the brokers of a cluster; they are each other's --replicas. --out
-  names the folder of the plans.
 preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
 from_preview --from PREVIEW
@@ -213,7 +204,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     output_format: str = "text"
     ticket_format: str = "text"
     # check and compare
-    each: bool = False
     deep: bool = False
     every: bool = False
     every_partition: bool = False
@@ -223,7 +213,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     fix: list[str] | None = None
     out: str | None = None
     ask: str = ""
-    each_plan: bool = False
     preview: bool = False
     from_preview: str = ""
     free: bool = False

@@ -30,7 +30,7 @@ _WITH_FROM: Final = frozenset(
 
 
 @takes(
-    "out ask each_plan preview from_preview free fix include_active no_roll accept_data_loss replicas "
+    "out ask preview from_preview free fix include_active no_roll accept_data_loss replicas "
     "cluster cluster_as_of cluster_config delete_horizon keep no_merge assume_high_watermark only_replica "
     "as_broker alone config topic_config setting now broker_version topic partition scratch use_reserved "
     "engine master metrics json quiet"
@@ -76,20 +76,11 @@ def plan(
         _plan_from(typed)
     options = typed.options()
     log_dirs = list(log_dirs or ())
-    if not typed.each_plan:
-        _check_one(log_dirs, options)
+    _check_one(log_dirs, options)
     if typed.ask:
-        if typed.out is not None or typed.preview or typed.metrics or typed.each_plan:
-            raise UsageError(
-                "--ask writes a question and no plan: without --out, --preview, --each and --metrics"
-            )
+        if typed.out is not None or typed.preview or typed.metrics:
+            raise UsageError("--ask writes a question and no plan: without --out, --preview and --metrics")
         _ask(log_dirs[0], options, typed)
-    if typed.each_plan:
-        if typed.preview:
-            raise UsageError("--each with --preview: a preview is of one running broker")
-        if typed.free:
-            raise UsageError("--each with --free: a sequence is of one full disk; make it there")
-        _plan_each(log_dirs, options, typed)
     fill = Filling(log_dir=log_dirs[0], options=options)
     with MetricsOf(typed.metrics, "plan", log_dirs) as run:
         if typed.out is not None:
@@ -112,8 +103,8 @@ def _check_one(log_dirs: list[str], options: Options) -> None:
         return
     if log_dirs:
         raise UsageError(
-            f"{len(log_dirs)} log directories: a plan is of one; for several brokers type --each",
-            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
+            f"{len(log_dirs)} log directories: a plan is of one; make a plan for each",
+            next_command="krepair plan LOGDIR --out PLAN",
         )
     from krepair.logdir.log_dirs import configured_log_dirs
 
@@ -137,25 +128,6 @@ def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:
     ):
         report = ops.ask(log_dir, typed.ask, options, progress)
     finish("plan", report, report.exit_code, lambda: ask_view(report), typed)
-
-
-def _plan_each(log_dirs: list[str], options: Options, typed: Typed) -> NoReturn:
-    """One plan per log directory, and a page over them."""
-    if typed.out is None:
-        raise UsageError(
-            "--each needs --out FOLDER: where the plans go",
-            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
-        )
-    from krepair.cli.views.each import each_view
-    from krepair.ops.plan_each import plan_each, save_all
-    from krepair.plan.markdown import markdown
-
-    with MetricsOf(typed.metrics, "plan", log_dirs) as run, exact_errors(Filling(options=options)):
-        with ProgressOf(quiet=typed.quiet) as progress:
-            report, made = plan_each(log_dirs, typed.out, options, progress)
-        run.report = made
-        save_all(report, made, markdown(each_view(report)))
-        finish("plan", report, report.exit_code, lambda: each_view(report), typed)
 
 
 def _maker(*, preview: bool, free: bool) -> Callable[[str, Options, Progress], Plan | PlanSequence]:

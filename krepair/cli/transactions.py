@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from krepair.cli.one_run import finish_each
-from krepair.cli.options import LogDirsArgument, Typed, takes
-from krepair.cli.progress import ProgressOf
+from krepair.cli.one_run import run_and_finish
+from krepair.cli.options import LogDirArgument, Typed, takes
 
 
 @takes(
     "transactional_id config topic_config setting now broker_version topic partition engine master json quiet"
 )
-def transactions(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
+def transactions(log_dir: LogDirArgument, *, typed: Typed) -> None:
     """Say what __transaction_state and the logs hold of transactions.
 
     Writes nothing; exits with 2 if one never ends (KR103).
@@ -24,8 +23,10 @@ def transactions(log_dirs: LogDirsArgument, *, typed: Typed) -> None:
     from krepair.ops import transactions as ops
 
     wanted = tuple(typed.transactional_id or ())
-    with ProgressOf(quiet=typed.quiet) as progress:
-        found = ops.transactions_of_each(log_dirs, options, wanted, progress)
-    finish_each(
-        "transactions", found, partial(transactions_view, detailed=bool(wanted), wanted=wanted), typed
+    run_and_finish(
+        "transactions",
+        (log_dir,),
+        partial(ops.transactions, log_dir, options, wanted),
+        partial(transactions_view, detailed=bool(wanted), wanted=wanted),
+        typed,
     )

@@ -24,9 +24,7 @@ from krepair.plan.sequence import PlanSequence
 def verify(
     targets: Annotated[
         list[str],
-        typer.Argument(
-            metavar="LOGDIR...|PLAN", help="Log directories, also of several brokers; or one plan file."
-        ),
+        typer.Argument(metavar="LOGDIR...|PLAN", help="Log directories of one broker, or one plan file."),
     ],
     *,
     typed: Typed,

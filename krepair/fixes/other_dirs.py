@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from krepair.logdir.reading import opened_folder
@@ -73,27 +72,6 @@ class LockedDirs:
         view = listed._replace(partitions=())
         self._kept[log_dir] = _Kept(root, frozenset(every), view)
         return view, every.get(folder)
-
-
-class ListedDirs:
-    """Log directories that were listed whole in this run. Those at which a broker was at work since are forgotten.
-
-    Args:
-        views: listed right before.
-    """
-
-    def __init__(self, views: Iterable[LogDir] = ()) -> None:
-        self._kept = {view.path: (_root_of(view.path), view) for view in views}
-
-    @property
-    def views(self) -> tuple[LogDir, ...]:
-        """All of them, as they were listed."""
-        return tuple(view for _, view in self._kept.values())
-
-    def get(self, log_dir: str) -> LogDir | None:
-        """What was listed, None if nothing was, or if the root is not as it was: a broker that stops writes there."""
-        root, view = self._kept.get(log_dir, (None, None))
-        return view if root is not None and root == _root_of(log_dir) else None
 
 
 def _root_of(log_dir: str) -> _Root | None:

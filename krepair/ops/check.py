@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import counts
 from krepair.durable.scratch import Scratch
-from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
@@ -43,27 +42,21 @@ from krepair.start.rehearsal import look_at_starts
 from krepair.start.start_space import start_space
 
 
-def check(
-    log_dirs: Sequence[str], options: Options, progress: Progress | None = None, *, each: bool = False
-) -> CheckReport:
+def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
     """Check log directories.
 
     Args:
-        log_dirs: of one broker; with ``each`` of several.
+        log_dirs: of one broker; they are held against each other.
         options: as typed.
         progress: told of bytes.
-        each: whether they are of several brokers: only those of one broker are held against each other.
 
     Raises:
         NotALogDirError: a path is none, or a partition that was named is in none of them.
-        UsageError: a configuration file or value is wrong; or, with ``each``, a directory does not say whose it is.
+        UsageError: a configuration file or value is wrong.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
     check_named(views, options)
-    unknown = next((view.path for view in views if not view.broker_id), "") if each else ""
-    if unknown:
-        raise UsageError(f"{unknown}/meta.properties: does not say whose log directory this is (broker.id)")
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
     with (
         closing(
@@ -72,8 +65,8 @@ def check(
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
         grounds = [Context(view, settings, options, engine, scratch) for view in views]
-        looked = [_check_one(context, _of_one_broker(context.view, views, each=each)) for context in grounds]
-    reports = tuple(_with_others(looked, number, each=each) for number in range(len(looked)))
+        looked = [_check_one(context, views) for context in grounds]
+    reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(
         log_dirs=reports,
@@ -81,11 +74,6 @@ def check(
         next_command=_next_command(reports, best_ways),
         left_out=log_dirs_left_out([view.path for view in views], options.config),
     )
-
-
-def _of_one_broker(view: LogDir, views: Sequence[LogDir], *, each: bool) -> list[LogDir]:
-    """The directories that are held against one: all, or those of its broker."""
-    return [one for one in views if not each or one.broker_id == view.broker_id]
 
 
 def _best_ways(context: Context) -> dict[str, str]:
@@ -143,12 +131,11 @@ class _Looked(NamedTuple):
     ends_all: tuple[Cause, ...]
 
 
-def _with_others(looked: Sequence[_Looked], number: int, *, each: bool) -> LogDirReport:
+def _with_others(looked: Sequence[_Looked], number: int) -> LogDirReport:
     """The report of one directory, whose broker may not start because of another one."""
     report = looked[number].report
     for other in looked:
-        of_one_broker = not each or other.report.broker_id == report.broker_id
-        if other.report is not report and other.ends_all and of_one_broker:
+        if other.report is not report and other.ends_all:
             lines = ended_by_another(report.forecast, other.report.log_dir, other.ends_all)
             return replace(report, forecast=lines)
     return report

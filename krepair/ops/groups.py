@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -17,17 +16,17 @@ from krepair.fixes.context import place_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
 from krepair.ops.coordinator_topic import (
     PassedOver,
     partitions_of,
     passed_over,
     read_partitions,
 )
-from krepair.ops.log_dirs_given import check_named, views_of_each
-from krepair.ops.reports import EachReport
+from krepair.ops.log_dirs_given import check_named
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
-from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
+from krepair.pipeline.coordinators.groups import GroupsItem
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.jobs import READ_GROUPS
@@ -74,64 +73,28 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages else ExitCode.DONE
 
 
-class GroupsEachReport(EachReport[GroupsReport], frozen=True, kw_only=True):
-    """What ``groups`` found in log directories of several brokers."""
-
-
 def groups(
     log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
 ) -> GroupsReport:
-    """Read every partition of ``__consumer_offsets`` in a log directory; see ``groups_of_each``."""
-    (report,) = groups_of_each([log_dir], options, wanted, progress).reports
-    return report
-
-
-def groups_of_each(
-    log_dirs: Sequence[str], options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
-) -> GroupsEachReport:
-    """Read every partition of ``__consumer_offsets`` in log directories, also of several brokers, in one job.
+    """Read every partition of ``__consumer_offsets`` in a log directory, in one job.
 
     Args:
-        log_dirs: their paths.
+        log_dir: its path.
         options: engine, partitions and clock.
         wanted: group ids to show; empty for all.
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        NotALogDirError: it is none, or a partition that was named is not in it.
         UnreadableError: a partition could not be read.
-        UsageError: a directory is given twice.
     """
-    views = views_of_each(log_dirs)
-    check_named(views, options)
-    chosen = [partitions_of(view, OFFSETS_TOPIC, options.wants) for view in views]
-    items = [
-        _item(view, partition, wanted)
-        for view, partitions in zip(views, chosen, strict=True)
-        for partition in partitions
-    ]
-    total = sum(item.bytes_to_read for item in items)
-    with closing(
-        choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
-    ) as engine:
-        results = iter(zip(items, read_partitions(engine, READ_GROUPS, items, "groups"), strict=True))
-    return GroupsEachReport(
-        reports=tuple(
-            _report(view, partitions, list(islice(results, len(partitions))), options, engine.why)
-            for view, partitions in zip(views, chosen, strict=True)
-        ),
-        brokers=tuple(view.broker_id for view in views),
-    )
-
-
-def _report(
-    view: LogDir,
-    chosen: Sequence[Partition],
-    read: Sequence[tuple[GroupsItem, GroupsResult]],
-    options: Options,
-    engine: str,
-) -> GroupsReport:
-    results = [result for _, result in read]
+    view = read_log_dir(log_dir)
+    check_named([view], options)
+    chosen = partitions_of(view, OFFSETS_TOPIC, options.wants)
+    items = [_item(view, partition, wanted) for partition in chosen]
+    read = sum(item.bytes_to_read for item in items)
+    with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
+        results = read_partitions(engine, READ_GROUPS, items, "groups")
     found = sorted((group for result in results for group in result.groups), key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
     damaged = passed_over(chosen, results)
@@ -144,8 +107,8 @@ def _report(
         damaged=damaged,
         damages=sum(result.damages for result in results),
         unknown=sum(result.unknown for result in results),
-        bytes_read=sum(item.bytes_to_read for item, _ in read),
-        engine=engine,
+        bytes_read=read,
+        engine=engine.why,
         next_command=_next_command(view.path, findings, bool(damaged)),
     )
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from krepair.errors import NotALogDirError, UsageError
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import LogDir
-from krepair.logdir.view import read_log_dir
 from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
@@ -58,11 +56,10 @@ def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
     missing = [
         f"{kind} {name}{_like(name, topics if kind in _OF_TOPICS else folders)}" for kind, name in names
     ]
-    each = ("--each",) if len({view.broker_id for view in views}) > 1 else ()
     more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
     raise NotALogDirError(
         f"{', '.join(view.path for view in views)}: not there: {', '.join(missing[:_NAMED_AT_MOST])}{more}",
-        next_command=f"krepair check {shlex.join((*each, *(view.path for view in views)))}",
+        next_command=f"krepair check {shlex.join(view.path for view in views)}",
     )
 
 
@@ -90,21 +87,6 @@ def named_and_missing(options: Options, partitions: Collection[tuple[str, int]])
 def _like(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def views_of_each(log_dirs: Iterable[str]) -> list[LogDir]:
-    """Log directories, listed, in the order given; they may be of several brokers.
-
-    Raises:
-        NotALogDirError: a path is none.
-        UsageError: a directory is given twice.
-    """
-    views = [read_log_dir(path) for path in log_dirs]
-    counts = Counter(view.path for view in views)
-    for path, count in counts.items():
-        if count > 1:
-            raise UsageError(f"{path} is given twice")
-    return views
 
 
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:

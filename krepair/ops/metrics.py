@@ -80,7 +80,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
     """What is told of a run.
 
     Args:
-        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; of ``plan --each`` all plans; None if the
+        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; None if the
             run failed before.
         ended: how it ended.
     """
@@ -104,19 +104,12 @@ def _figures(report: Any) -> list[Family]:
         return _of_apply(report, uncleanable)
     if isinstance(report, SequenceReport):
         return _of_apply(report, report.uncleanable)
-    plans = _plans_of(report)
-    if plans:
-        return _of_plans(plans)
+    if isinstance(report, PlanSequence):
+        return _of_plan(merged(report)) if report.steps else []
+    if isinstance(report, Plan):
+        return _of_plan(report)
     verified = _verified_of(report)
     return [_of_verify(verified)] if verified else []
-
-
-def _plans_of(report: Any) -> list[Plan]:
-    if isinstance(report, PlanSequence):
-        return [merged(report)] if report.steps else []
-    if isinstance(report, tuple):
-        return [plan for plan in report if isinstance(plan, Plan)]
-    return [report] if isinstance(report, Plan) else []
 
 
 def _verified_of(report: Any) -> list[tuple[str, Sequence[VerifyReport]]]:
@@ -136,11 +129,10 @@ def _of_apply(report: ApplyReport | SequenceReport, uncleanable: tuple[int, int]
     ]
 
 
-def _of_plans(plans: Sequence[Plan]) -> list[Family]:
-    rows = [(plan.log_dir, plan.freed_at_purge) for plan in plans]
-    uncleanable = [(plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes) for plan in plans]
+def _of_plan(plan: Plan) -> list[Family]:
+    rows = [(plan.log_dir, plan.freed_at_purge)]
     return [
-        *_uncleanable(uncleanable, "plan"),
+        *_uncleanable([(plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes)], "plan"),
         _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", rows, "plan"),
     ]
 

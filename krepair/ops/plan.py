@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,7 +17,6 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.logs import read_logs_after
-from krepair.fixes.other_dirs import ListedDirs
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
@@ -43,7 +42,6 @@ from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
-from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
@@ -72,8 +70,6 @@ _TOPIC_KEYS_USED = (
 )
 _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
-NONE_LISTED: Final = ListedDirs()
-
 Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
 
@@ -96,8 +92,6 @@ def make_plan(
     log_dir: str,
     options: Options,
     progress: Progress | None = None,
-    engine: Engine | None = None,
-    listed: ListedDirs = NONE_LISTED,
 ) -> Plan:
     """Make a plan for one log directory.
 
@@ -105,16 +99,12 @@ def make_plan(
         log_dir: its path.
         options: as typed.
         progress: told of bytes.
-        engine: where tasks run; None: one is chosen, and closed at the end.
-        listed: log directories of other brokers that were listed in this run. They are not listed again, unless a
-            broker was at work there since: a plan has digests of the files that it rests on as they were listed, and
-            ``apply`` holds them against what is there.
 
     Raises:
         KrepairError: see ``looked_at``.
         PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
-    with looked_at(log_dir, options, progress, engine, listed) as seen:
+    with looked_at(log_dir, options, progress) as seen:
         return plan_of(*seen)
 
 
@@ -123,8 +113,6 @@ def looked_at(
     log_dir: str,
     options: Options,
     progress: Progress | None = None,
-    engine: Engine | None = None,
-    listed: ListedDirs = NONE_LISTED,
 ) -> Iterator[Seen]:
     """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
 
@@ -143,15 +131,12 @@ def looked_at(
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
-    check_consents((view, *listed.views), options)
+    check_consents([view], options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack, clusters[0], listed)
-        if engine is None:
-            engine = choose_engine(
-                options.engine, options.master, work_of(fixes, partitions, options), progress
-            )
-            stack.callback(engine.close)
+        sides = read_sides(fixes, options, view, stack, clusters[0])
+        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
+        stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
         context = Context(view, settings, options, engine, scratch, prove=prove)
@@ -192,7 +177,6 @@ def read_sides(
     view: LogDir,
     stack: ExitStack,
     cluster: ClusterView | None = None,
-    listed: ListedDirs = NONE_LISTED,
 ) -> OtherSides:
     """The log directories and facts of the other brokers, where records or markers may go from this one.
 
@@ -202,7 +186,6 @@ def read_sides(
         view: the log directory.
         stack: closes the facts files.
         cluster: what ``--cluster`` names.
-        listed: log directories that were listed in this run, and are not listed again.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
@@ -229,7 +212,7 @@ def read_sides(
             opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
             facts[side.broker_id] = opened
             _check_question(opened, view, facts.values())
-        views = _views_of(side, view, listed)
+        views = _views_of(side, view)
         if str(side.broker_id) == view.broker_id:
             own = side
         elif views:
@@ -241,7 +224,7 @@ def read_sides(
     return OtherSides(found, facts, "" if mine.unsaid else mine.unknown, own_unsaid=mine.unsaid)
 
 
-def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...]:
+def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
     """The log directories of one side; none of them is in use.
 
     Raises:
@@ -249,7 +232,7 @@ def _views_of(side: Side, view: LogDir, listed: ListedDirs) -> tuple[LogDir, ...
         RefusedError: one is of another cluster.
         LockedError: one is in use.
     """
-    views = tuple(listed.get(path) or read_log_dir(path) for path in side.log_dirs)
+    views = tuple(read_log_dir(path) for path in side.log_dirs)
     for other in views:
         if other.broker_id not in ("", str(side.broker_id)):
             raise UsageError(
@@ -307,11 +290,6 @@ def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) 
                 "all other brokers",
                 next_command=ask,
             )
-
-
-def work_of_dir(view: LogDir, options: Options) -> Load:
-    """What a plan of a log directory has to read, see ``work_of``."""
-    return work_of(asked(options.fixes), partitions_named(view, options), options)
 
 
 def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -383,26 +383,6 @@ class HasExitCode(Protocol):
         """Of the report."""
 
 
-ReportT = TypeVar("ReportT", bound=HasExitCode)
-
-
-class EachReport(Struct, Generic[ReportT], frozen=True, kw_only=True):
-    """What a verb found in log directories of several brokers.
-
-    Attributes:
-        reports: one for each, in the order given.
-        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
-    """
-
-    reports: tuple[ReportT, ...]
-    brokers: tuple[str, ...]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The largest of the codes of the single reports."""
-        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
-
-
 class CheckedFiles(Struct, frozen=True, kw_only=True):
     """Files that ``verify`` of a plan has checked, of one kind.
 
@@ -452,8 +432,19 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.problems or self.not_compared else ExitCode.DONE
 
 
-class VerifyEachReport(EachReport[VerifyReport], frozen=True, kw_only=True):
-    """What ``verify`` proved of several log directories."""
+class VerifyEachReport(Struct, frozen=True, kw_only=True):
+    """What ``verify`` proved of several log directories.
+
+    Attributes:
+        reports: one for each, in the order given.
+    """
+
+    reports: tuple[VerifyReport, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The largest of the codes of the single reports."""
+        return max(report.exit_code for report in self.reports)
 
 
 class SequenceVerifyReport(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, Tr
 from krepair.formats.words import count_text
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
 from krepair.ops.coordinator_topic import (
     PassedOver,
     log_bytes,
@@ -46,8 +47,7 @@ from krepair.ops.findings.open_transactions import (
     judge,
     open_in,
 )
-from krepair.ops.log_dirs_given import check_named, views_of_each
-from krepair.ops.reports import EachReport
+from krepair.ops.log_dirs_given import check_named
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
@@ -194,49 +194,30 @@ class _Judging(NamedTuple):
     version: Version
 
 
-class TransactionsEachReport(EachReport[TransactionsReport], frozen=True, kw_only=True):
-    """What ``transactions`` found in log directories of several brokers."""
-
-
 def transactions(
     log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
 ) -> TransactionsReport:
-    """As ``transactions_of_each``, of one log directory."""
-    (report,) = transactions_of_each([log_dir], options, wanted, progress).reports
-    return report
-
-
-def transactions_of_each(
-    log_dirs: Sequence[str], options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
-) -> TransactionsEachReport:
     """Read every partition of ``__transaction_state``, and look for transactions without a marker in every log.
 
-    Each directory is judged by itself: the coordinator of a transaction may be on another broker.
+    A directory is judged by itself: the coordinator of a transaction may be on another broker.
 
     Args:
-        log_dirs: their paths; they may be of several brokers.
+        log_dir: its path.
         options: configuration, broker version, engine, clock, and the partitions whose logs are looked at.
         wanted: transactional ids to show; empty for all.
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        NotALogDirError: it is none, or a partition that was named is not in it.
         UnreadableError: a partition of ``__transaction_state`` could not be read.
-        UsageError: a configuration file or value is wrong, or a directory is given twice.
+        UsageError: a configuration file or value is wrong.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    views = views_of_each(log_dirs)
-    check_named(views, options)
-    total = sum(log_bytes(partition) for view in views for partition in _partitions_of(view, options))
+    view = read_log_dir(log_dir)
+    check_named([view], options)
+    total = sum(log_bytes(partition) for partition in _partitions_of(view, options))
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
-        seen = [_look(view, settings, options, engine) for view in views]
-    return TransactionsEachReport(
-        reports=tuple(_judge(one, settings, options, wanted) for one in seen),
-        brokers=tuple(view.broker_id for view in views),
-    )
-
-
-def _judge(seen: _Seen, settings: Settings, options: Options, wanted: Sequence[str]) -> TransactionsReport:
+        seen = _look(view, settings, options, engine)
     written = last_write(
         ((survey.partition.topic, facts) for survey in seen.surveys for facts in survey.segments),
         options.now_ms,

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.errors import KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
@@ -26,8 +26,9 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.reading import is_forbidden
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import named
-from krepair.ops.log_dirs_given import check_named, views_of_each
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.moved import settle
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
@@ -60,13 +61,17 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
 def verify_log_dirs(
     paths: Sequence[str], options: Options, progress: Progress | None = None
 ) -> VerifyEachReport:
-    """Check every batch and every index of log directories, also of several brokers, in one job.
+    """Check every batch and every index of log directories, in one job.
 
     Raises:
         NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong, or a directory is given twice.
     """
-    views = views_of_each(paths)
+    views = [read_log_dir(path) for path in paths]
+    named = [view.path for view in views]
+    twice = next((path for path in named if named.count(path) > 1), "")
+    if twice:
+        raise UsageError(f"{twice} is given twice")
     check_named(views, options)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     parts = [_Part(view, named_or_all(view, options)) for view in views]
@@ -83,10 +88,7 @@ def verify_log_dirs(
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.run(VERIFY, items):
             owners[index].take(items[index], result)
-    return VerifyEachReport(
-        reports=tuple(part.report(engine.why) for part in parts),
-        brokers=tuple(view.broker_id for view in views),
-    )
+    return VerifyEachReport(reports=tuple(part.report(engine.why) for part in parts))
 
 
 class _Part:

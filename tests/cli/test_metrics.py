@@ -217,29 +217,15 @@ def brokers(tmp_path: Path) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def words_of_several(verb: str, brokers: tuple[str, str], tmp_path: Path) -> tuple[str, ...]:
+def words_of_several(verb: str, brokers: tuple[str, str]) -> tuple[str, ...]:
     one, two = brokers
     if verb == "compare":
         return "compare", f"1={one}", f"2={two}"
-    if verb == "plan":
-        return (
-            "plan",
-            "--each",
-            one,
-            two,
-            "--out",
-            str(tmp_path),
-            "--broker-version",
-            "3.9",
-            "--now",
-            str(NOW_MS),
-        )
-    return (verb, *(["--each"] if verb == "check" else []), one, two)
+    return verb, one, two
 
 
 OF_SEVERAL = {
     "check": "krepair_findings krepair_reclaimable_bytes krepair_uncleanable_bytes",
-    "plan": "krepair_reclaimable_bytes krepair_uncleanable_bytes krepair_uncleanable_partitions_count",
     "verify": "krepair_problems",
 }
 
@@ -249,9 +235,7 @@ def test_a_run_of_several_log_directories_writes_the_figures_of_each(
     verb: str, brokers: tuple[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "several.prom"
-    ran = run(
-        *words_of_several(verb, brokers, tmp_path), "--engine", "inline", "--quiet", "--metrics", str(file)
-    )
+    ran = run(*words_of_several(verb, brokers), "--engine", "inline", "--quiet", "--metrics", str(file))
     assert ran.code == ExitCode.FOUND, ran.err
     samples = parsed(file.read_bytes())
     for name in OF_SEVERAL[verb].split():
@@ -269,7 +253,7 @@ def test_a_run_of_several_log_directories_writes_the_figures_of_each(
 def test_a_comparison_writes_its_verdicts(brokers: tuple[str, str], tmp_path: Path) -> None:
     file = tmp_path / "compare.prom"
     ran = run(
-        *words_of_several("compare", brokers, tmp_path),
+        *words_of_several("compare", brokers),
         "--engine",
         "inline",
         "--quiet",
@@ -317,7 +301,7 @@ def test_every_metric_that_the_page_names_is_written_and_the_other_way_round(
         ("plan", str(log_dir), "--out", plan),
         ("apply", plan),
         ("verify", plan),
-        words_of_several("compare", brokers, tmp_path),
+        words_of_several("compare", brokers),
     ):
         file = tmp_path / f"{words[0]}.prom"
         run(*words, "--engine", "inline", "--metrics", str(file))

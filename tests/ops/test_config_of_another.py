@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -11,12 +10,11 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.logdir.view import read_log_dir
 from krepair.ops.own_dirs import other_dirs
-from krepair.ops.plan_each import plan_each
 from krepair.ops.show import show_view
 from krepair.pipeline.replicas.open_facts import opened_whole
 from tests.hostile.verbs import run
 from tests.ops.test_facts_evidence import other, recovery_point, taken
-from tests.ops.test_replicas_read import applied, broker, cleaned, evidence, verbs
+from tests.ops.test_replicas_read import applied, broker, cleaned, verbs
 
 pytestmark = pytest.mark.replicas
 
@@ -123,15 +121,3 @@ def test_the_page_of_a_plan_says_that_its_configuration_is_of_another_broker(
     ran = run("plan", str(b3), "--config", path, "--engine", "inline")
     said = f"{path} is of broker 2; {b3} is of broker 3. The settings below are those of broker 2."
     assert (said in ran.out) is (number == 2)
-
-
-def test_one_configuration_for_the_plans_of_several_brokers_keeps_nothing_back(tmp_path: Path) -> None:
-    """It is of one of them; of the others all log directories are typed."""
-    logs = [str(broker(tmp_path, number, cleaned())) for number in (1, 2)]
-    path = config(tmp_path, f"node.id=1\nlog.dirs={logs[0]}\n")
-    chosen = dataclasses.replace(verbs(tmp_path, "compact", replicas="1,2").given, replicas=(), config=path)
-    (tmp_path / "plans").mkdir()
-    _, plans = plan_each(logs, str(tmp_path / "plans"), chosen)
-    assert [evidence(plan).kind for plan in plans] == ["replicas", "replicas"], [
-        evidence(plan).why for plan in plans
-    ]

@@ -117,15 +117,5 @@ def test_a_consent_for_a_name_that_is_not_there_is_refused(
     assert ran.err.endswith(f"\nnext: krepair check {broker}/one\n")
 
 
-def test_a_consent_for_all_topics_or_for_one_of_another_broker_of_the_same_run_is_no_typo(
-    broker: Path,
-) -> None:
+def test_a_consent_for_all_topics_is_no_typo(broker: Path) -> None:
     assert run("plan", str(broker / "one"), "--only-replica", "*", "--engine", "inline").code == ExitCode.DONE
-    (broker / "two" / "meta.properties").write_text("version=0\nbroker.id=2\n")
-    both = (str(broker / "one"), str(broker / "two"), "--out", str(broker / "plans"), "--engine", "inline")
-    (broker / "plans").mkdir()
-    assert (
-        run("plan", "--each", *both, "--alone", "orders-1", "--only-replica", "orders").code == ExitCode.DONE
-    )
-    ran = run("plan", "--each", *both, "--alone", "orders-2")
-    assert (ran.code, "not there: --alone orders-2" in ran.err) == (ExitCode.NOT_A_LOG_DIR, True)

@@ -26,7 +26,6 @@ from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.plan_each import plan_each
 from krepair.ops.reports import CheckReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -42,7 +41,6 @@ from krepair.plan.model import Plan
 from tests.compaction.directories import dead_cleaner, options
 from tests.conftest import in_ci
 from tests.ops.scene import BLOAT, Scene, scene, tree
-from tests.ops.test_replicas_read import broker, cleaned, verbs, whole
 from tests.pipeline.cluster import Cluster, why_no_hosts
 from tests.pipeline.test_spark import HUGE, inline, scan_items
 from tests.recovery.scene import Verbs, write_unclean
@@ -164,21 +162,6 @@ def test_each_fix_gives_the_findings_plan_and_bytes_of_inline_through_all_verbs(
     assert tree(log_dir, private=False) == before
     assert apply(plan, here).exit_code == ExitCode.DONE
     assert tree(log_dir, private=False) == made
-
-
-def test_plans_and_findings_of_three_brokers_in_one_run_are_those_of_inline(
-    volume: Path, cluster: Cluster
-) -> None:
-    root = volume / "brokers"
-    (root / "plans").mkdir(parents=True)
-    paths = [str(broker(root, number, whole() if number == 1 else cleaned())) for number in (1, 2, 3)]
-    here = verbs(root, "compact").given
-    there = replace(here, engine=Engine.SPARK, master=cluster.url)
-    (_, on_spark), (_, by_inline) = (plan_each(paths, str(root / "plans"), given) for given in (there, here))
-    assert [planfile.dumps(plan) for plan in on_spark] == [planfile.dumps(plan) for plan in by_inline]
-    assert any(plan.partitions[0].changes for plan in on_spark)
-    found = [without_engine(check(paths, given, each=True)) for given in (there, here)]
-    assert found[0] == found[1]
 
 
 @pytest.fixture

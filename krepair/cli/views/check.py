@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.checks.catalogue import CATALOGUE, RULES, Finding, counts, severity_of
+from krepair.checks.catalogue import CATALOGUE, RULES, Finding, severity_of
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
@@ -93,7 +93,6 @@ def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
     rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
     if not asked.screen:
         yield told
-    yield _by_broker(report)
     if asked.sums:
         yield _by_rule(report, rules, asked)
     if asked.rule and not rules:
@@ -108,25 +107,6 @@ def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
         return
     yield _forecast_summed(report.log_dirs)
     yield from _about_the_run(report)
-
-
-def _by_broker(report: CheckReport) -> Section:
-    """One row per log directory, where they are of several brokers."""
-    if len({one.broker_id for one in report.log_dirs}) < 2:
-        return Section(title="")
-    rows = tuple(
-        (
-            one.broker_id,
-            one.log_dir,
-            len(one.partitions),
-            sum(counts(finding) for finding in one.findings),
-            size_text(one.scanned_bytes),
-        )
-        for one in sorted(report.log_dirs, key=lambda one: (one.broker_id.zfill(10), one.log_dir))
-    )
-    return Section(
-        title="By broker", table=table_of("broker | log directory | # partitions | # findings | # read", rows)
-    )
 
 
 def _next(report: CheckReport) -> tuple[str, ...]:

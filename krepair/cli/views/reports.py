@@ -322,13 +322,11 @@ def _read_lines(report: VerifyReport) -> Iterator[str]:
 
 def verify_each_view(report: VerifyEachReport) -> View:
     """What ``verify`` proved of several log directories, each by itself."""
-    each = list(zip(report.reports, report.brokers, strict=True))
     wrong = [one for one in report.reports if one.problems]
     sums = table_of(
-        "broker | log directory | # partitions | # segments | # batches | # bytes read | # problems",
+        "log directory | # partitions | # segments | # batches | # bytes read | # problems",
         (
             (
-                broker or "unknown",
                 one.target,
                 one.partitions,
                 one.segments,
@@ -336,7 +334,7 @@ def verify_each_view(report: VerifyEachReport) -> View:
                 one.bytes_read,
                 len(one.problems),
             )
-            for one, broker in each
+            for one in report.reports
         ),
     )
     line = (
@@ -345,16 +343,13 @@ def verify_each_view(report: VerifyEachReport) -> View:
         else "Everything is as it should be."
     )
     details = (
-        replace(verify_view(one).sections[0], title=f"Broker {broker or 'unknown'}: {one.target}")
-        for one, broker in each
-        if one.problems
+        replace(verify_view(one).sections[0], title=one.target) for one in report.reports if one.problems
     )
     return View(
         title="krepair verify",
         sections=(
             Section(
-                title=f"Verified: {count_text(len(each), 'log directory', 'log directories')} of "
-                f"{count_text(len(set(report.brokers)), 'broker')}",
+                title=f"Verified: {count_text(len(report.reports), 'log directory', 'log directories')}",
                 lines=(line,),
                 table=sums,
             ),
