@@ -70,8 +70,6 @@ class Options:
         only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
         alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
-        free: of ``plan``: a sequence of plans, each of which makes the room that the next one needs.
-        without_undo: of ``apply``: whether steps of a sequence that cannot be taken back may begin.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
         at: of ``apply``, ``undo``, ``purge`` and ``verify`` of a plan: absolute path, links resolved, of the directory
             that is meant where a log directory was copied; empty: the plan's.
@@ -107,8 +105,6 @@ class Options:
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
     at: str = ""
-    free: bool = False
-    without_undo: bool = False
     _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
     _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
 
@@ -134,7 +130,6 @@ class Options:
         """All that decides what a plan is but the clock, as words of a command line; defaults are left out."""
         words = [] if self.fixes == DEFAULT_FIXES else ["--fix", ",".join(self.fixes)]
         flags = (
-            ("--free", self.free),
             ("--include-active", self.include_active),
             ("--no-roll", not self.roll),
             ("--no-merge", not self.merge),
@@ -306,17 +301,6 @@ def parse_take_over(text: str) -> str:
     if text and not (host and pid.isascii() and pid.isdigit()):
         raise UsageError(f"--take-over {text!r}: expected HOST:PID, as the refusal names it")
     return text
-
-
-def parse_free(text: str) -> bool:
-    """Read ``apply --free``: whether steps without undo may begin.
-
-    Raises:
-        UsageError: anything but ``until-verified``.
-    """
-    if text not in ("", "until-verified"):
-        raise UsageError(f"--free {text!r}: the only value is until-verified")
-    return bool(text)
 
 
 def parse_assume_high_watermark(text: str) -> str:

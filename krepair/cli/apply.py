@@ -7,7 +7,7 @@ from krepair.cli.options import PlanArgument, Typed, takes
 
 
 @takes(
-    "expect at free_for_good cluster cluster_as_of cluster_config scratch use_reserved engine master "
+    "expect at cluster cluster_as_of cluster_config scratch use_reserved engine master "
     "take_over metrics json quiet"
 )
 def apply(plan: PlanArgument, *, typed: Typed) -> None:
@@ -16,6 +16,5 @@ def apply(plan: PlanArgument, *, typed: Typed) -> None:
     Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
     from krepair.ops import apply as ops
-    from krepair.ops.sequence import apply_sequence
 
-    carry_out("apply", plan, ops.apply, typed, through=apply_sequence)
+    carry_out("apply", plan, ops.apply, typed)

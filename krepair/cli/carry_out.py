@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -13,12 +12,11 @@ from msgspec.structs import replace
 from krepair.cli.commands import Filling, Report, typed_again
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
-from krepair.errors import ExitCode, KrepairError, UsageError
-from krepair.ops.reports import ApplyReport, SequenceReport
+from krepair.errors import ExitCode, KrepairError
+from krepair.ops.reports import ApplyReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
-from krepair.plan.sequence import PlanSequence
 from krepair.plan.view import View
 
 
@@ -27,8 +25,6 @@ def carry_out(
     path: str,
     run: Callable[[Plan, Options, Progress], ApplyReport],
     typed: Typed,
-    *,
-    through: Callable[[PlanSequence, Options, Progress], SequenceReport] | None = None,
 ) -> NoReturn:
     """Do to the log directory of a plan what a verb does.
 
@@ -37,28 +33,19 @@ def carry_out(
         path: of the plan file.
         run: the verb.
         typed: what was typed.
-        through: the verb for a sequence of plans; None where a sequence will not do.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
     from krepair.cli.views.reports import apply_view
-    from krepair.cli.views.sequence import sequence_report_view
     from krepair.ops import show
     from krepair.ops.expected_digest import check_digest
 
     options = typed.options()
     with without_plan_file(verb):
-        plan = show.load_any(path) if through is not None else show.load(path)
+        plan = show.load(path)
     if typed.expect:
         check_digest(plan, typed.expect, path)
-    if isinstance(plan, PlanSequence):
-        assert through is not None
-        run_on_plan(verb, plan, path, partial(through, plan, options), sequence_report_view, typed)
-    if options.without_undo:
-        raise UsageError(
-            f"--free goes with a sequence of plans, made with krepair plan --free; {path} is one plan"
-        )
 
     def carried_out(progress: Progress) -> ApplyReport:
         return replace(_with_others(run(plan, options, progress)), digest=plan.digest)
@@ -87,24 +74,22 @@ def without_plan_file(verb: str) -> Iterator[None]:
 
 def run_on_plan(
     verb: str,
-    plan: Plan | PlanSequence,
+    plan: Plan,
     path: str,
     run: Callable[[Progress], Report],
     page: Callable[[Report], View],
     typed: Typed,
 ) -> NoReturn:
-    """Run a verb of a plan, or of a sequence of plans; the next command has the path, and what it was made with.
+    """Run a verb of a plan; the next command has the path, and what it was made with.
 
     Raises:
         typer.Exit: always, unless there is an error.
     """
     from krepair.ops.plan_command import options_of
-    from krepair.ops.sequence import options_of_sequence
 
-    made_with = options_of_sequence(plan) if isinstance(plan, PlanSequence) else options_of(plan)
     at = typed.options().at
     log_dir = at or plan.log_dir
-    fill = Filling(plan=path, log_dir=log_dir, options=made_with, at=at)
+    fill = Filling(plan=path, log_dir=log_dir, options=options_of(plan), at=at)
 
     def carried_out(progress: Progress) -> Report:
         with typed_again(f"krepair {verb} PLAN"):

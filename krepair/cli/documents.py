@@ -53,28 +53,24 @@ def reports() -> dict[str, tuple[Any, ...]]:
         ApplyReport,
         CheckReport,
         KeptReport,
-        SequenceReport,
-        SequenceVerifyReport,
         VerifyEachReport,
         VerifyReport,
     )
-    from krepair.ops.sequence import SequenceFrom
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
     from krepair.pipeline.dump.model import Line
     from krepair.plan.diff import PlanDiff
     from krepair.plan.model import Plan
-    from krepair.plan.sequence import PlanSequence
 
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, PlannedFrom, AskReport, PlanSequence, SequenceFrom),
-        "show": (Plan, PlanSequence),
-        "apply": (ApplyReport, SequenceReport),
-        "verify": (VerifyReport, VerifyEachReport, SequenceVerifyReport),
-        "undo": (ApplyReport, KeptReport, SequenceReport),
-        "purge": (ApplyReport, KeptReport, SequenceReport),
+        "plan": (Plan, PlannedFrom, AskReport),
+        "show": (Plan,),
+        "apply": (ApplyReport,),
+        "verify": (VerifyReport, VerifyEachReport),
+        "undo": (ApplyReport, KeptReport),
+        "purge": (ApplyReport, KeptReport),
         "groups": (GroupsReport,),
         "compare": (CompareReport,),
         "facts": (FactsReport,),

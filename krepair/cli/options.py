@@ -89,8 +89,6 @@ preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
 from_preview --from PREVIEW
   After the stop: the real plan with the options and the clock of a preview, and what changed since.
-free --free
-  For a full disk: a sequence of plans, each of which makes the room that the next one needs.
 include_active --include-active
   With --fix index: also the active segments, where padding is normal.
 no_roll --no-roll
@@ -132,8 +130,6 @@ alone --alone TOPIC-PARTITION
   fetched anew from this one; may be repeated.
 expect --expect DIGEST
   Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.
-free_for_good --free until-verified
-  Of a sequence (plan --free): also begin the steps of which there is no undo.
 at --at LOGDIR
   The directory that is meant, where the plan's directory was copied, or is at another path now. Its journals and what
   the plan keeps and made have to prove that it is the plan's.
@@ -215,7 +211,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     ask: str = ""
     preview: bool = False
     from_preview: str = ""
-    free: bool = False
     include_active: bool = False
     no_roll: bool = False
     accept_data_loss: list[str] | None = None
@@ -234,7 +229,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     alone: list[str] | None = None
     # verbs of a plan
     expect: str = ""
-    free_for_good: str = ""
     at: str = ""
     take_over: str = ""
     plan_id: str = ""
@@ -289,7 +283,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             deep=self.deep,
             delete_horizon=parsing.parse_delete_horizon(self.delete_horizon),
             keep=parsing.parse_keep(self.keep),
-            free=self.free,
             merge=not self.no_merge,
             replicas=tuple(self.replicas or ()),
             cluster=self.cluster,
@@ -302,7 +295,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             ),
             as_broker=self.as_broker,
             alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in self.alone or ()})),
-            without_undo=parsing.parse_free(self.free_for_good),
             at=parsing.parse_at(self.at),
             take_over=parsing.parse_take_over(self.take_over),
             originals=self.originals,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
@@ -17,11 +16,9 @@ from krepair.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krepair.ops.preview import PlannedFrom
     from krepair.options import Options
     from krepair.pipeline.progress import Progress
     from krepair.plan.model import Plan
-    from krepair.plan.sequence import PlanSequence
     from krepair.plan.view import View
 
 _WITH_FROM: Final = frozenset(
@@ -30,7 +27,7 @@ _WITH_FROM: Final = frozenset(
 
 
 @takes(
-    "out ask preview from_preview free fix include_active no_roll accept_data_loss replicas "
+    "out ask preview from_preview fix include_active no_roll accept_data_loss replicas "
     "cluster cluster_as_of cluster_config delete_horizon keep no_merge assume_high_watermark only_replica "
     "as_broker alone config topic_config setting now broker_version topic partition scratch use_reserved "
     "engine master metrics json quiet"
@@ -88,7 +85,7 @@ def plan(
 
             with exact_errors(fill):
                 show.check_place(typed.out, log_dirs[0])
-        make = _maker(preview=typed.preview, free=typed.free)
+        make = _maker(preview=typed.preview)
         with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
             run.report = made = make(log_dirs[0], options, progress)
         if typed.out is not None:
@@ -130,12 +127,8 @@ def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:
     finish("plan", report, report.exit_code, lambda: ask_view(report), typed)
 
 
-def _maker(*, preview: bool, free: bool) -> Callable[[str, Options, Progress], Plan | PlanSequence]:
-    """What makes the plan, or the sequence of plans, that was asked for."""
-    if free:
-        from krepair.ops import sequence
-
-        return sequence.make_preview_sequence if preview else sequence.make_sequence
+def _maker(*, preview: bool) -> Callable[[str, Options, Progress], Plan]:
+    """What makes the plan that was asked for."""
     if preview:
         from krepair.ops.preview import make_preview
 
@@ -145,21 +138,14 @@ def _maker(*, preview: bool, free: bool) -> Callable[[str, Options, Progress], P
     return make_plan
 
 
-def _view_of(made: Plan | PlanSequence, path: str, options: Options) -> View:
+def _view_of(made: Plan, path: str, options: Options) -> View:
     from krepair.ops import fits_on_disk
-    from krepair.plan.sequence import PlanSequence
 
-    if isinstance(made, PlanSequence):
-        return fits_on_disk.planned_sequence_view(made, path, options)
     return fits_on_disk.planned_view(made, path, options)
 
 
-def _exit_code_of(made: Plan | PlanSequence) -> ExitCode:
+def _exit_code_of(made: Plan) -> ExitCode:
     """FOUND where there is something to do, or something that cannot be cleaned."""
-    from krepair.plan.sequence import PlanSequence
-
-    if isinstance(made, PlanSequence):
-        return ExitCode.FOUND if made.steps or made.left_out else ExitCode.DONE
     changes = made.root is not None or any(partition.changes for partition in made.partitions)
     return ExitCode.FOUND if made.uncleanable_partitions or changes else ExitCode.DONE
 
@@ -188,32 +174,24 @@ def _plan_from(typed: Typed) -> NoReturn:
     from krepair.cli.views.diff import from_view
     from krepair.ops import show
     from krepair.ops.preview import options_from, plan_from
-    from krepair.ops.sequence import SequenceFrom, sequence_from
-    from krepair.plan.sequence import PlanSequence, merged
 
     said, preview_path, out = typed.options(), typed.from_preview, typed.out
     with exact_errors(Filling(plan=preview_path)):
-        preview = show.load_any(preview_path)
-        is_sequence = isinstance(preview, PlanSequence)
-        options = options_from(merged(preview) if isinstance(preview, PlanSequence) else preview, said)
-        options = replace(options, free=is_sequence)
+        preview = show.load(preview_path)
+        options = options_from(preview, said)
     log_dir = preview.log_dir
     fill = Filling(log_dir=log_dir, options=options)
     with MetricsOf(typed.metrics, "plan", [log_dir]) as run, exact_errors(fill):
         if out is not None:
             show.check_place(out, log_dir)
         with ProgressOf(quiet=typed.quiet) as progress:
-            planned: PlannedFrom | SequenceFrom
-            if isinstance(preview, PlanSequence):
-                planned = sequence_from(preview, options, progress)
-            else:
-                planned = plan_from(preview, options, progress)
+            planned = plan_from(preview, options, progress)
         run.report = made = planned.plan
         if out is not None:
             show.save(out, made)
 
         def page() -> View:
             own = _view_of(made, out or "PLAN", options)
-            return own if planned.diff is None else from_view(planned.diff, own, preview_path)
+            return from_view(planned.diff, own, preview_path)
 
         finish("plan", planned, _exit_code_of(made), page, typed)

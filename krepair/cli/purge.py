@@ -21,6 +21,5 @@ def purge(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
 
         carry_out_by_id("purge", plan, by_id.purge_by_id, typed)
     from krepair.ops import purge as ops
-    from krepair.ops.sequence import purge_sequence
 
-    carry_out("purge", plan, ops.purge, typed, through=purge_sequence)
+    carry_out("purge", plan, ops.purge, typed)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from krepair.cli.options import PlanArgument, Typed, takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
-from krepair.plan.sequence import PlanSequence
 
 if TYPE_CHECKING:
     from krepair.ops.observed import Observed
@@ -25,7 +24,7 @@ def show(plan: PlanArgument, *, typed: Typed) -> None:
 
     Example: krepair show offsets.krplan --format html > ticket.html
     """
-    from krepair.ops.show import load_any
+    from krepair.ops.show import load
 
     if typed.output_format != "text" and typed.json:
         raise UsageError(
@@ -33,27 +32,25 @@ def show(plan: PlanArgument, *, typed: Typed) -> None:
         )
     if typed.output_format not in _FORMATS:
         raise UsageError(f"--format {typed.output_format!r}: the formats are {', '.join(_FORMATS)}")
-    read = load_any(plan)
+    read = load(plan)
     observed = None if typed.json or typed.output_format == "json" else _observed(read)
     if typed.output_format == "text":
         finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), typed)
     sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed).encode())
 
 
-def _observed(read: Plan | PlanSequence) -> Observed | None:
+def _observed(read: Plan) -> Observed | None:
     """What the disk says of it; a plan of another host is shown without what looks at disks."""
-    if isinstance(read, PlanSequence) or read.host != socket.gethostname():
+    if read.host != socket.gethostname():
         return None
     from krepair.ops.observed import observe
 
     return observe(read)
 
 
-def _view(read: Plan | PlanSequence, path: str, observed: Observed | None) -> View:
-    from krepair.ops.show import show_sequence, show_view
+def _view(read: Plan, path: str, observed: Observed | None) -> View:
+    from krepair.ops.show import show_view
 
-    if isinstance(read, PlanSequence):
-        return show_sequence(read, path)
     page = show_view(read, path)
     if observed is None:
         return page
@@ -62,12 +59,10 @@ def _view(read: Plan | PlanSequence, path: str, observed: Observed | None) -> Vi
     return with_observed(page, observed)
 
 
-def _text(read: Plan | PlanSequence, path: str, output_format: str, observed: Observed | None) -> str:
+def _text(read: Plan, path: str, output_format: str, observed: Observed | None) -> str:
     if output_format == "html":
-        from krepair.cli.views.page import plan_page, sequence_page
+        from krepair.cli.views.page import plan_page
 
-        if isinstance(read, PlanSequence):
-            return sequence_page(read, _view(read, path, observed))
         return plan_page(read, _view(read, path, observed), observed)
     if output_format == "md":
         from krepair.plan.markdown import markdown

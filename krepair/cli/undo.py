@@ -36,6 +36,5 @@ def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
 
         carry_out_by_id("undo", plan, by_id.undo_by_id, typed)
     from krepair.ops import undo as ops
-    from krepair.ops.sequence import undo_sequence
 
-    carry_out("undo", plan, ops.undo, typed, through=undo_sequence)
+    carry_out("undo", plan, ops.undo, typed)

@@ -17,7 +17,6 @@ from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import UsageError
 from krepair.options import Options
-from krepair.plan.sequence import PlanSequence
 
 
 @takes("config topic_config setting topic partition originals at scratch engine master metrics json quiet")
@@ -47,16 +46,9 @@ def verify(
     plan = None
     if not os.path.isdir(target):
         with without_plan_file("verify"):
-            plan = show.load_any(target)
+            plan = show.load(target)
     if plan is None and typed.at:
         raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
-    if isinstance(plan, PlanSequence):
-        from krepair.cli.views.sequence import sequence_verify_view
-        from krepair.ops.sequence import verify_sequence
-
-        run_on_plan(
-            "verify", plan, target, partial(verify_sequence, plan, options), sequence_verify_view, typed
-        )
     from krepair.ops import verify as ops
 
     if plan is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +40,8 @@ from krepair.start.identity import read_metadata
 from krepair.start.refusal import Cause, causes_of_refusal
 from krepair.start.rehearsal import look_at_starts
 from krepair.start.start_space import start_space
+
+_FREEING: Final = ("--keep", "until-verified")
 
 
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
@@ -89,13 +91,13 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return rebuild
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if known := _with_evidence(report):
-            return with_options(known, ["--free"] if _is_tight(report) else [])
+            return with_options(known, _FREEING if _is_tight(report) else [])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
             if any(" --include-active " in finding.command for finding in report.findings if counts(finding)):
                 chosen += " --include-active"
-            free = " --free" if _is_tight(report) else ""
-            return f"krepair plan {shlex.quote(report.log_dir)}{free}{chosen} --out PLAN"
+            keep = " --keep until-verified" if _is_tight(report) else ""
+            return f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {codes[0]}" if codes else ""
 

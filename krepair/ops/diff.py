@@ -5,8 +5,6 @@ from __future__ import annotations
 from krepair.errors import ExitCode
 from krepair.ops import show
 from krepair.plan.diff import PlanDiff, diff_plans
-from krepair.plan.model import Plan
-from krepair.plan.sequence import PlanSequence, merged
 
 
 def diff(first: str, second: str) -> PlanDiff:
@@ -21,13 +19,7 @@ def diff(first: str, second: str) -> PlanDiff:
         StalePlanError: one was edited.
         UnreadableError: one cannot be read.
     """
-    return diff_plans(_plan_of(first), _plan_of(second))
-
-
-def _plan_of(path: str) -> Plan:
-    """The plan in a file; of a sequence, one with all its steps."""
-    read = show.load_any(path)
-    return merged(read) if isinstance(read, PlanSequence) else read
+    return diff_plans(show.load(first), show.load(second))
 
 
 def exit_code_of(found: PlanDiff) -> ExitCode:

@@ -8,13 +8,12 @@ from typing import Final
 
 from krepair.errors import StalePlanError, UsageError
 from krepair.plan.model import Plan
-from krepair.plan.sequence import PlanSequence
 
 LEAST_DIGITS: Final = 32
 _DIGITS: Final = re.compile(r"[0-9a-f]{32,64}")
 
 
-def check_digest(plan: Plan | PlanSequence, expected: str, path: str) -> None:
+def check_digest(plan: Plan, expected: str, path: str) -> None:
     """Check that a plan is the one that was approved.
 
     Args:

@@ -12,9 +12,8 @@ from krepair.logdir.log_dirs import configured_id, why_of_another_broker
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
-from krepair.ops.plan_command import sequence_command
-from krepair.ops.removable import Way, nothing_fits
-from krepair.ops.show import show_sequence, show_view
+from krepair.ops.removable import Way
+from krepair.ops.show import show_view
 from krepair.ops.target import targets_of
 from krepair.ops.way_out import still_short_after, way_out, why_reserve_does_not_do
 from krepair.options import Options
@@ -23,7 +22,6 @@ from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_sections, with_next
-from krepair.plan.sequence import NO_ROOM, PlanSequence
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text
 
 
@@ -141,18 +139,3 @@ def fit_section(
         short = still_short_after(plan, targets)
         lines += [short] if short else []
     return Section(title="It fits on the disk", lines=tuple(lines)), True
-
-
-def planned_sequence_view(sequence: PlanSequence, path: str, options: Options) -> View:
-    """The page of a sequence that was made just now; where nothing of it fits, first what could go.
-
-    Args:
-        sequence: just made.
-        path: of its file.
-        options: as typed.
-    """
-    page = show_sequence(sequence, path, steps=False, options=Options(scratch=options.scratch))
-    if sequence.steps or all(one.code != NO_ROOM for one in sequence.left_out):
-        return page
-    stuck = nothing_fits(sequence, sequence_command(sequence.log_dir, path, options))
-    return View(title=page.title, sections=(stuck, *page.sections))

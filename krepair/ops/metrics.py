@@ -19,13 +19,10 @@ from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import (
     ApplyReport,
     CheckReport,
-    SequenceReport,
-    SequenceVerifyReport,
     VerifyEachReport,
     VerifyReport,
 )
 from krepair.plan.model import Plan
-from krepair.plan.sequence import PlanSequence, merged
 from krepair.rules.replicas.model import VERDICTS
 
 SUFFIX: Final = ".prom"
@@ -100,31 +97,25 @@ def _figures(report: Any) -> list[Family]:
     if isinstance(report, CompareReport):
         return _of_compare(report)
     if isinstance(report, ApplyReport):
-        uncleanable = (report.uncleanable_partitions, report.uncleanable_bytes)
-        return _of_apply(report, uncleanable)
-    if isinstance(report, SequenceReport):
-        return _of_apply(report, report.uncleanable)
-    if isinstance(report, PlanSequence):
-        return _of_plan(merged(report)) if report.steps else []
+        return _of_apply(report)
     if isinstance(report, Plan):
         return _of_plan(report)
     verified = _verified_of(report)
     return [_of_verify(verified)] if verified else []
 
 
-def _verified_of(report: Any) -> list[tuple[str, Sequence[VerifyReport]]]:
-    """Log directories, each with all reports of it."""
+def _verified_of(report: Any) -> Sequence[VerifyReport]:
+    """One report a log directory."""
     if isinstance(report, VerifyEachReport):
-        return [(one.target, [one]) for one in report.reports]
-    if isinstance(report, SequenceVerifyReport):
-        return [(report.target, report.steps)]
-    return [(report.target, [report])] if isinstance(report, VerifyReport) else []
+        return report.reports
+    return [report] if isinstance(report, VerifyReport) else []
 
 
-def _of_apply(report: ApplyReport | SequenceReport, uncleanable: tuple[int, int]) -> list[Family]:
+def _of_apply(report: ApplyReport) -> list[Family]:
     rows = [(report.log_dir, report.bytes_freed)]
+    uncleanable = (report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes)
     return [
-        *_uncleanable([(report.log_dir, *uncleanable)], report.verb),
+        *_uncleanable([uncleanable], report.verb),
         _per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb),
     ]
 
@@ -137,9 +128,9 @@ def _of_plan(plan: Plan) -> list[Family]:
     ]
 
 
-def _of_verify(each: Iterable[tuple[str, Sequence[VerifyReport]]]) -> Family:
-    """Of each log directory what all its reports found."""
-    rows = [(log_dir, sum(len(report.problems) for report in reports)) for log_dir, reports in each]
+def _of_verify(reports: Iterable[VerifyReport]) -> Family:
+    """What each report found."""
+    rows = [(report.target, len(report.problems)) for report in reports]
     return _per_dir("krepair_problems", "What verify found wrong.", rows, "verify")
 
 

@@ -13,14 +13,9 @@ from msgspec import UNSET
 
 from krepair.ops.sides import parse_sides
 from krepair.options import Options
-from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Asked, Plan, Preview
 from krepair.plan.replicas_view import WITH_CLUSTER
-from krepair.plan.sequence import PlanSequence
 from krepair.plan.view import time_text
-
-FREE_CONSENT: Final = f"--free={UNTIL_VERIFIED}"
-"""What lets apply begin the steps of a sequence of which there is no undo."""
 
 _NAMES: Final = frozenset({"--topic", "--partition"})
 _REPEATED: Final = frozenset({"--accept-data-loss"})
@@ -127,10 +122,10 @@ def options_of(plan: Plan) -> Options:
     )
 
 
-def evidence_command(plan: Plan, *, free: bool = False) -> str:
+def evidence_command(plan: Plan) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
     # What was given as the state of the cluster is no evidence: it is asked for anew.
-    words = replace(options_of(plan), free=free, cluster="", cluster_as_of=-1).as_plan_words()
+    words = replace(options_of(plan), cluster="", cluster_as_of=-1).as_plan_words()
     return shlex.join(("krepair", "plan", plan.log_dir, *words, *WITH_CLUSTER, "--out", "PLAN"))
 
 
@@ -174,20 +169,6 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
     return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
 
 
-def sequence_command(log_dir: str, path: str, options: Options) -> str:
-    """What to type for the same sequence of plans, with the clock of the time when it is typed.
-
-    Args:
-        log_dir: path of the log directory.
-        path: of its file.
-        options: as typed.
-    """
-    asked = asked_of(options)
-    made = replace(options, config=asked.config or None, topic_config=asked.topic_config or None, free=True)
-    words = (*made.as_plan_words(), *made.as_place_words())
-    return shlex.join(("krepair", "plan", log_dir, *words, "--out", path))
-
-
 def plan_command(
     plan: Plan,
     *,
@@ -201,8 +182,7 @@ def plan_command(
         plan: any plan; of a preview, the command makes a preview.
         keep: where originals stay instead, as ``--keep`` takes it.
         only: the partitions (topic, number) to plan instead of all.
-        at: where the work is done: of these options, the engine, the scratch folder and the reserve count, and
-            whether it is a sequence of plans.
+        at: where the work is done: of these options, the engine, the scratch folder and the reserve count.
     """
     options = options_of(plan)
     if keep is not None:
@@ -211,22 +191,5 @@ def plan_command(
         options = replace(options, topics=(), partitions=tuple(only))
     preview = ("--preview",) if isinstance(plan.preview, Preview) else ()
     clock = ("--now", str(options.now_ms))
-    if at is not None:
-        options = replace(options, free=at.free)
     words = (*preview, *options.as_plan_words(), *clock, *(at.as_place_words() if at is not None else ()))
     return shlex.join(("krepair", "plan", plan.log_dir, *words, "--out", "PLAN"))
-
-
-def apply_command(sequence: PlanSequence, path: str, options: Options | None = None) -> str:
-    """What to type to apply a sequence, with everything that its steps need to be said.
-
-    Args:
-        sequence: any.
-        path: of its file.
-        options: as typed before, for where the work is done.
-    """
-    name = path if path == "PLAN" else shlex.quote(path)
-    words = [] if all(step.can_be_taken_back for step in sequence.steps) else [FREE_CONSENT]
-    reserved = any(step.reserved_bytes for step in sequence.steps)
-    place = replace(options or Options(), use_reserved=reserved).as_place_words()
-    return " ".join(("krepair apply", name, *words, shlex.join(place))).rstrip()

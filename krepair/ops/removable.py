@@ -21,8 +21,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, kept_originals
 from krepair.ops.need import FILES_OF_A_TARGET
 from krepair.plan.figures import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
-from krepair.plan.sequence import NO_ROOM, PlanSequence
-from krepair.plan.view import Section, bytes_text, bytes_words, count_text
+from krepair.plan.view import bytes_text, bytes_words, count_text
 
 MOST_FILES: Final = 10
 """Files that one command names, the largest first."""
@@ -108,45 +107,6 @@ def last_ways(log_dir: str, again: str, lack: Lack) -> tuple[Way, ...]:
         return (*_as_root(log_dir, again, lack), *_to_another_disk(view, lack))
     except (KrepairError, OSError):
         return ()
-
-
-def nothing_fits(sequence: PlanSequence, again: str) -> Section:
-    """What to do where no step of a sequence fits: what can go, what only root has, and what can wait elsewhere.
-
-    Args:
-        sequence: without a step.
-        again: the command that makes the sequence again.
-    """
-    could = removable(sequence.log_dir)
-    lines = [f"What can safely go: {one.text}." for one in could] or [
-        "krepair knows of nothing here that can go without loss."
-    ]
-    left_out = [one for one in sequence.left_out if one.code == NO_ROOM]
-    first = min(left_out, key=lambda one: (one.bytes_missing, one.files_missing))
-    if not room_for_a_journal(sequence.log_dir):
-        lines.append("No plan can be applied now, with any --keep: there is no room for its journal.")
-    if first.bytes_missing or first.files_missing:
-        bytes_missing, originals = bytes_words(first.bytes_missing), bytes_words(first.originals)
-        files = count_text(first.files_missing, "more file")
-        what = (
-            f"{bytes_missing} more have to be free here"
-            if first.bytes_missing
-            else f"there has to be room for {files} here"
-        )
-        lines.append(
-            f"The partition to begin with is {first.partition}: {what}. With --keep DIR its originals are copied to "
-            f"another disk, where {originals} have to be free; then there is an undo of it."
-        )
-    lack = Lack(first.bytes_missing, first.files_missing, first.partition)
-    ways = last_ways(sequence.log_dir, again, lack)
-    lines += [f"{one.text}." for one in ways]
-    commands = [one.command for one in (*could, *ways) if one.command]
-    last = [again, *(one.then for one in ways if one.then)]
-    return Section(
-        title="Nothing of it fits on the disk",
-        lines=tuple(lines),
-        commands=tuple(dict.fromkeys((*commands, *last))),
-    )
 
 
 def _as_root(log_dir: str, again: str, lack: Lack) -> Iterator[Way]:

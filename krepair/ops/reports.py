@@ -253,76 +253,6 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         return sum(result.bytes_freed for result in self.results)
 
 
-StepOutcome = Literal["done", "failed", "stopped", "interrupted", "not begun"]
-
-
-class StepReport(Struct, frozen=True, kw_only=True):
-    """How one step of a sequence ended.
-
-    Attributes:
-        number: of the step, from 1.
-        plan_id: of its plan.
-        keep: where its originals stay.
-        outcome: ``done`` whole, now or before; ``failed``; ``stopped`` before it began, since something has to be typed
-            for it; ``interrupted``; ``not begun``.
-        exit_code: what it would be on its own.
-        why: why it is not done, one line; else empty.
-        report: what the verb did, if it began.
-    """
-
-    number: int
-    plan_id: str
-    keep: str
-    outcome: StepOutcome
-    exit_code: int = 0
-    why: str = ""
-    report: ApplyReport | None = None
-
-
-class SequenceReport(Struct, frozen=True, kw_only=True):
-    """What ``apply``, ``undo`` or ``purge`` did with a sequence of plans.
-
-    Attributes:
-        verb: which of them.
-        plan_id: of the sequence.
-        log_dir: where.
-        steps: in the order in which they were gone through, then those that were not begun.
-        digest: of the sequence, all 64 hex digits.
-        next_command: what to type next, or empty.
-    """
-
-    verb: Literal["apply", "undo", "purge"]
-    plan_id: str
-    log_dir: str
-    steps: tuple[StepReport, ...] = ()
-    digest: str = ""
-    next_command: str = ""
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """DONE when all steps are; that of the first other one if nothing was done before it; else PARTLY."""
-        missed = [step for step in self.steps if step.outcome != "done"]
-        if not missed:
-            return ExitCode.DONE
-        code = ExitCode(missed[0].exit_code)
-        if code is ExitCode.INTERRUPTED or len(missed) == len(self.steps):
-            return code
-        return ExitCode.PARTLY
-
-    @property
-    def bytes_freed(self) -> int:
-        """Sum over the steps."""
-        return sum(step.report.bytes_freed for step in self.steps if step.report is not None)
-
-    @property
-    def uncleanable(self) -> tuple[int, int]:
-        """KIP-346's count and bytes after this run."""
-        reports = [step.report for step in self.steps if step.report is not None]
-        return sum(one.uncleanable_partitions for one in reports), sum(
-            one.uncleanable_bytes for one in reports
-        )
-
-
 def next_in(text: str) -> str:
     """The command that a message ends with, or empty."""
     return text.rpartition("; next: ")[2] if "; next: " in text else ""
@@ -445,25 +375,3 @@ class VerifyEachReport(Struct, frozen=True, kw_only=True):
     def exit_code(self) -> ExitCode:
         """The largest of the codes of the single reports."""
         return max(report.exit_code for report in self.reports)
-
-
-class SequenceVerifyReport(Struct, frozen=True, kw_only=True):
-    """What ``verify`` proved of a sequence of plans.
-
-    Attributes:
-        target: its log directory.
-        plan_id: of the sequence.
-        steps: what was proven of each step, in order.
-        next_command: what to type next, or empty.
-    """
-
-    target: str
-    plan_id: str
-    steps: tuple[VerifyReport, ...] = ()
-    next_command: str = ""
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """FOUND when it is that of any step, else DONE."""
-        found = any(step.exit_code is ExitCode.FOUND for step in self.steps)
-        return ExitCode.FOUND if found else ExitCode.DONE

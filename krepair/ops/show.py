@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.plan_command import apply_command, evidence_command, later_horizon_command, with_options
-from krepair.options import Options
-from krepair.plan import planfile, sequence
+from krepair.ops.plan_command import evidence_command, later_horizon_command, with_options
+from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.render import Again, next_sections, plan_view, with_next
 from krepair.plan.review import review
-from krepair.plan.sequence import PlanSequence, merged
-from krepair.plan.sequence_view import sequence_view, whole_view
 from krepair.plan.view import Section, View, table_of
-
-
-def load_any(path: str) -> Plan | PlanSequence:
-    """Read the file of a plan or of a sequence of plans; see ``krepair.plan.sequence.read_file`` for what it raises."""
-    return sequence.read_file(path)
 
 
 def load(path: str) -> Plan:
@@ -26,7 +18,7 @@ def load(path: str) -> Plan:
     return planfile.read_plan(path)
 
 
-def save(path: str, plan: Plan | PlanSequence) -> None:
+def save(path: str, plan: Plan) -> None:
     """Write a sealed plan outside of the log directory; see ``krepair.plan.planfile.write_file``."""
     planfile.write_file(path, planfile.dumps(plan), plan.log_dir, RealDisk())
 
@@ -61,31 +53,4 @@ def show_view(plan: Plan, path: str, place: Sequence[str] = ()) -> View:
         title="The review objects: apply will refuse this plan",
         table=table_of("code | where | what", rows),
     )
-    return View(title=page.title, sections=(refused, *page.sections))
-
-
-def show_sequence(
-    sequence: PlanSequence, path: str, *, steps: bool = True, options: Options | None = None
-) -> View:
-    """A sequence as a page, and what the review says against its steps.
-
-    Args:
-        sequence: any.
-        path: of its file.
-        steps: whether the page of each step follows.
-        options: for where the work is done.
-    """
-    again = evidence_command(merged(sequence), free=True) if sequence.steps else ""
-    page = (whole_view if steps else sequence_view)(
-        sequence, path, apply_command(sequence, path, options), again
-    )
-    rows = tuple(
-        (str(number), objection.code, objection.where or "plan", objection.text)
-        for number, step in enumerate(sequence.steps, 1)
-        for objection in review(step.plan)
-    )
-    if not rows:
-        return page
-    table = table_of("step | code | where | what", rows)
-    refused = Section(title="The review objects: apply will refuse these steps", table=table)
     return View(title=page.title, sections=(refused, *page.sections))

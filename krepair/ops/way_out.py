@@ -67,14 +67,10 @@ def _by_planning(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> W
     if freeing and _works(_keeping(plan, UNTIL_VERIFIED), freeing, room):
         most = need_of_all(plan, freeing).bytes
         alone = plan_command(plan, keep=keep, at=room.at)
-        return _as_sequence(
-            plan,
-            room,
-            Way(
-                f"with --keep until-verified it fits{hint}: {bytes_words(most)}, since what one group frees is there "
-                "for the next one; what is freed cannot be undone",
-                alone,
-            ),
+        return Way(
+            f"with --keep until-verified it fits{hint}: {bytes_words(most)}, since what one group frees is there "
+            "for the next one; what is freed cannot be undone",
+            alone,
         )
     if not freeing and hint and _works(plan, targets, room):
         return Way(f"it fits{hint}", plan_command(plan, at=room.at))
@@ -88,31 +84,11 @@ def _by_planning(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> W
     what = f"begin with {len(first)} of them" if len(first) > 1 else "begin with one of them"
     end = "; what is freed cannot be undone" if freeing or plan.policy.keep != INPLACE else ""
     then = "plan and apply it" if end else "plan, apply, verify and purge it"
-    return _as_sequence(
-        plan,
-        room,
-        Way(
-            f"{parts}; {what}, with --keep until-verified: {then}, then plan the rest{end}"
-            if freeing
-            else f"{parts}; {what}: {then}, then plan the rest{end}",
-            plan_command(plan, keep=keep, only=names, at=room.at),
-        ),
-    )
-
-
-def _as_sequence(plan: Plan, room: _Room, alone: Way) -> Way:
-    """The same by one file: ``--free`` finds the steps, and keeps originals as soon as there is room for them.
-
-    A sequence changes files of the root in one step with all partitions. So it may not fit where parts do.
-    """
-    if plan.root is not None or sum(bool(one.changes) for one in plan.partitions) < 2:
-        return alone
-    place = with_options(room.at or Options(), free=True)
     return Way(
-        f"with --free krepair makes a sequence of plans that fits{_reserve_hint(room)}: one file, and each plan of it "
-        f"makes the room that the next one needs. Or plan by plan: {alone.text}",
-        plan_command(plan, at=place),
-        then=alone.command,
+        f"{parts}; {what}, with --keep until-verified: {then}, then plan the rest{end}"
+        if freeing
+        else f"{parts}; {what}: {then}, then plan the rest{end}",
+        plan_command(plan, keep=keep, only=names, at=room.at),
     )
 
 
@@ -133,13 +109,7 @@ def _by_freeing(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> Wa
     )
     freed = next((one.command for one in could if one.command), "")
     text = f"not even one group of it fits: {more}; {safe}"
-    if plan.root is not None:
-        return Way(text, freed or _check_command(plan))
-    again = plan_command(plan, at=with_options(room.at or Options(), free=True, use_reserved=False))
-    text += (
-        ". The page of plan --free names what else makes room, such as a partition that waits on another disk"
-    )
-    return Way(text, freed or again, then=again if freed else "")
+    return Way(text, freed or _check_command(plan))
 
 
 def _check_command(plan: Plan) -> str:

@@ -42,49 +42,25 @@ class _Head(msgspec.Struct):
 
     format_version: str = ""
     tool_version: str = ""
-    kind: str = ""
 
 
 _head_decoder: Final = msgspec.json.Decoder(_Head)
 
 
-class _Id(msgspec.Struct):
-    plan_id: str = ""
-
-
-class _Step(msgspec.Struct):
-    plan: _Id = msgspec.field(default_factory=_Id)
-
-
 class _Applied(_Head):
-    """The fields with which the kept originals of a plan are found, in all format versions; also of a sequence."""
+    """The fields with which the kept originals of a plan are found, in all format versions."""
 
     plan_id: str = ""
     log_dir: str = ""
     digest: str = ""
-    steps: tuple[_Step, ...] = ()
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Of the plan, or of all plans of the sequence."""
-        ids = tuple(step.plan.plan_id for step in self.steps)
-        return tuple(one for one in ids if _PLAN_ID_FORM.fullmatch(one)) if ids else (self.plan_id,)
 
 
 _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 
 
 def dumps(plan: msgspec.Struct) -> bytes:
-    """Canonical bytes of a plan, or of a sequence of plans."""
+    """Canonical bytes of a plan."""
     return msgspec.json.format(_encoder.encode(plan), indent=2) + b"\n"
-
-
-def kind_of(data: bytes) -> str:
-    """What a file says of its kind: empty for a plan, and for what is none."""
-    try:
-        return _head_decoder.decode(data).kind
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
 
 
 def digest_of(plan: Plan) -> str:
@@ -115,11 +91,6 @@ def loads(data: bytes, name: str) -> Plan:
         raise _too_large(name, len(data))
     head = _read_head(data, name)
     _check_version(head, name)
-    if head.kind:
-        raise UsageError(
-            f"{name}: a {head.kind[:40]} of plans, made with --free; one plan was expected",
-            next_command="krepair show PLAN",
-        )
     try:
         plan = _decoder.decode(data)
     except UnicodeDecodeError:
@@ -219,7 +190,7 @@ def check_place(path: str, log_dir: str) -> str:
 
 
 def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
-    """Write the file of a plan, or of a sequence of plans, in such a way that the complete file is there, or none.
+    """Write the file of a plan, in such a way that the complete file is there, or none.
 
     Args:
         path: path of the file; an older plan there is replaced.
@@ -312,7 +283,7 @@ def _check_not_applied(path: str, older: _Applied) -> None:
 
 def _first_kept(older: _Applied) -> str:
     """Path of a private sub-folder of the plan in its log directory, or empty."""
-    private = [name for one in older.ids for name in (private_folder(one), root_private_folder(one))]
+    private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
     with Tree(older.log_dir) as tree:
         try:
             entries = tree.entries(older.log_dir)
@@ -342,7 +313,7 @@ def _check_outside(target: str, log_dir: str) -> None:
 
 
 _BEGINS: Final = re.compile(rb'\s*\{\s*"(broker_id|asked)"')
-"""The beginning of a plan or of a sequence, whose keys are sorted, also if it was cut off or damaged."""
+"""The beginning of a plan, whose keys are sorted, also if it was cut off or damaged."""
 
 
 def _read_head(data: bytes, name: str) -> _Head:

@@ -214,6 +214,6 @@ def test_every_line_of_a_dump_is_as_published(offsets: Path, damaged: Path, tmp_
 )
 def test_the_reader_of_schemas_sees_what_is_wrong(damaged: Path, change: Any, fault: str):
     document = json.loads(printed("plan", str(damaged), "--fix", "index", *CLOCK, "--json"))
-    document["verb"] = "show"  # its document has the shape of a plan, or of a sequence of plans
+    document["verb"] = "show"  # its document has the shape of a plan
     change(document)
     assert fault in "; ".join(faults("show", json.dumps(document)))

@@ -106,7 +106,7 @@ def test_the_configuration_alone_names_all_log_directories(broker: Path) -> None
         (("--alone", "order-0"), "--alone order-0 (did you mean orders-0?)"),
     ],
 )
-@pytest.mark.parametrize("more", [(), ("--preview",), ("--fix", "compact", "--ask", "QUESTION"), ("--free",)])
+@pytest.mark.parametrize("more", [(), ("--preview",), ("--fix", "compact", "--ask", "QUESTION")])
 def test_a_consent_for_a_name_that_is_not_there_is_refused(
     more: tuple[str, ...], words: tuple[str, ...], says: str, broker: Path
 ) -> None:

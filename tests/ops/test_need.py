@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from krepair.journal.root import as_partition
 from krepair.ops import need as need_module
-from krepair.ops import steps as steps_module
 from krepair.ops import way_out as way_out_module
-from krepair.ops.need import PartLengths, PartNeeds, need_of_part, need_with_copy, part_of
-from krepair.ops.steps import Room
+from krepair.ops.need import PartLengths, PartNeeds, need_of_part, part_of
 from krepair.plan import figures as figures_module
-from krepair.plan.figures import OnTop
 from krepair.plan.model import Asked, ChangeLines, KeepOriginal, Plan, RootPlan, Setting
 from krepair.plan.planfile import dumps
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -77,10 +73,7 @@ def test_a_part_is_as_long_as_it_is_written_out(
             assert needs.need(targets) == need_of_part(plan, targets)
 
 
-@pytest.mark.parametrize("what", ["steps", "way out"])
-def test_of_many_partitions_each_is_written_out_alone(
-    what: str, planned: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_partitions_each_is_written_out_alone(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     written = 0
 
     def counting(plan: Plan) -> bytes:
@@ -89,17 +82,14 @@ def test_of_many_partitions_each_is_written_out_alone(
         written += len(data)
         return data
 
-    for module in (need_module, steps_module, figures_module):
+    for module in (need_module, figures_module):
         monkeypatch.setattr(module, "dumps", counting)
 
     def cost(lines: int) -> int:
         nonlocal written
         plan = several(planned, 12, lines=lines)
         written = 0
-        if what == "steps":
-            steps_module._Chooser(plan, lambda keep, folders: plan, "until-verified").parts()
-        else:
-            way_out_module._first_groups(plan, plan.partitions)
+        way_out_module._first_groups(plan, plan.partitions)
         return written
 
     def of_root(lines: int) -> int:
@@ -109,28 +99,3 @@ def test_of_many_partitions_each_is_written_out_alone(
     assert more <= 4 * (of_root(300) - of_root(100)), (
         "what belongs to no partition is written a few times, not per partition"
     )
-
-
-def test_a_search_for_the_number_of_partitions_of_a_step_looks_at_no_change_again(
-    planned: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked = 0
-    real = figures_module.on_top
-
-    def counting(*given: Any) -> OnTop:
-        nonlocal looked
-        looked += 1
-        return real(*given)
-
-    plan = several(planned, 12)
-    chooser = steps_module._Chooser(plan, lambda keep, folders: plan, "until-verified")
-    parts = chooser.parts()
-    monkeypatch.setattr(figures_module, "on_top", counting)
-    room = Room(1 << 40, -1, 1 << 40, 0)
-    most = chooser.most_that_fit(parts, room)
-    assert chooser.keeping_fits(parts, room)
-    assert (most, chooser.fewest_that_do(parts, most, room)) == (12, 1)
-    assert looked == 0
-    for count in (1, 5, 12):
-        targets = [part.freed for part in parts[:count]]
-        assert chooser.need(parts[:count]) == need_with_copy(chooser._copy(parts[:count]), targets)

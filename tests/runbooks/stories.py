@@ -140,16 +140,6 @@ STORIES = (
         ),
     ),
     Story(
-        "a disk is reclaimed by one sequence of plans",
-        RECLAIM,
-        (
-            (f"{WITH_SETTINGS} --free --out /root/free.krplan", FOUND),
-            ("krepair apply /root/free.krplan", DONE),
-            ("krepair verify /root/free.krplan", DONE),
-            ("krepair purge /root/free.krplan", DONE),
-        ),
-    ),
-    Story(
         "originals are kept on another disk",
         RECLAIM,
         (

@@ -253,7 +253,6 @@ SHOWN = {
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a disk is reclaimed in pieces": assert_freed,
     "a disk is reclaimed group by group, in the room of one": assert_freed,
-    "a disk is reclaimed by one sequence of plans": assert_freed,
     "originals are kept on another disk": assert_freed,
     "a later horizon is looked at, another plan applied and taken back": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,

@@ -28,7 +28,6 @@ from krepair.plan.actions.log_contents import Content
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
 from krepair.plan.render import changes_of
-from krepair.plan.sequence import PlanSequence, merged
 from krepair.plan.view import (
     Section,
     View,
@@ -99,27 +98,6 @@ def plan_page(plan: Plan, view: View, observed: Observed | None = None) -> str:
         contents=contents,
         warnings=[section for section in view.sections if "apply will refuse" in section.title],
     )
-
-
-def sequence_page(sequence: PlanSequence, view: View) -> str:
-    """The page of a sequence of plans.
-
-    Args:
-        sequence: any.
-        view: its text, with that of its steps.
-    """
-    tiles = [
-        Tile("steps", f"{len(sequence.steps):,}"),
-        _bytes_tile("free when it was made", sequence.free_bytes),
-    ]
-    if sequence.steps:
-        whole = merged(sequence)
-        tiles += [
-            _bytes_tile("the first step needs", sequence.steps[0].needs_bytes),
-            _bytes_tile("freed right after apply", whole.freed_at_apply),
-            _bytes_tile("freed after purge", whole.freed_at_purge),
-        ]
-    return _render("sequence.html", sequence=sequence, view=view, tiles=tiles)
 
 
 def check_page(report: CheckReport) -> str:
