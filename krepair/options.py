@@ -61,8 +61,6 @@ class Options:
         scratch: directory for what does not fit into memory, or empty.
         roll: of ``plan --fix recovery``: whether log ends get an empty segment.
         use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
-        take_over: of ``apply``, ``undo`` and ``purge``: ``HOST:PID`` of a krepair that has ended and whose lease is
-            still there, see ``krepair.journal.lease``.
         replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
         cluster_as_of: when ``--describe`` was run, epoch milliseconds; -1 if it was not said.
@@ -96,7 +94,6 @@ class Options:
     accepted_losses: tuple[str, ...] = ()
     roll: bool = True
     use_reserved: bool = False
-    take_over: str = ""
     replicas: tuple[str, ...] = ()
     cluster: str = ""
     cluster_as_of: int = -1
@@ -289,18 +286,6 @@ def parse_at(text: str) -> str:
     if not os.path.isdir(text):
         raise UsageError(f"--at {text!r}: expected a log directory, there is none")
     return os.path.realpath(text)
-
-
-def parse_take_over(text: str) -> str:
-    """Read ``--take-over``.
-
-    Raises:
-        UsageError: it is not a host and a process.
-    """
-    host, _, pid = text.rpartition(":")
-    if text and not (host and pid.isascii() and pid.isdigit()):
-        raise UsageError(f"--take-over {text!r}: expected HOST:PID, as the refusal names it")
-    return text
 
 
 def parse_assume_high_watermark(text: str) -> str:

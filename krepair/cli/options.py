@@ -133,9 +133,6 @@ expect --expect DIGEST
 at --at LOGDIR
   The directory that is meant, where the plan's directory was copied, or is at another path now. Its journals and what
   the plan keeps and made have to prove that it is the plan's.
-take_over --take-over HOST:PID
-  On storage of several hosts: the krepair of this process has ended, and what it left to keep others out no longer
-  counts. Look on that host first.
 plan_id --plan-id ID
   With LOGDIR: the plan, by its id; left out, what is kept is listed.
 rebuild_journal --rebuild-journal
@@ -230,7 +227,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     # verbs of a plan
     expect: str = ""
     at: str = ""
-    take_over: str = ""
     plan_id: str = ""
     rebuild_journal: bool = False
     originals: bool = False
@@ -296,7 +292,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             as_broker=self.as_broker,
             alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in self.alone or ()})),
             at=parsing.parse_at(self.at),
-            take_over=parsing.parse_take_over(self.take_over),
             originals=self.originals,
             **more,
         )

@@ -10,7 +10,7 @@ from krepair.cli.options import PlanOrLogDirArgument, Typed, takes
 from krepair.errors import UsageError
 
 
-@takes("plan_id at rebuild_journal use_reserved engine master take_over json quiet")
+@takes("plan_id at rebuild_journal use_reserved engine master json quiet")
 def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 

@@ -16,8 +16,7 @@ class JournalsSeen:
     """Reads a journal when it is first asked for, and remembers it.
 
     Make it under the lock of the log directory, which keeps every other krepair of this host away. Use it only before
-    the first change. Whatever changes a partition reads the journal again, under the lease, which also keeps a krepair
-    of another host away (``krepair.journal.lease``).
+    the first change. Whatever changes a partition reads the journal again.
     """
 
     def __init__(self) -> None:

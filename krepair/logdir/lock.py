@@ -23,10 +23,10 @@ from krepair.durable import medium
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree, without_links
-from krepair.durable.writing_error import file_system_of
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
 from krepair.logdir.holder import UNKNOWN_PID, Holder, command_of, identity, pid_of_lock
+from krepair.logdir.lock_reach import refuse_if_locks_stay_here
 from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.own_lock import OwnLock, own_lock
 from krepair.logdir.reading import kind_of, opened_for_reading, why
@@ -36,7 +36,6 @@ _FLOCK = struct.Struct("hhqqi4x")
 _TRIES = 16
 _NOBODY = 0
 _PERMISSION_BITS_FOR_FILES = 0o666
-_LOCAL_LOCKS = frozenset({"local_lock=all", "local_lock=posix", "nolock", "localflock"})
 
 
 class Lock:
@@ -98,32 +97,14 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
     Raises:
         LockedError: another process holds the lock; the message names it.
         RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, full disk, mounted read-only),
-            or was replaced again and again while krepair tried to lock it; or the directory is on network storage
-            whose locks do not leave this host.
+            or was replaced again and again while krepair tried to lock it; or locks do not leave this host, see
+            ``krepair.logdir.lock_reach``.
         UnreadableError: an I/O error.
     """
-    _refuse_if_locks_stay_here(log_dir, disk)
+    refuse_if_locks_stay_here(log_dir, disk.tree)
     # krepair's own lock comes first: a krepair that has to stop here must not lock out a broker for a moment.
     with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
         yield lock
-
-
-def _refuse_if_locks_stay_here(log_dir: str, disk: Disk) -> None:
-    """A broker on another host would neither see our lock nor be seen.
-
-    Source: ``nfs(5)``, ``local_lock`` (``nolock`` of version 3 is shown as ``local_lock=all``); ``mount.lustre(8)``.
-    """
-    with contextlib.suppress(OSError):  # the lock itself says what is wrong with the directory
-        if medium.is_of_one_host(disk.tree, log_dir):
-            return
-    system = file_system_of(log_dir)
-    found = sorted(_LOCAL_LOCKS.intersection(system.options.split(",")))
-    if system.kind.startswith(("nfs", "lustre")) and found:
-        raise RefusedError(
-            f"{shown_path(log_dir)}: the file system {system} is mounted with {found[0]}, so a lock does not reach "
-            "other hosts, and a broker there would not be kept away; mount it without nolock, local_lock and "
-            "localflock; nothing was changed"
-        )
 
 
 @contextlib.contextmanager
@@ -138,9 +119,10 @@ def hold_own_lock(log_dir: str, disk: Disk) -> Iterator[OwnLock | Lock]:
 
     Raises:
         LockedError: another krepair is at work there.
-        RefusedError: see ``hold_lock``; only if the broker's lock is needed.
+        RefusedError: see ``hold_lock``.
         UnreadableError: see ``hold_lock``; only if the broker's lock is needed.
     """
+    refuse_if_locks_stay_here(log_dir, disk.tree)
     with own_lock(log_dir, disk.tree) as own:
         if own is not None:
             yield own

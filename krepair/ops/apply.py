@@ -33,7 +33,6 @@ from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.lease import leased
 from krepair.journal.outcome import Committed, Failed, Outcome
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
@@ -108,7 +107,7 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master``, ``use_reserved``, ``take_over``, ``at`` and those of ``--cluster...``
+        options: only ``engine``, ``master``, ``use_reserved``, ``at`` and those of ``--cluster...``
             count; everything else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
@@ -294,23 +293,16 @@ class _Apply:
         Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
         what the next group needs is.
         """
-        folders = [journal_folder(self.disk, self.plan, target) for target in targets]
-        with leased(folders, self.guards.lock, self.options.take_over, make=True) as self.guards.lock:
-            try:
-                self._carry_out_alone(targets, folders, results)
-            except (InterruptedAtSafePointError, LockLostError):
-                raise
-            except KrepairError:
-                self._drop_unused(targets)
-                raise
+        self.guards.settle([journal_folder(self.disk, self.plan, target) for target in targets])
+        try:
+            self._carry_out_settled(targets, results)
+        except (InterruptedAtSafePointError, LockLostError):
+            raise
+        except KrepairError:
+            self._drop_unused(targets)
+            raise
 
-    def _carry_out_alone(
-        self,
-        targets: Sequence[PartitionPlan],
-        folders: Sequence[PartitionFolder],
-        results: list[ChangeResult],
-    ) -> None:
-        self.guards.settle(folders)
+    def _carry_out_settled(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         self.work = Work(
             self.plan,

@@ -75,9 +75,7 @@ def undo_by_id(
                 with _copies(view, plan_id, writes, disk, located) as copies:
                     folders = _folders(read_log_dir(log_dir), plan_id, writes)
                     _use(copies, located)
-                    results = purge_folders(
-                        folders, lock, progress or SilentProgress(), "already", copies, options.take_over
-                    )
+                    results = purge_folders(folders, lock, progress or SilentProgress(), "already", copies)
                 report = _report("undo", view.path, plan_id, results, options.at)
                 return replace(report, notes=notes_of(copies))
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
@@ -117,9 +115,7 @@ def purge_by_id(
         notes = _settle(view, plan_id, writes, located)
         with _copies(view, plan_id, writes, disk, located) as copies:
             _use(copies, located)
-            results = purge_folders(
-                folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
-            )
+            results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
             notes += notes_of(copies)
     return replace(_report("purge", view.path, plan_id, results, options.at), notes=notes)
 

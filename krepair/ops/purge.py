@@ -10,8 +10,6 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from krepair.durable.disk import Disk
 from krepair.errors import (
     ExitCode,
@@ -26,7 +24,6 @@ from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
-from krepair.journal.lease import leased
 from krepair.journal.permission import check_may_purge
 from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.root import ROOT
@@ -78,9 +75,7 @@ def purge(
         settled = settle(located, writes, made_too=False)
         with copies_of(plan, disk) as copies:
             use_copies(copies, located)
-            results = purge_folders(
-                folders, lock, progress or SilentProgress(), copies=copies, take_over=options.take_over
-            )
+            results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
             notes = (*settled.notes, *notes_of(copies))
     return ApplyReport(
         verb="purge",
@@ -98,7 +93,6 @@ def purge_folders(
     progress: Progress,
     outcome: ChangeOutcome = "purged",
     copies: Copies | None = None,
-    take_over: str = "",
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
@@ -110,38 +104,11 @@ def purge_folders(
         progress: told of folders.
         outcome: of what went.
         copies: of originals elsewhere, which go with them.
-        take_over: see ``krepair.journal.lease.leased``.
 
     Raises:
-        LockedError: another krepair has a lease of the log directory.
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
-    idle = {
-        folder.folder for folder in folders if _keeps_nothing(folder)
-    }  # a lease makes the sub-folder anew
-    with leased(folders, lock, take_over) as leased_lock:
-        results = _purge_alone(folders, leased_lock, progress, outcome, copies)
-    return [
-        replace(one, outcome="already") if one.outcome == "purged" and one.partition in idle else one
-        for one in results
-    ]
-
-
-def _keeps_nothing(folder: PartitionFolder) -> bool:
-    """Whether there is nothing of the plan: it was purged or taken back before, or never applied here."""
-    with contextlib.suppress(OSError):
-        return folder.tree.is_folder(folder.holder) and not folder.tree.is_there(folder.private)
-    return False
-
-
-def _purge_alone(
-    folders: Sequence[PartitionFolder],
-    lock: HeldLock,
-    progress: Progress,
-    outcome: ChangeOutcome,
-    copies: Copies | None,
-) -> list[ChangeResult]:
     check_all_finished(folders)
     copies = checked_copies(copies, told_of(folders), whole=True)
     guards = Guards(lock, SafePoints(), lambda change: None)
@@ -150,7 +117,8 @@ def _purge_alone(
     try:
         for folder in folders:
             guards.hold()
-            results.append(_why_root_stays(folder, results) or _purge_one(folder, outcome, copies))
+            done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
+            results.append(_why_root_stays(folder, results) or _purge_one(folder, done, copies))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
@@ -158,6 +126,13 @@ def _purge_alone(
     close_copies(copies, folders)
     progress.finish()
     return results
+
+
+def _keeps_nothing(folder: PartitionFolder) -> bool:
+    """Whether there is nothing of the plan: it was purged or taken back before, or never applied here."""
+    with contextlib.suppress(OSError):
+        return folder.tree.is_folder(folder.holder) and not folder.tree.is_there(folder.private)
+    return False
 
 
 def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) -> ChangeResult | None:

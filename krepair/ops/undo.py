@@ -14,7 +14,6 @@ from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.journals_seen import JournalsSeen
-from krepair.journal.lease import leased
 from krepair.journal.record import Journal
 from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
@@ -141,19 +140,6 @@ def _undo_all(
         bad = bad_copies(plan, kept, engine)
     for wrong in (why for changes in bad.values() for why in changes.values() if settled.moved):
         raise StalePlanError(f"{wrong}; in a directory that was moved nothing is changed then")
-    folders = [folder for _, folder in parts]
-    with leased(folders, guards.lock, options.take_over) as guards.lock:
-        return _undo_alone(plan, parts, guards, progress, bad)
-
-
-def _undo_alone(
-    plan: Plan,
-    parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
-    guards: Guards,
-    progress: Progress,
-    bad: Mapping[str, BadCopies],
-) -> tuple[list[ChangeResult], bool]:
-    targets = [target for target, _ in parts]
     results: list[ChangeResult] = []
     guards.settle([folder for _, folder in parts])
     progress.start("undo", sum(target.log_bytes_before for target in targets))

@@ -35,7 +35,7 @@ from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.view import bytes_text, bytes_words, count_text
 
 _RECORDS_BYTES: Final = 4 * ROUNDING_BYTES
-"""The lease, a block of the journal, and folders that an earlier undo has removed."""
+"""A block of the journal, and folders that an earlier undo has removed."""
 _RECORDS_FILES: Final = 4
 _FENCE_FILES: Final = 4
 

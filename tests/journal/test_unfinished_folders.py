@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable import medium
 from krepair.durable.real_disk import RealDisk
 from krepair.journal.copies import Copies
 from krepair.journal.fence import Fence, Point
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.lease import LEASE, leased
 from tests.durable.disks import RecordingDisk
-from tests.journal.scene import PLAN_ID, FreeLock, Scene, UnsyncedDisk, name
+from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name
 
 BROKER = (4242, 4343) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 MODE = 0o750
@@ -102,17 +100,6 @@ def test_a_fence_that_was_left_unfinished_is_the_brokers_once_it_is_up(site: Sit
     assert seen(site.private / "fence") == (0o700, BROKER)
     assert seen(site.private / "fence" / "seen.json")[1] == BROKER
     fence.lift()
-
-
-def test_a_lease_goes_into_no_folder_that_was_left_unfinished(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(medium, "is_of_one_host", lambda tree, path: False)
-    site.private.mkdir()
-    unfinish(site.private)
-    with leased([site.folder()], FreeLock(), make=True):
-        assert [seen(Path(f"{site.private}{place}")) for place in FOLDERS] == [(MODE, BROKER)] * len(FOLDERS)
-        assert (site.private / LEASE).exists()
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -9,21 +9,24 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from krepair.durable import medium
+from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import FileSystem
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.logdir import lock as locks
+from krepair.logdir import lock_reach
 from krepair.logdir.holder import UNKNOWN_PID, Holder
-from krepair.logdir.lock import hold_lock, is_locked
+from krepair.logdir.lock import hold_lock, hold_own_lock, is_locked
 from tests.durable.disks import FailingDisk, RecordingDisk
 
+Hold = Callable[[str, Disk], AbstractContextManager[object]]
 POSIX_HOLDER = """
 import fcntl, sys
 file = open(sys.argv[1], "r+b")
@@ -301,27 +304,51 @@ class TestNetworkStorage:
     def _of_many_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: False)
 
-    @pytest.mark.parametrize("option", ["local_lock=all", "local_lock=posix", "localflock"])
+    @pytest.mark.parametrize("hold", [hold_lock, hold_own_lock])
+    @pytest.mark.parametrize(
+        ("kind", "option"),
+        [
+            ("nfs4", "local_lock=all"),
+            ("nfs", "local_lock=posix"),
+            ("nfs4", "local_lock=flock"),
+            ("nfs", "nolock"),
+            ("cifs", "nobrl"),
+            ("lustre", "localflock"),
+            ("ocfs2", "localflocks"),
+        ],
+    )
     def test_where_the_mount_keeps_locks_on_this_host_nothing_may_be_changed(
-        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, option: str
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, kind: str, option: str
     ) -> None:
-        mounted = FileSystem("/data", "lustre" if option == "localflock" else "nfs4", f"rw,{option},addr=x")
-        monkeypatch.setattr(locks, "file_system_of", lambda path: mounted)
+        mounted = FileSystem("/data", kind, f"rw,{option},addr=x")
+        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: mounted)
         with (
-            pytest.raises(RefusedError, match=rf"/data \({mounted.kind}\) is mounted with {option}"),
-            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+            pytest.raises(RefusedError, match=rf"/data \({kind}\) is mounted with {option}"),
+            hold(str(log_dir), RealDisk(str(log_dir))),
         ):
             pytest.fail("it was held")
         assert not (log_dir / ".lock").exists()
 
+    @pytest.mark.parametrize("hold", [hold_lock, hold_own_lock])
+    @pytest.mark.parametrize("kind", ["fuse.sshfs", "9p", "ext5", ""])
+    def test_on_a_type_that_is_not_known_nothing_may_be_changed(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, kind: str
+    ) -> None:
+        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: FileSystem("/data", kind, "rw"))
+        with (
+            pytest.raises(RefusedError, match="does not know whether a lock reaches other hosts"),
+            hold(str(log_dir), RealDisk(str(log_dir))),
+        ):
+            pytest.fail("it was held")
+
     @pytest.mark.parametrize(
         ("kind", "options"),
-        [("nfs4", "rw,local_lock=none"), ("nfs", "rw,local_lock=flock"), ("ext4", "rw,nolock")],
+        [("nfs4", "rw,local_lock=none"), ("nfs", "rw"), ("ext4", "rw,nolock"), ("ceph", "rw"), ("jfs", "rw")],
     )
     def test_other_mounts_are_locked_as_ever(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
     ) -> None:
-        monkeypatch.setattr(locks, "file_system_of", lambda path: FileSystem("/data", kind, options))
+        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: FileSystem("/data", kind, options))
         with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
             lock.check()
 

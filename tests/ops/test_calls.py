@@ -77,7 +77,7 @@ def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_t
     # and verify looks for a fence, since the next command is another one then
     most = {"open": 32, "stat": 51, "close": 28}
     assert {name: verified[name] for name in most if verified[name] > most[name]} == {}
-    # undo reads each journal twice: to look at it, and under the lease to change it
+    # undo reads each journal twice: to look at it, and to change it
     most = {"open": 42, "stat": 75, "close": 42}
     assert {name: undone[name] for name in most if undone[name] > most[name]} == {}
     assert applied["fsync"] == undone["fsync"] == 16, "what is made durable does not become less"
@@ -93,7 +93,7 @@ def _empty_mounts(tmp_path: Path, number: int) -> list[FileSystem]:
     return found
 
 
-def test_undo_reads_each_journal_once_to_look_and_once_under_the_lease(
+def test_undo_reads_each_journal_once_to_look_and_once_to_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
