@@ -50,7 +50,7 @@ class Options:
         topics: topics to look at; empty means all.
         partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
         fixes: names of fixes, sorted, never empty.
-        keep: ``inplace`` or ``until-verified``.
+        keep: ``inplace``, ``until-verified``, or the absolute path of a folder for copies.
         merge: whether neighbours are merged up to ``segment.bytes``.
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
@@ -63,8 +63,6 @@ class Options:
         use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
         replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
-        cluster_as_of: when ``--describe`` was run, epoch milliseconds; -1 if it was not said.
-        cluster_configs: files that say whether unclean leader election is off; see ``krepair.logdir.unclean``.
         only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
         alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
@@ -96,8 +94,6 @@ class Options:
     use_reserved: bool = False
     replicas: tuple[str, ...] = ()
     cluster: str = ""
-    cluster_as_of: int = -1
-    cluster_configs: tuple[str, ...] = ()
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
@@ -139,10 +135,8 @@ class Options:
             ("--keep", self.keep, _DEFAULT.keep),
             ("--assume-high-watermark", self.assume_high_watermark, ""),
             ("--cluster", self.cluster, ""),
-            ("--cluster-as-of", str(self.cluster_as_of), "-1"),
         )
         words += [word for side in self.replicas for word in ("--replicas", side)]
-        words += [word for path in self.cluster_configs for word in ("--cluster-config", path)]
         words += [word for option, value, default in named if value != default for word in (option, value)]
         if self.only_replica != _DEFAULT.only_replica:
             words += [word for topic in self.only_replica for word in ("--only-replica", topic)]
@@ -253,16 +247,22 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_keep(text: str) -> str:
-    """Read ``--keep``: ``inplace`` or ``until-verified``.
+    """Read ``--keep``.
+
+    Returns:
+        ``inplace``, ``until-verified``, or the absolute path of a folder, links resolved.
 
     Raises:
         UsageError: none of these.
     """
     if text in ("inplace", "until-verified"):
         return text
+    if os.path.isabs(text) and os.path.isdir(text):
+        return os.path.realpath(text)
     raise UsageError(
-        f"--keep {text!r}: expected inplace (the originals stay until krepair purge) or until-verified (apply frees "
-        "them as soon as what replaces them is verified; they cannot be put back)"
+        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
+        "as soon as what replaces them is verified; they cannot be put back), or the absolute path of a folder that is "
+        "there (copies of them stay in it until krepair purge)"
     )
 
 

@@ -460,22 +460,6 @@ _FOLDERS = (
     ),
 )
 
-_REPLICAS = (
-    Rule(
-        code="KR670",
-        severity=Severity.DATA_LOSS,
-        title="A replica that differs from the others and is wrong",
-        evidence="what krepair compare says of the replicas of the partition, and what the cluster says of the ISR",
-        danger="as leader it serves other records than the other replicas. Kafka compares replicas by leader epochs "
-        "only, so it never notices",
-        fix="refetch",
-        lost_if_wrong="the replica; it is kept until purge. Where this broker is alone in the ISR, to empty it empties "
-        "every replica; so nothing is done without a proof",
-        source="AbstractFetcherThread.truncateOnFetchResponse (3.9); seen on 3.9.2 and 4.3.1",
-        command="krepair plan --fix refetch",
-    ),
-)
-
 _SPACE = (
     Rule(
         code="KR701",
@@ -583,7 +567,6 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     *_SNAPSHOTS,
     *_FOLDERS,
     *REPLICAS,
-    *_REPLICAS,
     *_SPACE,
     *_FORECAST,
     *_KEPT_BY_KREPAIR,

@@ -99,9 +99,9 @@ accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
 delete_horizon --delete-horizon next-pass|newest|TIME
   How far markers may go: what the broker's next pass would use, newest cleanable segment minus delete.retention.ms,
   or a time.
-keep --keep inplace|until-verified
-  Where originals stay until purge: in the partition folder; or nowhere (apply frees them, group by group, as soon
-  as what replaces them is verified).
+keep --keep inplace|until-verified|DIR
+  Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as soon as
+  what replaces them is verified); or as copies in a folder on another file system.
 no_merge --no-merge
   Do not join neighbouring segments.
 assume_high_watermark --assume-high-watermark log-end
@@ -112,14 +112,7 @@ replicas --replicas ID=LOGDIR[,LOGDIR]|ID=FACTS
 cluster --cluster FILE
   What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy
   of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this one, markers and
-  tombstones older than delete.retention.ms may go. With --fix refetch it is the proof that this broker is not needed:
-  plan takes it, and apply takes it again, at most 10 minutes old.
-cluster_as_of --cluster-as-of TIME
-  When that --describe was run against the running cluster; else the time of FILE counts, and --fix refetch refuses.
-cluster_config --cluster-config FILE
-  With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe --all of them:
-  they say whether unclean leader election is off. For 2.2 and 2.3 also the content of /admin/reassign_partitions in
-  ZooKeeper; may be repeated.
+  tombstones older than delete.retention.ms may go.
 only_replica --only-replica TOPIC|*
   There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated.
 as_broker --as-broker
@@ -219,8 +212,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     # plan: what is known of other replicas
     replicas: list[str] | None = None
     cluster: str = ""
-    cluster_as_of: str | None = None
-    cluster_config: list[str] | None = None
     only_replica: list[str] | None = None
     as_broker: bool = False
     alone: list[str] | None = None
@@ -255,8 +246,6 @@ class Typed(Struct, frozen=True, kw_only=True):
         more: dict[str, Any] = {}
         if self.now is not None:
             more["now_ms"] = parsing.parse_time_ms(self.now, "--now")
-        if self.cluster_as_of is not None:
-            more["cluster_as_of"] = parsing.parse_time_ms(self.cluster_as_of, "--cluster-as-of")
         if self.fix is not None:
             from krepair.fixes.table import parse_fixes
 
@@ -282,7 +271,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             merge=not self.no_merge,
             replicas=tuple(self.replicas or ()),
             cluster=self.cluster,
-            cluster_configs=tuple(self.cluster_config or ()),
             assume_high_watermark=parsing.parse_assume_high_watermark(self.assume_high_watermark),
             include_active=self.include_active,
             roll=not self.no_roll,

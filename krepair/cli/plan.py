@@ -28,7 +28,7 @@ _WITH_FROM: Final = frozenset(
 
 @takes(
     "out ask preview from_preview fix include_active no_roll accept_data_loss replicas "
-    "cluster cluster_as_of cluster_config delete_horizon keep no_merge assume_high_watermark only_replica "
+    "cluster delete_horizon keep no_merge assume_high_watermark only_replica "
     "as_broker alone config topic_config setting now broker_version topic partition scratch use_reserved "
     "engine master metrics json quiet"
 )
@@ -55,7 +55,6 @@ def plan(
     leftovers    finishes swaps, and removes what a broker's start deletes
     checkpoints  mends the four offset checkpoints of the log directory
     recovery     does the work of the next start before it, after an unclean stop
-    refetch      sets a wrong replica aside, so that its broker fetches it anew
 
     What lets markers and tombstones go, in the order in which to try them:
 

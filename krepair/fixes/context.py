@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import UsageError
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, version_of
@@ -19,21 +18,9 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
-from krepair.rules.refetch import RefetchProof
 from krepair.rules.replicas.epochs import History
 
-Prove = Callable[[LogDir, Options, Sequence[Partition]], Mapping[str, RefetchProof]]
-"""Gives what is known of partitions whose replica shall be emptied, by folder."""
 DIRECTORY_ID_SINCE: Final = "3.7.0"
-
-
-def no_proof(view: LogDir, options: Options, partitions: Sequence[Partition]) -> Mapping[str, RefetchProof]:
-    """Where nothing can be proven.
-
-    Raises:
-        UsageError: always.
-    """
-    raise UsageError("--fix refetch needs a stopped broker: make the plan without --preview")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +51,6 @@ class Context:
         beside_broker: whether a broker may be running: then active segments are read as far as they are written.
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
-        prove: gives what is known of partitions whose replica shall be emptied.
         cluster: what ``--cluster`` names, None if nothing.
         sides: broker -> its log directories, of ``--replicas``; of this broker those beside ``view``.
         facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
@@ -85,7 +71,6 @@ class Context:
     beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
-    prove: Prove = no_proof
     cluster: ClusterView | None = None
     own_metadata: ClusterView | None = None
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others, SearchedDir
+from krepair.plan.view import time_text
 from krepair.rules import span as spans
 from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, why_not_of_now, why_other_topic
 from krepair.rules.model import PartitionDecision
@@ -250,8 +251,7 @@ def _assigned_since(context: Context, others: OtherReplicas) -> str:
     cluster = context.cluster
     if cluster is None:
         return ""
-    typed = context.options.cluster_as_of
-    as_of = cluster.as_of_ms if cluster.as_of_ms is not None else typed if typed >= 0 else cluster.file_ms
+    as_of = cluster.file_ms if cluster.as_of_ms is None else cluster.as_of_ms
     taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
     given = (context.view, *(view for views in context.sides.values() for view in views))
     for time_ms, what in (
@@ -315,12 +315,10 @@ def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | 
 def _why_not_of_now(context: Context) -> str:
     """Why what ``--cluster`` names is from before this broker's stop, or empty."""
     assert context.cluster is not None
-    typed = context.options.cluster_as_of
-    as_of = typed if typed >= 0 else context.cluster.file_ms
     last_write = _last_write_ms(context.view)
     if last_write < 0:
         return "no checkpoint is here that shows when this broker last wrote"
-    return why_not_of_now(as_of, typed < 0, last_write, context.options.now_ms)
+    return why_not_of_now(context.cluster.file_ms, last_write)
 
 
 def _last_write_ms(view: LogDir) -> int:
@@ -339,9 +337,11 @@ def _in_sync_text(context: Context, partition: Partition, line: Assignment) -> s
     text = f"replicas {', '.join(map(str, line.isr))} are in sync without this one"
     if not checked:
         text += "; no topic id shows that it is of this cluster: that is your word"
-    if context.cluster is not None and not context.cluster.source_is_certain:
+    assert context.cluster is not None
+    if not context.cluster.source_is_certain:
         text += "; that a broker answered, and not ZooKeeper, is your word too"
-    return text
+    asked = time_text(context.cluster.file_ms)
+    return f"{text}; {context.options.cluster} is of {asked}: if it was copied, this is the time of the copy"
 
 
 def with_bytes(

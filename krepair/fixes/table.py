@@ -16,13 +16,12 @@ from krepair.fixes.index import INDEX
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers import MARKERS
 from krepair.fixes.recovery import RECOVERY
-from krepair.fixes.refetch import REFETCH
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
 from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (
-    LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, REFETCH, CHECKPOINTS,
+    LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, CHECKPOINTS,
 )  # fmt: skip
 
 # Small derived files go first: each state in between is one that a broker mends. What a broker left behind goes last,
@@ -36,7 +35,6 @@ COMMIT_ORDER: Final[tuple[Fix, ...]] = (
     TAIL,
     LEFTOVERS,
     RECOVERY,
-    REFETCH,
 )
 
 ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstance(fix, RootFix))

@@ -28,7 +28,6 @@ from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.model import LeftAlone
-from krepair.rules.refetch import REFETCHED
 from krepair.rules.tail import (
     LogCut,
     LogEnd,
@@ -118,7 +117,7 @@ class Tail(Fix):
 
     def owns(self, change: Change) -> bool:
         """A log without its damage, and segments behind a cut."""
-        return isinstance(change, MendLog) or (isinstance(change, SetAside) and change.rule != REFETCHED)
+        return isinstance(change, MendLog | SetAside)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""

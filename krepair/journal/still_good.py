@@ -37,9 +37,10 @@ def check_still_good(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _made(journal: Journal) -> Iterator[FileState]:
-    """The new logs of changes whose originals are kept."""
+    """The new logs of changes whose originals are kept, here or as copies."""
     for change_id, state in journal.states.items():
-        if state == "committed":
+        copied = state == "freed" and bool(journal.freed[change_id].copies)
+        if state == "committed" or copied:
             intent = journal.intents[change_id]
             log = action_of(intent).made_log(intent)
             if log is not None:

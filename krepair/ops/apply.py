@@ -28,6 +28,8 @@ from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import log_name
+from krepair.journal.copies import Copies
+from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -43,13 +45,13 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
-from krepair.ops.fits_on_disk import shortage
+from krepair.ops.clones import why_not_removed
+from krepair.ops.fits_on_disk import copies_shortage, shortage
 from krepair.ops.may_begin import NOT_DONE, MayBegin
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
-from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.rests_on import assigned_since, hold_others, moved_since, open_facts
 from krepair.ops.result_lines import (
@@ -62,14 +64,19 @@ from krepair.ops.result_lines import (
 )
 from krepair.ops.target import (
     check_ground,
+    check_keep,
     check_no_fence,
     check_target,
+    checked_copies,
+    close_copies,
     commit_order,
+    copies_of,
     disk_of,
     is_root,
     journal_folder,
     listed,
     targets_of,
+    use_copies,
     view_of,
 )
 from krepair.ops.way_out import way_out, why_reserve_does_not_do
@@ -79,7 +86,6 @@ from krepair.pipeline.engines.costs import Load, WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
-from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import (
     peak_bytes,
     sizes_by_name,
@@ -125,28 +131,35 @@ def apply(
             _ = scratch.path
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
+        copies = stack.enter_context(copies_of(plan, disk))
+        folders = [journal_folder(writes, plan, target) for target in targets]
+        checked_copies(copies, told_of(folders), whole=False)
+        check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         hold_others(plan, stack)
         facts, moved = open_facts(plan, stack), moved_since(plan)
         view = view_of(plan)
         moved |= assigned_since(plan, view)
-        check_again(plan, options, view)
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
         targets = targets_of(plan)
+        use_copies(copies, located)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
-        guards = _guards(plan, writes, lock, safe_points, use_reserved=options.use_reserved)
+        guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
         report = _Apply(plan, engine, writes, guards, scratch, options, facts, moved, view).report(targets)
-        notes = (*settled.notes, *notes_of_fences(guards.not_given_back))
+        close_copies(copies, folders)
+        notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *why_not_removed(copies))
         report = replace(report, notes=notes)
         return with_taken_back(report, guards.taken_back)
 
 
-def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, *, use_reserved: bool) -> Guards:
+def _guards(
+    plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
+) -> Guards:
     sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
 
     def check_space(change: Change) -> None:
@@ -162,7 +175,13 @@ def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, *, use_
                 f"{change.change_id}: needs {need} bytes, {space.free_bytes} are free; nothing was swapped for it"
             )
 
-    return Guards(lock, safe_points, check_space, Watch(disk, plan.log_dir))
+    return Guards(
+        lock,
+        safe_points,
+        check_space,
+        Watch(disk, plan.log_dir),
+        copies=copies,
+    )
 
 
 def _next(plan: Plan, results: Sequence[ChangeResult], asked_for: Sequence[str]) -> str:
@@ -304,12 +323,9 @@ class _Apply:
         for one_round in rounds:
             self._stage_ahead(one_round)
             for staging in one_round:
-                done = self._commit(staging)
+                results.extend(self._commit(staging))
                 staging.decided.clear()
                 staging.held.clear()
-                results.extend(done)
-                if any(result.outcome == "failed" for result in done):
-                    _hold_back(staging, one_round)
         self._drop_journals(targets, results)
 
     def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
@@ -441,6 +457,9 @@ class _Apply:
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [_left(staging) for staging in stagings if staging.changes]
+        copies = copies_shortage(self.plan, left)
+        if copies:
+            raise RefusedError(copies)
         short = shortage(self.plan, left, space, self.options)
         if short is not None:
             raise RefusedError(short.text, next_command=short.command)
@@ -565,16 +584,6 @@ class _Apply:
                 remove_private_folder(folder)
         except (OSError, KrepairError):
             return  # the next apply or undo removes it
-
-
-def _hold_back(failed: Staging, others: Sequence[Staging]) -> None:
-    """Where lines of the root have to go before the logs, and could not, no log is touched."""
-    if is_root(failed.plan) and any(map(goes_before_logs, failed.changes)):
-        for other in others:
-            if not is_root(other.plan):
-                other.problem = other.problem or RefusedError(
-                    f"{other.folder.path}: its lines in the checkpoints of the root have to go first, and could not"
-                )
 
 
 def _left(staging: Staging) -> PartitionPlan:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
+from krepair.checks.gone import GONE
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.options import LOSS_RULES
 from krepair.plan.last_copy import OTHERS_FIRST
@@ -23,7 +24,7 @@ def explain(code: str) -> View:
         (``RVnn``); in any case.
 
     Raises:
-        UsageError: no such code.
+        UsageError: no such code, or it is gone.
     """
     wanted = _known(code)
     if wanted in RULES:
@@ -39,6 +40,8 @@ def _known(code: str) -> str:
     wanted = code.strip().upper()
     if wanted in RULES or wanted in OBJECTIONS or wanted in set(Reason):
         return wanted
+    if wanted in GONE:
+        raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
     raise UsageError(
         f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
         next_command="krepair explain",

@@ -12,7 +12,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.plan_command import left_alone_command, options_of, with_options
 from krepair.plan.facts import fix_names
-from krepair.plan.last_copy import OTHERS_FIRST, loses_data, refetch_command
+from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import Plan
 from krepair.plan.view import Section, count_text
 
@@ -28,10 +28,8 @@ def not_mended(plan: Plan) -> Section:
     if damaged:
         many = count_text(len(damaged), "damaged partition")
         lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
-        losing = [partition.folder for partition in damaged if loses_data(partition.next_command)]
-        if losing:
+        if any(loses_data(partition.next_command) for partition in damaged):
             lines.append(OTHERS_FIRST)
-            commands.append(refetch_command(plan.log_dir, losing))
         commands += [partition.next_command.replace("LOGDIR", name) for partition in damaged]
     swaps = 0 if LEFTOVERS.name in fix_names(plan.policy) else _swaps(plan.log_dir)
     if swaps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from krepair.fixes.survey import Survey, log_end_of
@@ -11,10 +12,8 @@ from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.ops.sides import Side, parse_sides
 from krepair.options import Options
-from krepair.plan.actions.action import FETCHED_ANEW
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
-from krepair.plan.figures import risks_of
 from krepair.plan.model import PartitionPlan
 from krepair.rules.model import SegmentFacts
 from krepair.rules.replicas.cut import OPEN, Gone, Having, Holder, Part, told, who_has
@@ -45,10 +44,14 @@ def others_have(
     sides = [side for side in others if side.broker_id != me and not is_answer(side)]
     if not sides:
         return ()
-    from krepair.ops.judged import compared
+    from krepair.ops.compare import compare
 
     names = tuple((plan.topic, plan.partition) for plan, _ in losing.values())
-    verdicts = {one.name: one for one in compared(view, me, sides, names, options).partitions}
+    mine = Side(broker_id=me, log_dirs=(view.path,))
+    report = compare(
+        sorted((mine, *sides), key=lambda side: side.broker_id), replace(options, topics=(), partitions=names)
+    )
+    verdicts = {one.name: one for one in report.partitions}
     texts = [
         _text(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
         for plan, found in list(losing.values())[:_MOST]
@@ -77,8 +80,6 @@ def is_answer(side: Side) -> bool:
 
 def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
     """What a partition loses, in ascending order of offsets."""
-    if FETCHED_ANEW in risks_of(plan):
-        return ()
     return (*_start(plan, survey), *_middle(plan), *_end(plan, survey), *_epochs(plan))
 
 
@@ -136,19 +137,12 @@ def _text(
         ]
     )
     having = who_has(gone, holders)
-    return " ".join((*told(plan.folder, gone, having), *_command(view, plan, gone, having, me, sides)))
+    return " ".join((*told(plan.folder, gone, having), *_command(view, plan, having, me, sides)))
 
 
 def _command(
-    view: LogDir, plan: PartitionPlan, gone: Gone, having: Having, me: int, sides: Sequence[Side]
+    view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
 ) -> Iterator[str]:
-    path, name = shlex.quote(view.path), shlex.quote(plan.folder)
-    others = " ".join(f"--replicas {shlex.quote(side.text)}" for side in sides)
-    if having.right and gone.part in (Part.MIDDLE, Part.START):
-        yield (
-            f"Next: krepair plan {path} --fix refetch --partition {name} {others} --cluster FILE --cluster-config FILE "
-            "--out PLAN"
-        )
-    elif not having.right and having.unsure:
+    if not having.right and having.unsure:
         typed = " ".join(shlex.quote(side.text) for side in sides)
-        yield f"Next: krepair compare {shlex.quote(f'{me}={view.path}')} {typed} --partition {name}"
+        yield f"Next: krepair compare {shlex.quote(f'{me}={view.path}')} {typed} --partition {shlex.quote(plan.folder)}"

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from krepair.errors import KrepairError, UsageError
+from krepair.errors import KrepairError
 from krepair.logdir.cluster import ClusterView
-from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
-from krepair.logdir.reassignments import is_of_reassignments, read_text
-from krepair.logdir.replica import FUTURE
-from krepair.logdir.values import FileRef, LogDir
+from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.sides import Side
-
-_ID_KEYS = ("node.id", "broker.id")
 
 
 @dataclass(frozen=True)
@@ -36,39 +30,11 @@ class OtherDirs:
     unsaid: bool = False
     unread: str = ""
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Where they are."""
-        return tuple(view.path for view in self.views)
-
-    @cached_property
-    def elsewhere(self) -> Mapping[tuple[str, int], str]:
-        """Topic and number -> where the partition is, or is being moved to."""
-        found: dict[tuple[str, int], str] = {}
-        for view in self.views:
-            for one in view.partitions:
-                found.setdefault(
-                    (one.topic, one.number), f"{one.path}: this broker has the partition here as well"
-                )
-            for marked in view.marked:
-                if marked.role == FUTURE:
-                    name = (marked.topic, marked.number)
-                    found.setdefault(
-                        name, f"{view.path}/{marked.folder}: the broker moves the partition here"
-                    )
-        return found
-
-    @property
-    def last_write_ms(self) -> int:
-        """The latest of their modification times; 0 without any."""
-        return max(map(last_write_ms, self.views), default=0)
-
 
 def other_dirs(
     view: LogDir,
     typed: Side | None,
     config: str | None,
-    cluster_configs: Sequence[str],
     cluster: ClusterView | None,
 ) -> OtherDirs:
     """Find them, and read them.
@@ -77,13 +43,12 @@ def other_dirs(
         view: the log directory at hand.
         typed: this broker's own side of ``--replicas``, if it was given.
         config: path of ``--config``: this broker's ``server.properties``.
-        cluster_configs: paths of ``--cluster-config``; those of other brokers say nothing.
         cluster: its metadata log tells how many directories the broker has registered (3.7 and later).
 
     Raises:
         UsageError: a file cannot be read.
     """
-    sources = tuple(_sources(view, typed, config, cluster_configs))
+    sources = tuple(_sources(view, typed, config))
     paths = _paths(view, sources)
     registered = _registered(view, cluster)
     if paths is not None or registered == 1:
@@ -100,11 +65,6 @@ def other_dirs(
         f"--replicas {view.broker_id}=LOGDIR,LOGDIR",
         unsaid=not sources and registered < 0 and not of_another,
     )
-
-
-def reread(view: LogDir, paths: Sequence[str]) -> OtherDirs:
-    """Read those again that a plan names."""
-    return _read(view, paths, -1)
 
 
 def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
@@ -142,29 +102,13 @@ def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None
     return None
 
 
-def _sources(
-    view: LogDir, typed: Side | None, config: str | None, cluster_configs: Sequence[str]
-) -> Iterator[tuple[str, ...]]:
+def _sources(view: LogDir, typed: Side | None, config: str | None) -> Iterator[tuple[str, ...]]:
     if typed is not None and typed.log_dirs:
         yield typed.log_dirs
     if not why_of_another_broker(config, view.path, view.broker_id) and (
         found := configured_log_dirs(config)
     ):
         yield found
-    for path in cluster_configs:
-        if _is_of(view.broker_id, path) and (found := configured_log_dirs(path)):
-            yield found
-
-
-def _is_of(broker_id: str, path: str) -> bool:
-    """Whether a file is the ``server.properties`` of a broker."""
-    if is_of_reassignments(read_text(path)):
-        return False
-    try:
-        lines = read_server_properties(path)
-    except UsageError:
-        return False  # the output of a tool
-    return any(lines[key].value.strip() == broker_id for key in _ID_KEYS if key in lines)
 
 
 def _registered(view: LogDir, cluster: ClusterView | None) -> int:
@@ -173,15 +117,3 @@ def _registered(view: LogDir, cluster: ClusterView | None) -> int:
         return -1
     broker = cluster.brokers.get(int(view.broker_id))
     return len(broker.log_dirs) if broker is not None and broker.log_dirs else -1
-
-
-def last_write_ms(view: LogDir) -> int:
-    """The latest modification time in a log directory: of checkpoints, and of the files of its partitions."""
-    return max((file.mtime_ns for file in _files(view)), default=0) // 1_000_000
-
-
-def _files(view: LogDir) -> Iterator[FileRef]:
-    checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
-    yield from (one.file for one in checkpoints if one.file is not None)
-    for partition in (*view.partitions, *view.marked):
-        yield from partition.files()

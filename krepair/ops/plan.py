@@ -29,14 +29,15 @@ from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import OtherDirs, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
-from krepair.ops.proof import prove
 from krepair.ops.sides import Side, parse_sides
+from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
@@ -126,6 +127,7 @@ def looked_at(
     for path in (view.path, options.keep):
         _check_is_utf8(path)
     refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
+    check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     check_consents([view], options)
@@ -136,7 +138,7 @@ def looked_at(
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
-        context = Context(view, settings, options, engine, scratch, prove=prove)
+        context = Context(view, settings, options, engine, scratch)
         context.cluster, context.own_metadata = clusters
         sides.tell(context)
         yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
@@ -196,7 +198,7 @@ def read_sides(
     if not any(fix.asks_others for fix in fixes):
         return OtherSides()
     if not options.replicas:
-        own_dirs = other_dirs(view, None, options.config, (), None) if options.config else OtherDirs()
+        own_dirs = other_dirs(view, None, options.config, None) if options.config else OtherDirs()
         beside = tuple(one for one in own_dirs.views if not _is_this(view, one))
         return OtherSides(beside=beside, not_read_beside=own_dirs.unread)
     for side in parse_sides(options.replicas, at_least=0):
@@ -216,7 +218,7 @@ def read_sides(
             found[side.broker_id] = tuple(one for one in views if not _is_this(view, one))
     if not view.broker_id.isdecimal():
         return OtherSides(found, facts)
-    mine = other_dirs(view, own, options.config, options.cluster_configs, cluster)
+    mine = other_dirs(view, own, options.config, cluster)
     found[int(view.broker_id)] = tuple(one for one in mine.views if not _is_this(view, one))
     return OtherSides(found, facts, "" if mine.unsaid else mine.unknown, own_unsaid=mine.unsaid)
 
@@ -393,6 +395,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+        unsafe_places=list(unsafe_places(options.keep, view.path)),
         others_have=others_have(view, options, partitions, context.surveys),
         asked=asked_of(options),
     )

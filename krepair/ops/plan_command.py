@@ -83,8 +83,6 @@ def asked_of(options: Options) -> Asked:
         no_roll=not options.roll,
         replicas=tuple(one.text for one in parse_sides(options.replicas)) if options.replicas else UNSET,
         cluster=os.path.abspath(options.cluster) if options.cluster else UNSET,
-        cluster_as_of=options.cluster_as_of if options.cluster_as_of >= 0 else UNSET,
-        cluster_configs=tuple(map(os.path.abspath, options.cluster_configs)) or UNSET,
     )
 
 
@@ -114,8 +112,6 @@ def options_of(plan: Plan) -> Options:
         roll=not asked.no_roll,
         replicas=asked.replicas or (),
         cluster=asked.cluster or "",
-        cluster_as_of=-1 if asked.cluster_as_of is UNSET else asked.cluster_as_of,
-        cluster_configs=asked.cluster_configs or (),
         only_replica=others.only_replica,
         as_broker=others.as_broker,
         alone=others.alone,
@@ -125,7 +121,7 @@ def options_of(plan: Plan) -> Options:
 def evidence_command(plan: Plan) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
     # What was given as the state of the cluster is no evidence: it is asked for anew.
-    words = replace(options_of(plan), cluster="", cluster_as_of=-1).as_plan_words()
+    words = replace(options_of(plan), cluster="").as_plan_words()
     return shlex.join(("krepair", "plan", plan.log_dir, *words, *WITH_CLUSTER, "--out", "PLAN"))
 
 

@@ -20,7 +20,6 @@ from krepair.formats.words import count_text
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.purge import check_not_half_done
 from krepair.journal.record import Journal
-from krepair.journal.refetched import waits_for_fetch
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
@@ -39,6 +38,7 @@ from krepair.pipeline.items import VerifyItem, VerifyResult
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
+from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 _VERIFIED = {
@@ -207,7 +207,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
             for kind, files in work.checked.items()
             if files
         ),
-        not_compared=seen.not_compared() if options.originals else "",
+        not_compared=seen.not_compared(plan) if options.originals else "",
     )
 
 
@@ -218,21 +218,21 @@ class _Seen:
     Attributes:
         kept: partitions with originals in krepair's own sub-folders, where new files are held against them; the log
             directory itself counts as one.
+        copied: those with originals in another folder.
         gone: those with originals nowhere.
         not_applied: states of changes that are not applied.
         rows: problems that only say so.
         half_done: what to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: whether there is anything for purge to remove.
-        waits: whether the broker has to fetch a partition before what is kept of it may go.
     """
 
     kept: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
     rows: int = 0
     half_done: str = ""
     has_journal: bool = False
-    waits: bool = False
 
     def look(self, folder: PartitionFolder, journal: Journal) -> None:
         """What the journal of a folder tells of the next command.
@@ -241,7 +241,6 @@ class _Seen:
             OSError: a file could not be looked at.
         """
         self.has_journal = self.has_journal or journal.bytes_read > 0
-        self.waits = self.waits or waits_for_fetch(folder, journal)
         try:
             check_not_half_done(folder, journal)
         except RefusedError as error:
@@ -251,15 +250,29 @@ class _Seen:
         """One change that is applied."""
         if not action_of(change).has_originals(change):
             return
-        places = self.kept if state is ChangeState.COMMITTED else self.gone
+        copied = state is ChangeState.FREED and is_copied(change)
+        places = self.kept if state is ChangeState.COMMITTED else self.copied if copied else self.gone
         name = "the log directory itself" if is_root(target) else target.folder
         if name not in places[-1:]:
             places.append(name)
 
-    def not_compared(self) -> str:
+    def not_compared(self, plan: Plan) -> str:
         """What could not be held against its originals, and why; empty if all could."""
-        where = f" in {named(self.gone)}" if self.kept else ""
-        return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
+        words = [
+            f"{where}: {why}"
+            for places, why in (
+                (self.gone, "none is kept any more"),
+                (
+                    self.copied,
+                    f"they are copies in {copies_in(plan.policy.keep)}, only krepair undo reads them",
+                ),
+            )
+            if places
+            for where in [
+                "" if len(places) == len(self.kept + self.copied + self.gone) else f" in {named(places)}"
+            ]
+        ]
+        return f"Not compared with the originals{'; '.join(words)}" if words else ""
 
 
 def _back(problems: list[Problem], seen: _Seen) -> str:
@@ -280,8 +293,6 @@ def _after(plan: Plan, seen: _Seen) -> str:
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return check
-    if seen.waits:
-        return f"{check}   # then start the broker, it fetches the partition again"
     return "krepair purge PLAN   # when the brokers are well" if seen.has_journal else check
 
 

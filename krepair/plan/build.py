@@ -15,7 +15,6 @@ from krepair.formats.words import all_printable
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     EVERY_REPLICA,
-    FETCHED_ANEW,
     LAGGING_REPLICA,
     LATE_READERS,
     OTHERS_HAVE,
@@ -23,7 +22,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
-from krepair.plan.keep import INPLACE, with_undo
+from krepair.plan.keep import INPLACE, UNSAFE_PLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import (
     Asked,
     Commit,
@@ -70,6 +69,7 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
+    unsafe_places: Sequence[str] = (),
     others_have: Sequence[str] = (),
     asked: Asked | None = None,
     preview: Preview | None = None,
@@ -88,6 +88,7 @@ def build_plan(
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: one or two sentences for each earlier plan whose originals are still kept.
+        unsafe_places: one or two sentences for each danger of the folder to which originals are copied.
         others_have: sentences for each partition that loses records or changes its epochs: who else has them.
         asked: the options that were given, as far as they are not in the policy.
         preview: set if the plan is made while a broker is running.
@@ -112,6 +113,7 @@ def build_plan(
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
+            *_risks_of_place(unsafe_places, figured, with_root=root is not None),
             *(Risk(code=OTHERS_HAVE, text=text) for text in others_have),
             *(Risk(code="kept-originals", text=text) for text in kept),
             *_risks_of_root(figured, root),
@@ -149,19 +151,11 @@ _UNTIL_VERIFIED: Final = Risk(
 _ANOTHER_REPLICA: Final = Risk(
     code=ANOTHER_REPLICA,
     text="If another replica of the partition is in sync, it has the records that are lost here. Then let the broker "
-    "fetch the partition again: krepair plan --fix refetch sets this replica aside, and only where the cluster proves "
-    "that nobody needs it. With --replicas ID=LOGDIR the plan says which replica has them. Do not delete or move the "
-    "folder by hand: if this broker is alone in the ISR, that empties every replica. A replica from which records were "
-    "cut differs from the other replicas from there on.",
+    "fetch the partition anew while the cluster runs: move the partition away from this broker and back, see The way "
+    "back in docs/compare.md. With --replicas ID=LOGDIR the plan says which replica has them. Do not delete or move "
+    "the folder by hand: if this broker is alone in the ISR, that empties every replica. A replica from which records "
+    "were cut differs from the other replicas from there on.",
 )
-
-_FETCHED_ANEW: Final = Risk(
-    code=FETCHED_ANEW,
-    text="A whole replica is set aside. Until its broker has fetched the partition again, there is one copy fewer. "
-    "Start the broker while the leader runs, and wait until it is in the ISR before you empty another replica. What is "
-    "set aside takes room until krepair purge.",
-)
-
 
 _LATE_READERS: Final = (
     "This plan removes records that have a later record of their key, and tombstones past their horizon. A consumer, "
@@ -223,8 +217,7 @@ def _risks(
     told = [(partition, risks_of(partition)) for partition in partitions]
     changing = [partition for partition, codes in told if EVERY_REPLICA in codes]
     kept = _of_keeping(policy.keep, partitions, with_root=with_root)
-    of_asides = ((ANOTHER_REPLICA, _ANOTHER_REPLICA), (FETCHED_ANEW, _FETCHED_ANEW))
-    of_losses = tuple(risk for code, risk in of_asides if any(code in codes for _, codes in told))
+    of_losses = (_ANOTHER_REPLICA,) if any(ANOTHER_REPLICA in codes for _, codes in told) else ()
     if not changing:
         return (*of_losses, *kept)
     risks = [
@@ -236,8 +229,8 @@ def _risks(
         Risk(
             code=LAGGING_REPLICA,
             text="A replica that was further behind than delete.retention.ms before this apply must be fetched anew: "
-            "krepair plan --fix refetch on its broker sets it aside, with a proof that nobody needs it. Do not delete "
-            "its folder by hand. It may have fetched an emptied batch without its marker, and then it would keep a "
+            "move the partition away from its broker and back, see The way back in docs/compare.md. Do not delete its "
+            "folder by hand. It may have fetched an emptied batch without its marker, and then it would keep a "
             "transaction that never ends.",
         ),
     ]
@@ -275,11 +268,26 @@ def _risks(
     return tuple(risks)
 
 
+def _risks_of_place(
+    texts: Sequence[str], partitions: Sequence[PartitionPlan], *, with_root: bool
+) -> tuple[Risk, ...]:
+    copied = with_root or any(partition.changes for partition in partitions)
+    return tuple(Risk(code=UNSAFE_PLACE, text=text) for text in texts if copied)
+
+
 def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bool) -> tuple[Risk, ...]:
     """The risks of the way in which originals are kept."""
     if not with_root and not any(partition.changes for partition in partitions):
         return ()
-    return (_KEEP_INPLACE if keep == INPLACE else _UNTIL_VERIFIED,)
+    if keep == INPLACE:
+        return (_KEEP_INPLACE,)
+    if keep == UNTIL_VERIFIED:
+        return (_UNTIL_VERIFIED,)
+    text = (
+        f"The originals are copied to {keep} and then freed. Undo needs that folder, and space for the originals on "
+        "this disk. Until krepair purge, keep the folder mounted and do not change it."
+    )
+    return (Risk(code="keep-copies", text=text),)
 
 
 def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]) -> str:

@@ -30,11 +30,6 @@ def names_removed(changes: Iterable[Change]) -> set[str]:
     return {name for change in changes for name in action_of(change).touches(change).removes}
 
 
-def goes_before_logs(change: Change) -> bool:
-    """Whether it is made before the changes of the logs, see ``PlannedAction.goes_with_log``."""
-    return bool(action_of(change).goes_with_log(change))
-
-
 def trusted_after(changes: Iterable[Change]) -> frozenset[tuple[str, int]]:
     """Partitions (topic, number) of which a start reads less after the changes, see ``PlannedAction.trusts``."""
     return frozenset(one for change in changes for one in action_of(change).trusts(change))

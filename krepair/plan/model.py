@@ -22,7 +22,6 @@ from krepair.rules.outcome import (
     SourceSegment,
     TombstoneHorizon,
 )
-from krepair.rules.refetch import RefetchProof
 
 __all__ = [
     "FORMAT_VERSION",
@@ -34,6 +33,7 @@ __all__ = [
     "FileFingerprint",
     "FreeWhenVerified",
     "HorizonChoice",
+    "KeepCopy",
     "KeepOriginal",
     "KeyCompaction",
     "MendLog",
@@ -46,7 +46,6 @@ __all__ = [
     "Policy",
     "Preview",
     "ReasonTally",
-    "RefetchProof",
     "RemovedRange",
     "ReplaceFile",
     "RewriteSegments",
@@ -114,8 +113,8 @@ class Policy(Struct, frozen=True, kw_only=True):
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
         merge: whether neighbouring segments are merged up to ``segment.bytes``.
-        keep: where originals stay: ``inplace`` (in the private sub-folder until purge) or ``until-verified`` (there
-            until the new files were read again).
+        keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there until
+            the new files were read again), or an absolute path (copies there, until purge).
         broker_version: value of ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
@@ -167,6 +166,10 @@ class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=Tr
     """Undo: only until the new files are read again and verified; then the originals are freed at once."""
 
 
+class KeepCopy(Struct, frozen=True, tag="keep copy", kw_only=True):
+    """Undo: the originals are copied to the folder in ``Policy.keep``, and put back from there."""
+
+
 class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     """Undo: there is none.
 
@@ -177,7 +180,7 @@ class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     why: str
 
 
-Undo = KeepOriginal | FreeWhenVerified | NotReversible
+Undo = KeepOriginal | FreeWhenVerified | KeepCopy | NotReversible
 
 
 class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):
@@ -495,7 +498,6 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
         notes: lines for the reviewer.
         compaction: result of key compaction; absent if ``compact`` did not decide on the partition.
-        proof: why its replica may be emptied; absent if it is not. ``apply`` needs the same again, and fresh.
         evidence: what is known of the other replicas; absent if nothing was decided on markers or keys, and in plans of
             versions that did not ask.
     """
@@ -525,7 +527,6 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     uncleanable_bytes: int = 0
     notes: tuple[str, ...] = ()
     compaction: KeyCompaction | UnsetType = UNSET
-    proof: RefetchProof | UnsetType = UNSET
     evidence: Evidence | UnsetType = UNSET
 
     @property
@@ -601,8 +602,6 @@ class Asked(Struct, frozen=True, kw_only=True):
         no_roll: whether ``--no-roll`` was given.
         replicas: values of ``--replicas``, with absolute paths; absent if there are none, as all that follows.
         cluster: absolute path from ``--cluster``.
-        cluster_as_of: epoch milliseconds from ``--cluster-as-of``.
-        cluster_configs: absolute paths from ``--cluster-config``.
     """
 
     topics: tuple[str, ...] = ()
@@ -614,8 +613,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     no_roll: bool = False
     replicas: tuple[str, ...] | UnsetType = UNSET
     cluster: str | UnsetType = UNSET
-    cluster_as_of: int | UnsetType = UNSET
-    cluster_configs: tuple[str, ...] | UnsetType = UNSET
 
 
 class Preview(Struct, frozen=True, kw_only=True):

@@ -15,10 +15,10 @@ from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
+from krepair.plan.keep import UNSAFE_PLACE
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
-    Asked,
     Change,
     Evidence,
     FreeWhenVerified,
@@ -27,9 +27,8 @@ from krepair.plan.model import (
     PartitionPlan,
     Plan,
     Preview,
-    RefetchProof,
 )
-from krepair.plan.replicas_view import DESCRIBE, replicas_sections
+from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.ticket import (
     keep_lines,
     keep_text,
@@ -102,6 +101,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
+        _risk_section(plan, UNSAFE_PLACE, "The originals may be lost where they are copied to"),
         _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
         _summary(plan, again.with_later_horizon),
@@ -368,17 +368,12 @@ def _commit_and_undo(plan: Plan) -> Section:
     return Section(title="Commit and undo", lines=tuple(lines))
 
 
-_VERIFIED = "verify ended with 0"
-_FETCHED = "the broker has fetched the partitions again, and is in sync"
-
-
-def ways_back(name: str, *, some: bool, when: str = _VERIFIED) -> tuple[Section, Section]:
+def ways_back(name: str, *, some: bool) -> tuple[Section, Section]:
     """The sections with what takes a plan back, and with what frees its originals.
 
     Args:
         name: of the plan's file, as a shell takes it.
         some: whether only some of the originals are kept.
-        when: what has to be so before they are freed.
     """
     kept = " that are still kept" if some else ""
     return (
@@ -391,7 +386,9 @@ def ways_back(name: str, *, some: bool, when: str = _VERIFIED) -> tuple[Section,
         ),
         Section(
             title=FREE,
-            lines=(f"Type this only if {when}. It frees the originals{kept}; there is no undo after it:",),
+            lines=(
+                f"Type this only if verify ended with 0. It frees the originals{kept}; there is no undo after it:",
+            ),
             commands=(f"krepair purge {name}",),
         ),
     )
@@ -402,8 +399,7 @@ def _ways_back(plan: Plan, name: str) -> tuple[Section, ...]:
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
     if freed == len(changes):
         return ()
-    refetched = any(isinstance(one.proof, RefetchProof) for one in plan.partitions)
-    return ways_back(name, some=freed > 0, when=_FETCHED if refetched else _VERIFIED)
+    return ways_back(name, some=freed > 0)
 
 
 def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tuple[Section, ...]:
@@ -422,38 +418,12 @@ def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tupl
         of_preview = (from_command(plan_path), "krepair apply PLAN")
         return (Section(title=NEXT, lines=("With the broker stopped:",), commands=of_preview),)
     apply = shlex.join(("krepair", "apply", plan_path, *place))
-    proofs = [one.proof for one in plan.partitions if isinstance(one.proof, RefetchProof)]
-    first = (
-        _next_of_refetch(plan, proofs[0], (apply, verify))
-        if proofs
-        else Section(
-            title=NEXT,
-            lines=("With the broker stopped, as a user who may write the log directory:",),
-            commands=(apply, verify),
-        )
+    first = Section(
+        title=NEXT,
+        lines=("With the broker stopped, as a user who may write the log directory:",),
+        commands=(apply, verify),
     )
     return (first, *_ways_back(plan, name))
-
-
-def _next_of_refetch(plan: Plan, proof: RefetchProof, then: tuple[str, str]) -> Section:
-    """The commands that follow a plan that sets replicas aside: its proof is asked for again."""
-    by_describe = proof.source != "metadata-log"
-    words = ("--cluster cluster.txt", "--cluster-as-of TIME") if by_describe else ("--cluster FILE",)
-    if isinstance(plan.asked, Asked) and plan.asked.cluster_configs:
-        words = (*words, "--cluster-config FILE")
-    what = (
-        "the output of kafka-topics.sh, and as TIME when it was run"
-        if by_describe
-        else "as FILE a new copy of the active controller's __cluster_metadata-0"
-    )
-    return Section(
-        title=NEXT,
-        lines=(
-            "With the broker stopped, as a user who may write the log directory.",
-            f"apply needs the state of the cluster again, at most 10 minutes old: {what}.",
-        ),
-        commands=(*((DESCRIBE,) if by_describe else ()), " ".join((then[0], *words)), then[1]),
-    )
 
 
 def with_next(view: View, *instead: Section) -> View:

@@ -27,16 +27,14 @@ from krepair.plan.facts import (
     is_plain_path,
     setting,
 )
-from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_known, undo_for
+from krepair.plan.keep import is_known, undo_for, why_not_known
 from krepair.plan.model import (
     FORMAT_VERSION,
-    ChangeLines,
     FileFingerprint,
     KeepOriginal,
     PartitionPlan,
     Plan,
     Policy,
-    ReplaceFile,
     RootPlan,
     Undo,
 )
@@ -76,7 +74,6 @@ def review(plan: Plan) -> list[Objection]:
     if plan.root is not None:
         objections.extend(_root(plan.policy, plan.root))
         objections.extend(_trusted(plan, plan.root))
-        objections.extend(_of_emptied(plan, plan.root))
     return objections
 
 
@@ -93,25 +90,6 @@ def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
             if (topic, number) in trusted and (topic in _NEVER or ends.get((topic, number)) != new):
                 text = f"{topic}-{number}: its recovery point would rise to {new}, which is not its log end"
                 yield Objection("RV28", change.change_id, text)
-
-
-def _of_emptied(plan: Plan, root: RootPlan) -> Iterator[Objection]:
-    """Lines that go with a log go only where the whole log is set aside."""
-    emptied = {
-        (partition.topic, partition.partition)
-        for partition in plan.partitions
-        if any(action_of(change).empties(change) for change in partition.changes)
-    }
-    for change in root.changes:
-        for topic, number in sorted(action_of(change).goes_with_log(change) - emptied):
-            text = f"{topic}-{number}: its line would change, but the partition is not set aside"
-            yield Objection("RV28", change.change_id, text)
-
-
-def _may_go(change: ReplaceFile | ChangeLines, fixes: frozenset[str]) -> bool:
-    """Whether all its lines go with logs that are fetched anew."""
-    rule = RULES.get(change.rule)
-    return bool(action_of(change).goes_with_log(change)) and rule is not None and rule.fix in fixes
 
 
 def _head(plan: Plan) -> Iterator[Objection]:
@@ -149,9 +127,9 @@ def _commit(plan: Plan) -> Iterator[Objection]:
         )
     if not commit.why:
         yield Objection("RV04", "", "no reason is given for the order of the commit")
-    if not is_known(plan.policy.keep):
-        expected = f"{INPLACE} or {UNTIL_VERIFIED} was expected"
-        yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; {expected}")
+    keep_problem = why_not_known(plan.policy.keep, plan.log_dir)
+    if keep_problem:
+        yield Objection("RV05", "", keep_problem)
 
 
 def _sums(plan: Plan) -> Iterator[Objection]:
@@ -335,9 +313,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
     if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
         yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
     fixes = fix_names(policy)
-    if "checkpoints" not in fixes and not all(
-        action_of(change).trusts(change) or _may_go(change, fixes) for change in root.changes
-    ):
+    if "checkpoints" not in fixes and not all(action_of(change).trusts(change) for change in root.changes):
         yield Objection("RV28", ".", "files of the root change, but checkpoints is not among the fixes")
     files = {file.name: file for file in root.files}
     names = [change.name for change in root.changes]
@@ -348,7 +324,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
         where = change.change_id
         kind, rule = KIND_OF.get(change.name), RULES.get(change.rule)
         trusted = action_of(change).trusts(change)
-        own = kind is not None and (change.rule == kind.rule or bool(trusted) or _may_go(change, fixes))
+        own = kind is not None and (change.rule == kind.rule or bool(trusted))
         if not own or where != f"./{change.name}":
             yield Objection(
                 "RV28", where, f"{change.name!r} is no checkpoint of the root that {change.rule} is about"

@@ -181,20 +181,16 @@ CLOCKS_APART_MS: Final = 60_000
 """How far the clock of the host that asked the cluster may be from the clock of this broker."""
 
 
-def why_not_of_now(as_of_ms: int, at_least: bool, stopped_ms: int, now_ms: int) -> str:
+def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
     """Why the state of a cluster cannot be from after this broker's stop, by its time; or empty.
 
     Args:
-        as_of_ms: when the cluster was asked.
-        at_least: whether that is the time of the file: it can be later than the answer, never earlier.
+        as_of_ms: time of the file that holds it. It can be later than the answer, never earlier.
         stopped_ms: this broker's last write.
-        now_ms: the clock of this host.
     """
     if as_of_ms + CLOCKS_APART_MS < stopped_ms:
         late = (stopped_ms - as_of_ms) // 1000
         return f"the state of the cluster is from {late} s before this broker's last write: ask it after the stop"
-    if not at_least and as_of_ms > now_ms + CLOCKS_APART_MS:
-        return f"--cluster-as-of is {(as_of_ms - now_ms) // 1000} s in the future of this host's clock"
     return ""
 
 

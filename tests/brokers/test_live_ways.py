@@ -1,4 +1,4 @@
-"""What ``docs/refetch.md`` says to do while the brokers run, typed as it stands there on clusters that disagree."""
+"""What ``docs/compare.md`` says to do while the brokers run, typed as it stands there on clusters that disagree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runbooks.page import BLOCK, Shell
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 
-PAGE = Path(__file__).parents[2] / "docs" / "refetch.md"
+PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 VERSIONS = [pytest.param(one, marks=pytest.mark.every_broker) for one in ("2.2.1", "3.9.2", "4.3.1")]
 OLD_TOOLS = "3.9.2"
 """Whose kafka-transactions.sh is tried on brokers that have none."""
@@ -42,7 +42,7 @@ def test_the_page_has_the_commands() -> None:
 HEADINGS = (
     "A key is wrong: write it again",
     "A transaction never ends: abort it",
-    "The replica is in sync but shall go: move it away and back",
+    "The replica is wrong: move it away and back",
 )
 WRITE, ABORT, MOVE = HEADINGS
 

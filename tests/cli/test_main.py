@@ -484,6 +484,12 @@ def test_explain_knows_rules_reasons_and_objections(code: str):
     assert json.loads(run("explain", code, "--json").stdout)["report"]["code"] == code.upper()
 
 
+def test_explain_says_of_a_code_that_is_gone_what_stands_in_its_place():
+    result = run("explain", "kr670")
+    assert result.exit_code == errors.ExitCode.USAGE
+    assert "KR670 is gone: no krepair looks for it any more. krepair compare names" in result.stderr
+
+
 def test_explain_says_since_when_and_by_what_a_rule_is_looked_for():
     assert "since krepair 0.1.0, by krepair groups" in run("explain", "KR609").stdout
     assert "since krepair 0.1.0, by krepair check" in run("explain", "KR101").stdout

@@ -1,4 +1,4 @@
-"""No text advises to delete or move the folder of a replica by hand: only ``--fix refetch`` does that, with a proof."""
+"""No text advises to delete or move the folder of a replica by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = re.compile(
     r"|\bmust be rebuilt\b|\bmove[^.:;]{0,20} folder (?:away|out)\b",
     re.IGNORECASE,
 )
-WARNING = re.compile(r"\b(?:do not|never|must not|not be|refetch)\b", re.IGNORECASE)
+WARNING = re.compile(r"\b(?:do not|never|must not|not be)\b", re.IGNORECASE)
 NOT_A_REPLICA = re.compile(
     # what a broker does, what a scan finds, and folders that are no current replica
     r"\bKR60[234]\b|-stray|-delete\b|-future|lost\+found|move `?\.swap|kafka-reassign-partitions",

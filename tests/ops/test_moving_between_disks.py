@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from krepair.errors import ExitCode, StalePlanError
-from tests.builders import NOW_MS, LogDir
+from tests.builders import LogDir
 from tests.compaction.directories import Verbs, options
 from tests.ops.test_other_replicas import EXPIRED, OLD
 from tests.ops.test_replicas_read import FIXES, LINE, broker, cleaned, in_txn, left_in, part, value, whole
@@ -60,7 +60,7 @@ def verbs(root: Path, first: Path, kind: str, fix: str, config: Path | None) -> 
         cluster = root / "cluster.txt"
         head = "Topic: t\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1\n"
         cluster.write_text(head + LINE.format(replicas="1,2,3", isr="2,3"))
-        given |= {"cluster": str(cluster), "cluster_as_of": NOW_MS + 10}
+        given |= {"cluster": str(cluster)}
     return Verbs(first, options(root, **given))
 
 

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.commands import Filling, exact_errors
-from krepair.errors import ExitCode, RefusedError
+from krepair.errors import ExitCode
 from krepair.ops import plan as plan_module
 from krepair.ops.fits_on_disk import planned_view
-from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
-from krepair.options import Options
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs
 from tests.hostile.verbs import run
 from tests.ops.test_other_replicas import directory, given, watermark
-from tests.ops.test_refetch import ISR_OF_ALL, judged, log_dir, options, scene, write  # noqa: F401
 
 pytestmark = pytest.mark.replicas
 
@@ -28,7 +24,8 @@ def commands(page: View) -> list[str]:
 
 
 def test_without_a_log_directory_plan_says_so_and_names_those_of_the_configuration(tmp_path: Path) -> None:
-    config = write(tmp_path / "server.properties", "broker.id=1\nlog.dirs=/a b,/c\n")
+    config = tmp_path / "server.properties"
+    config.write_text("broker.id=1\nlog.dirs=/a b,/c\n")
     for words, says, then in (
         ((), "", "krepair plan LOGDIR --out PLAN"),
         (
@@ -49,13 +46,11 @@ def test_what_the_cluster_says_is_asked_for_once(tmp_path: Path) -> None:
     watermark(log_dir)
     text = "Topic: u\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: \n"
     text += "\tTopic: u\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\n"
-    plan = Verbs(
-        log_dir, given(tmp_path, "none", cluster=write(tmp_path / "given", text), cluster_as_of=5)
-    ).plan()
+    (tmp_path / "given").write_text(text)
+    plan = Verbs(log_dir, given(tmp_path, "none", cluster=str(tmp_path / "given"))).plan()
     (again,) = (command for command in commands(show_view(plan, "P")) if command.startswith("krepair plan"))
     words = shlex.split(again)
     assert (words.count("--cluster"), words[words.index("--cluster") + 1]) == (1, "cluster.txt")
-    assert "--cluster-as-of" not in words
 
 
 @pytest.mark.parametrize("fix", ["markers", "recovery"])
@@ -85,44 +80,4 @@ def test_the_scratch_folder_is_carried_on(tmp_path: Path) -> None:
         assert command.endswith(" --out PLAN") is (verb == "plan")
     assert not any(
         "--scratch" in command for command in commands(planned_view(Verbs(log_dir, chosen).plan(), "P"))
-    )
-
-
-def test_a_plan_that_sets_a_replica_aside_is_applied_with_a_new_state_of_the_cluster(
-    scene: tuple[Path, Options, object],  # noqa: F811
-) -> None:
-    found = commands(show_view(scene[2], "my plan"))  # type: ignore[arg-type]
-    assert found[:3] == [
-        "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt",
-        "krepair apply 'my plan' --cluster cluster.txt --cluster-as-of TIME --cluster-config FILE",
-        "krepair verify 'my plan'",
-    ]
-
-
-def test_a_refused_refetch_repeats_what_was_typed_and_asks_for_a_new_time(
-    tmp_path: Path,
-    judged: None,  # noqa: F811
-) -> None:
-    root = log_dir(tmp_path / "b3")
-    chosen = options(tmp_path, cluster=write(tmp_path / "all", ISR_OF_ALL))
-    with pytest.raises(RefusedError) as caught, exact_errors(Filling(log_dir=str(root), options=chosen)):
-        make_plan(str(root), chosen)
-    words = shlex.split(caught.value.next_command)
-    assert words[:5] == ["krepair", "plan", str(root), "--fix", "refetch"]
-    for option, value in (
-        ("--partition", "t-0"),
-        ("--replicas", chosen.replicas[0]),
-        ("--cluster", chosen.cluster),
-        ("--cluster-as-of", "TIME"),
-        ("--cluster-config", chosen.cluster_configs[0]),
-        ("--out", "PLAN"),
-    ):
-        assert (words.count(option), words[words.index(option) + 1]) == (1, value)
-
-
-def test_what_refetch_lacks_is_a_placeholder_beside_what_was_typed() -> None:
-    ran = run("plan", "/nowhere", "--fix", "refetch", "--partition", "t-0")
-    assert ran.code == ExitCode.USAGE
-    assert ran.err.endswith(
-        "next: krepair plan /nowhere --fix refetch --replicas ID=DIR --cluster FILE --partition t-0 --out PLAN\n"
     )

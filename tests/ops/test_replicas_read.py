@@ -512,9 +512,8 @@ def test_other_replicas_of_two_topics_of_one_name_are_no_evidence(tmp_path: Path
 
 @pytest.mark.parametrize(("before_s", "said"), [(30, False), (90, True)])
 @pytest.mark.parametrize("late", [1, 2], ids=["this broker", "another one"])
-@pytest.mark.parametrize("typed", [True, False], ids=["--cluster-as-of", "time of the file"])
 def test_an_assignment_from_before_the_last_write_does_not_show_who_was_assigned_since(
-    tmp_path: Path, typed: bool, late: int, before_s: int, said: bool
+    tmp_path: Path, late: int, before_s: int, said: bool
 ) -> None:
     stopped = NOW_MS // 1000 - 86_400
     for number in (1, 2):
@@ -522,10 +521,8 @@ def test_an_assignment_from_before_the_last_write_does_not_show_who_was_assigned
         time_s = stopped if number == late else stopped - 3600
         os.utime(log_dir / "replication-offset-checkpoint", (time_s, time_s))
     as_of = stopped - before_s
-    more = {"cluster_as_of": as_of * 1000} if typed else {}
-    run = verbs(tmp_path, "compact", *sides(tmp_path, 2), replicas="1,2", **more)
-    if not typed:
-        os.utime(tmp_path / "cluster.txt", (as_of, as_of))
+    run = verbs(tmp_path, "compact", *sides(tmp_path, 2), replicas="1,2")
+    os.utime(tmp_path / "cluster.txt", (as_of, as_of))
     found = evidence(run.plan())
     assert found.kind == "replicas", found.why
     text = "is from 90 s before the last write in the given log directories: that no replica was assigned in"

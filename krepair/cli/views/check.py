@@ -15,7 +15,7 @@ from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
-from krepair.plan.last_copy import OTHERS_FIRST, loses_data, refetch_command
+from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.replicas_view import DESCRIBE
 from krepair.plan.view import (
     Cell,
@@ -223,11 +223,10 @@ def _rows(report: CheckReport, asked: Asked) -> Iterator[Section]:
             # The same command for many is typed once.
             new = finding.command if finding.command not in seen else ""
             seen.add(finding.command)
-            first = refetch_command(log_dir.log_dir, [finding.partition]) if loses_data(new) else ""
             yield Section(
                 title="",
-                lines=(head, finding.evidence, *((OTHERS_FIRST,) if first else ())),
-                commands=(*((first,) if first else ()), *_typed(new)),
+                lines=(head, finding.evidence, *((OTHERS_FIRST,) if loses_data(new) else ())),
+                commands=tuple(_typed(new)),
             )
 
 

@@ -20,8 +20,7 @@ _MARKED_SHOWN: Final = 10
 _KEYS_SHOWN: Final = 6
 _WAY_BACK: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
-    "krepair plan --fix refetch sets a wrong replica aside, so that its broker fetches the partition again.",
-    "It needs proof, taken after this broker stopped, that a right replica leads. Without the proof it refuses.",
+    "Move a wrong replica away and back while the cluster runs: docs/compare.md, The way back, has the commands.",
 )
 _WORDS: Final = {
     m.DIVERGED: "replicas serve different records by who leads",

@@ -6,8 +6,7 @@ The ``.log`` leads: without its name the segment is out, and a broker deletes an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
@@ -16,33 +15,10 @@ from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
 from krepair.journal.lost_record import digests_of, original_of
-from krepair.journal.record import AsideIntent, FileState, Journal, ReplaceIntent
+from krepair.journal.record import AsideIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import FileFingerprint, NewFile, SetAside
-
-_BACK: Final = frozenset({"undone", "rolled back"})
-
-
-def has_segments_out(journal: Journal) -> bool:
-    """Whether a journal tells of a segment that was taken out and is not back."""
-    return any(
-        isinstance(intent, AsideIntent) and journal.states.get(change_id) not in _BACK
-        for change_id, intent in journal.intents.items()
-    )
-
-
-def logs_set_aside(journal: Journal) -> Iterator[FileState]:
-    """The ``.log`` files of a replica that was taken out as a whole; none where anything but removals was done."""
-    done = [intent for name, intent in journal.intents.items() if journal.states[name] == "committed"]
-    if all(_only_goes(intent) for intent in done):
-        yield from (intent.files[0] for intent in done if isinstance(intent, AsideIntent))
-
-
-def _only_goes(intent: object) -> bool:
-    if isinstance(intent, ReplaceIntent):
-        return intent.replacement is None
-    return isinstance(intent, AsideIntent)
 
 
 class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):

@@ -22,7 +22,6 @@ EVERY_REPLICA: Final = "every-replica"
 LAGGING_REPLICA: Final = "lagging-replica"
 LATE_READERS: Final = "late-readers"
 ANOTHER_REPLICA: Final = "another-replica"
-FETCHED_ANEW: Final = "fetched-anew"
 OTHERS_HAVE: Final = "others-have"
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
@@ -158,18 +157,6 @@ class PlannedAction(Protocol[ChangeT_contra]):
         Such a change is made last, and only for partitions whose other changes are all made. It is taken back first.
         """
         return frozenset()
-
-    def goes_with_log(self, change: ChangeT_contra) -> frozenset[tuple[str, int]]:
-        """Partitions (topic, number) that lose a line of a checkpoint, because their whole log is set aside.
-
-        Such a change is made before those of the logs, and is taken back after them: a start must never meet an emptied
-        replica with offsets of the log that was there.
-        """
-        return frozenset()
-
-    def empties(self, change: ChangeT_contra) -> bool:
-        """Whether it is part of setting aside a whole replica."""
-        return False
 
     def new_offsets(self, change: ChangeT_contra) -> Iterator[tuple[str, int, int]]:
         """(topic, number, new offset) of each line of a checkpoint that is changed or added."""

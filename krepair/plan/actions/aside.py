@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES, offset_name, segment_name
+from krepair.formats.filenames import SEGMENT_SUFFIXES, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
-    FETCHED_ANEW,
     REMOVAL_BYTES,
     LogEffect,
     PlannedAction,
@@ -20,11 +19,9 @@ from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.log_contents import Content, Fate, removed
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
 from krepair.plan.facts import PartitionFacts
-from krepair.plan.model import Change, MendLog, ReplaceFile, SetAside
+from krepair.plan.model import Change, MendLog, SetAside
 from krepair.plan.objection import Objection
-from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
-_REFETCH: Final = "refetch"
 _OF_A_SEGMENT: Final = (*SEGMENT_SUFFIXES, ".snapshot")
 
 
@@ -42,10 +39,6 @@ class Aside(PlannedAction[SetAside]):
         """Always: the log then ends at the cut before it."""
         return True
 
-    def empties(self, change: SetAside) -> bool:
-        """What ``--fix refetch`` sets aside."""
-        return change.rule == REFETCHED
-
     def log_effect(self, change: SetAside) -> LogEffect:
         return LogEffect(segments=(change.base_offset,))
 
@@ -59,8 +52,8 @@ class Aside(PlannedAction[SetAside]):
         )
 
     def risks(self, change: SetAside) -> tuple[str, ...]:
-        """Another replica may have what is lost here, or has to give all of it."""
-        return (FETCHED_ANEW,) if change.rule == REFETCHED else (ANOTHER_REPLICA,)
+        """Another replica may have what is lost here."""
+        return (ANOTHER_REPLICA,)
 
     def review(self, facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
         """Its files must be those of one segment, and a person must have consented to the loss."""
@@ -70,19 +63,11 @@ class Aside(PlannedAction[SetAside]):
             yield Objection("RV30", where, f"the files of segment {change.base_offset} are {expected}")
         if change.bytes != sum(facts.sizes.get(name, 0) for name in change.names):
             yield Objection("RV30", where, "bytes are not those of its files")
-        if change.rule == REFETCHED:
-            return
         if change.consent not in facts.policy.accepted_losses or change.rule not in BY_CONSENT:
             yield Objection("RV29", where, f"a segment is set aside without consent ({change.consent!r})")
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-        """All segments behind a cut must be set aside with its consent, the highest first, and before the cut.
-
-        A segment that goes for ``--fix refetch`` goes with its whole replica.
-        """
-        if any(change.rule == REFETCHED for change in changes):
-            yield from _whole_replica(facts, changes)
-            return
+        """All segments behind a cut must be set aside with its consent, the highest first, and before the cut."""
         folder, consent = facts.partition.folder, changes[0].consent
         if TAIL_FIX not in facts.fixes:
             yield Objection("RV29", folder, "segments are set aside, but tail is not among the fixes")
@@ -117,31 +102,6 @@ class Aside(PlannedAction[SetAside]):
             f"{change.records:,}" if change.records >= 0 else "all",
             change.consent,
         )
-
-
-def _whole_replica(facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-    """A replica goes as a whole, the highest segment first, and only with a proof that speaks for it."""
-    folder, proof = facts.partition.folder, facts.partition.proof
-    if _REFETCH not in facts.fixes or any(change.rule != REFETCHED for change in changes):
-        yield Objection("RV29", folder, "a whole replica is set aside, but refetch is not among the fixes")
-    if isinstance(proof, RefetchProof):
-        reasons = why_not(proof, facts.policy.now_ms)
-    else:
-        reasons = ("there is no proof",)
-    for reason in reasons:
-        yield Objection("RV29", folder, f"the replica must not be emptied: {reason}")
-    if [change.base_offset for change in changes] != facts.bases[::-1]:
-        yield Objection("RV30", folder, "not all segments are set aside, the highest first")
-    left = [name for name in (LEADER_EPOCH_CHECKPOINT,) if not _is_removed(facts.partition.changes, name)]
-    if left:
-        yield Objection("RV30", folder, f"{left[0]} of an emptied replica would stay")
-
-
-def _is_removed(changes: Sequence[Change], name: str) -> bool:
-    return any(
-        isinstance(change, ReplaceFile) and change.method == "remove" and change.name == name
-        for change in changes
-    )
 
 
 def _cut(changes: Sequence[Change], consent: str) -> MendLog | None:

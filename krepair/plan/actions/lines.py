@@ -12,7 +12,6 @@ from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import ChangeLines, FileFingerprint
 from krepair.plan.objection import Objection
 from krepair.rules.checkpoint_lines import raised
-from krepair.rules.refetch import REFETCHED
 
 _LONGEST_NUMBER = 20
 
@@ -31,12 +30,6 @@ class Lines(PlannedAction[ChangeLines]):
         if change.name != RECOVERY_POINT_CHECKPOINT:
             return frozenset()
         return frozenset((line.topic, line.partition) for line in raised(change.lines))
-
-    def goes_with_log(self, change: ChangeLines) -> frozenset[tuple[str, int]]:
-        """All of its lines, of ``--fix refetch``."""
-        if change.rule != REFETCHED:
-            return frozenset()
-        return frozenset((line.topic, line.partition) for line in change.lines)
 
     def new_offsets(self, change: ChangeLines) -> Iterator[tuple[str, int, int]]:
         """Those of its lines."""
@@ -66,19 +59,12 @@ class Lines(PlannedAction[ChangeLines]):
         if len(news) != len(set(news)):
             yield Objection("RV28", where, "two lines of one partition stay")
         for line in change.lines:
-            stays = change.rule == REFETCHED and line.new is not None
-            if stays or line.old == line.new or (line.new is not None and line.new < 0):
+            if line.old == line.new or (line.new is not None and line.new < 0):
                 text = f"{line.topic}-{line.partition}: {line.old} becomes {line.new}"
                 yield Objection("RV28", where, text)
 
     def summary(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
         lines = sum(len(change.lines) for change in changes)
-        if all(change.rule == REFETCHED for change in changes):
-            yield (
-                f"{count_text(lines, 'line')} of what is set aside: taken out of "
-                f"{count_text(len(changes), 'checkpoint')} of the root, before the log."
-            )
-            return
         yield (
             f"{count_text(lines, 'line changes', 'lines change')} in {count_text(len(changes), 'checkpoint')} "
             f"of the root, "

@@ -19,16 +19,14 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
-from krepair.plan.model import Change, FileFingerprint, ReplaceFile, SetAside
+from krepair.plan.model import FileFingerprint, ReplaceFile
 from krepair.plan.objection import Objection, is_plain_name
 from krepair.rules.forgotten import FORGOTTEN
-from krepair.rules.refetch import REFETCHED
 
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
 _RECOVERY: Final = "recovery"
-_REFETCH: Final = "refetch"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
@@ -154,9 +152,6 @@ def _may_go(facts: PartitionFacts, name: str, fix: str) -> bool:
     files = facts.files
     if fix in {"snapshots", _RECOVERY}:
         return SNAPSHOT_NAME.fullmatch(name) is not None
-    if fix == _REFETCH:
-        known = name == LEADER_EPOCH_CHECKPOINT or SNAPSHOT_NAME.fullmatch(name) or _INDEX.fullmatch(name)
-        return bool(known) and _replica_goes(facts.partition.changes)
     if fix != "leftovers":
         return False
     if name.endswith(_LEFT_BEHIND):
@@ -165,11 +160,6 @@ def _may_go(facts: PartitionFacts, name: str, fix: str) -> bool:
         return _is_void(files, name) or _is_index_alone(files, name)
     index = _INDEX.fullmatch(name)
     return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", SWAP))
-
-
-def _replica_goes(changes: Sequence[Change]) -> bool:
-    """Whether the whole replica is set aside. The review of its segments looks at the proof."""
-    return any(isinstance(change, SetAside) and change.rule == REFETCHED for change in changes)
 
 
 def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
