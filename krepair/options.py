@@ -50,7 +50,7 @@ class Options:
         topics: topics to look at; empty means all.
         partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
         fixes: names of fixes, sorted, never empty.
-        keep: ``inplace``, ``until-verified``, or the absolute path of a folder for copies.
+        keep: ``inplace`` or ``until-verified``.
         merge: whether neighbours are merged up to ``segment.bytes``.
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
@@ -247,22 +247,16 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_keep(text: str) -> str:
-    """Read ``--keep``.
-
-    Returns:
-        ``inplace``, ``until-verified``, or the absolute path of a folder, links resolved.
+    """Read ``--keep``: ``inplace`` or ``until-verified``.
 
     Raises:
         UsageError: none of these.
     """
     if text in ("inplace", "until-verified"):
         return text
-    if os.path.isabs(text) and os.path.isdir(text):
-        return os.path.realpath(text)
     raise UsageError(
-        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
-        "as soon as what replaces them is verified; they cannot be put back), or the absolute path of a folder that is "
-        "there (copies of them stay in it until krepair purge)"
+        f"--keep {text!r}: expected inplace (the originals stay until krepair purge) or until-verified (apply frees "
+        "them as soon as what replaces them is verified; they cannot be put back)"
     )
 
 

@@ -40,13 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
     plan_as_only_replica(EVERY_TOPIC)
 
 
-def pytest_sessionfinish() -> None:
-    """A worker of a parallel run ends without ``atexit``."""
-    scenes = sys.modules.get("tools.torture.scenes")
-    if scenes is not None:
-        scenes.remove_copies()
-
-
 def plan_as_only_replica(topics: tuple[str, ...]) -> None:
     """Set the default of ``only_replica``."""
     defaults = cast("dict[str, object]", options.Options.__init__.__kwdefaults__)

@@ -99,9 +99,9 @@ accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
 delete_horizon --delete-horizon next-pass|newest|TIME
   How far markers may go: what the broker's next pass would use, newest cleanable segment minus delete.retention.ms,
   or a time.
-keep --keep inplace|until-verified|DIR
-  Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as soon as
-  what replaces them is verified); or as copies in a folder on another file system.
+keep --keep inplace|until-verified
+  Where originals stay until purge: in the partition folder; or nowhere (apply frees them, group by group, as soon
+  as what replaces them is verified).
 no_merge --no-merge
   Do not join neighbouring segments.
 assume_high_watermark --assume-high-watermark log-end

@@ -19,7 +19,7 @@ from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.rebuild import is_over
-from krepair.journal.record import Done, Intent
+from krepair.journal.record import Intent
 from krepair.journal.run import Run, in_batches
 from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_nothing_kept
@@ -54,7 +54,11 @@ class Backward(Run):
                 self.guards.safe_points.check()
                 self.guards.hold()
                 if self.journal.states[change.change_id] == "freed":
-                    intent = self._bring_back(intent)
+                    raise RefusedError(
+                        f"{change.change_id}: its originals were freed as soon as the new files were verified (plan "
+                        "--keep until-verified); it stays, and so does all that the plan changed before it in this "
+                        "partition"
+                    )
                 if self._was_never_committed(intent):
                     self.forget([intent])
                     outcomes[change.change_id] = Undone(change.change_id)
@@ -87,33 +91,6 @@ class Backward(Run):
         change = next(one for one in self.changes if one.change_id == intent.change_id)
         return self._not_back(change, intent, error)
 
-    def _bring_back(self, intent: Intent) -> Intent:
-        """Of a change whose originals were freed: their copies, if there are any, take the place of what was kept."""
-        freed, copies = self.journal.freed[intent.change_id], self.guards.copies
-        if not freed.copies or copies is None:
-            raise RefusedError(
-                f"{intent.change_id}: its originals were freed as soon as the new files were verified (plan --keep "
-                "until-verified); it stays, and so does all that the plan changed before it in this partition"
-            )
-        action = action_of(intent)
-        came = copies.restore(self.folder, action.originals(intent), freed.originals)
-        restored: Intent = action.with_originals(intent, came.states)
-        try:
-            action.check_undo(self.folder, restored, "committed")
-        except (KrepairError, OSError):
-            self._take_away(came.brought)
-            raise
-        self.append(restored, Done(change_id=intent.change_id, state="committed"))
-        return restored
-
-    def _take_away(self, brought: Sequence[str]) -> None:
-        """Removes what was brought and cannot be put back: it takes room, and the copies have it, too."""
-        folder = self.folder
-        for name in brought:
-            folder.disk.unlink(folder.at(folder.names.keep(name)))
-        if brought:
-            folder.disk.sync_dir(folder.at(folder.names.keep()))
-
     def _was_never_committed(self, intent: Intent) -> bool:
         half_done = self.journal.states[intent.change_id] == "committing"
         return half_done and not action_of(intent).is_committed(self.folder, intent)
@@ -130,8 +107,6 @@ class Backward(Run):
             self.guards.hold()
             check_nothing_kept(self.folder, self.journal)
             self._check_no_swap_of_ours()
-            if self.guards.copies is not None:
-                self.guards.copies.remove(self.folder)
             # No broker renames the folder meanwhile: its lock is held. A purge must not keep folders open: beside a
             # running broker it would go on in one that is marked for deletion.
             with self.folder.tree.keeping_folders():

@@ -14,13 +14,12 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.journal.actions.table import action_for, action_of
-from krepair.journal.copies import Copies
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import CopiesKept, Done, Freed, Here, Intent
+from krepair.journal.record import Done, Freed, Here, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.actions.table import action_of as plan_action
-from krepair.plan.keep import is_copied, is_freed_by_apply
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change
 
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
@@ -114,7 +113,7 @@ class Forward(Run):
                 ]
             intents = [self.journal.intents[change.change_id] for change in ready]
             freed = [self._freed(intent) for intent in intents]
-            self.append(*self._where_copies_are(), *freed)
+            self.append(*freed)
             self._remove_kept(intents)
         except LockLostError:
             raise
@@ -124,10 +123,7 @@ class Forward(Run):
 
     def _freed(self, intent: Intent) -> Freed:
         """The record that a change is right, and that its originals go."""
-        folder, copies = self.folder, self.guards.copies
-        originals = self.copied.get(intent.change_id, {})
-        if copies is not None and not originals:
-            originals = copies.keep(folder, action_of(intent).originals(intent), recorded=True)
+        folder = self.folder
         names = [
             name
             for name in dict.fromkeys(action_of(intent).touches(intent))
@@ -136,8 +132,6 @@ class Forward(Run):
         return Freed(
             change_id=intent.change_id,
             made={name: digest_content(folder.at(name), folder.tree) for name in names},
-            originals=originals,
-            copies="" if copies is None else copies.place(folder),
         )
 
     def _where(self) -> list[Here]:
@@ -145,15 +139,9 @@ class Forward(Run):
         here = self.guards.here
         return [] if here is None or here == self.journal.here else [here]
 
-    def _where_copies_are(self) -> list[CopiesKept]:
-        """What the journal does not say yet of the folder of the copies; nothing, if there are none."""
-        known = self.guards.copies.record() if self.guards.copies is not None else None
-        return [] if known is None or known == self.journal.copies else [known]
-
     def _remove_kept(self, intents: Sequence[Intent]) -> None:
         """Frees the originals of changes whose records say so; may be repeated: what is gone is gone.
 
-        Copies are read once more right before: whatever became of them since, none of these files goes without one.
         The sync gives the space back to the others.
         """
         folder, gone = self.folder, False
@@ -161,22 +149,12 @@ class Forward(Run):
             originals = action_of(intent).originals(intent)
             kept = [folder.at(folder.names.keep(original.name)) for original in originals]
             there = [path for path in kept if folder.tree.is_there(path)]
-            freed = self.journal.freed[intent.change_id]
-            if there and freed.copies:
-                self._copies_of(freed).make_sure(folder, originals, freed.originals)
             self.guards.begun = self.guards.begun or bool(there)
             for path in there:
                 folder.disk.unlink(path)
             gone = gone or bool(there)
         if gone:
             folder.disk.sync_dir(folder.at(folder.names.keep()))
-
-    def _copies_of(self, freed: Freed) -> Copies:
-        if self.guards.copies is None:
-            raise RefusedError(
-                f"{freed.change_id}: its originals are copied to {freed.copies}, which this plan does not name"
-            )
-        return self.guards.copies
 
     def _go_on_freeing(self, change_id: str) -> Outcome:
         """An earlier run may have ended before all originals of a change were gone."""
@@ -266,10 +244,8 @@ class Forward(Run):
         try:
             if intents:
                 self.guards.keep_plan(self.folder)
-                self._copy(batch, intents)
                 self.folder.sync_new()
-                copied = any(intent.change_id in self.copied for intent in intents)
-                self.append(*self._where(), *(self._where_copies_are() if copied else ()), *intents)
+                self.append(*self._where(), *intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch
@@ -280,17 +256,9 @@ class Forward(Run):
         return [*outcomes, *self.skipped(batch[len(outcomes) :])]
 
     def _not_begun(self, change: Change, error: KrepairError | OSError) -> Failed:
-        """A change of which no file was touched: a full disk, here or where copies go, is then all that is wrong."""
+        """A change of which no file was touched: a full disk is then all that is wrong."""
         what = self.failure(change.change_id, error, rolled_back=True)
         return what._replace(code=ExitCode.UNWRITABLE) if isinstance(error, WritingError) else what
-
-    def _copy(self, batch: Sequence[Change], intents: Sequence[Intent]) -> None:
-        """Copies the originals of changes elsewhere, before anything of them is touched."""
-        copies = self.guards.copies
-        wanted = {change.change_id for change in batch if is_copied(change)}
-        for intent in intents:
-            if intent.change_id in wanted and copies is not None:
-                self.copied[intent.change_id] = copies.keep(self.folder, action_of(intent).originals(intent))
 
     def _begin(self, change: Change, stage: Callable[[Change], None]) -> Intent:
         self.guards.begun = True

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from krepair.durable import medium
 from krepair.errors import KrepairError, LockLostError, UnwritableError
-from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import SYNCED_WHEN_OPENED, PartitionFolder
 from krepair.journal.record import Here
@@ -33,7 +32,6 @@ class Guards:
         check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
-        copies: where originals are copied to before they are freed; None: nowhere.
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
         here: the log directory, for journals that do not say yet where their inodes hold.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
@@ -47,7 +45,6 @@ class Guards:
     check_space: Callable[[Change], None]
     watch: Watch | None = None
     begun: bool = False
-    copies: Copies | None = None
     settled: bool = False
     here: Here | None = None
     not_given_back: list[str] = field(default_factory=list)

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 
 from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.table import action_of
-from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Journal
 from krepair.journal.still_good import check_still_good
@@ -26,20 +25,19 @@ _LAST = (COPY_NAME, JOURNAL_NAME)
 _APPLIED = frozenset({"committed", "freed"})
 
 
-def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> int:
-    """Removes the private sub-folder of a plan, and copies elsewhere; may be repeated after a crash at any instant.
+def purge_partition(folder: PartitionFolder) -> int:
+    """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
 
     Returns:
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
 
     Raises:
         RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal has lost
-            a record, see ``check_all_recorded``; or a new segment was damaged since, see ``check_still_good``; or
-            the folder of the copies is not there.
+            a record, see ``check_all_recorded``; or a new segment was damaged since, see ``check_still_good``.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
-        return _gone(folder) + (copies.remove(folder) if copies is not None else 0)
+        return _gone(folder)
     journal = folder.journal(to_write=True)
     _check_finished(folder, journal)
     check_all_recorded(folder, journal)
@@ -48,12 +46,9 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:
         check_nothing_kept(folder, journal)
-    if copies is not None:
-        copies.check_there()  # once the purge is written down, no undo is possible any more
     if committed and journal.purging is None:
         journal.begin_purge(committed)
-    freed = copies.remove(folder) if copies is not None else 0
-    return freed + remove_private_folder(folder)
+    return remove_private_folder(folder)
 
 
 def drop_finished(folder: PartitionFolder) -> None:

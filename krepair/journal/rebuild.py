@@ -15,12 +15,10 @@ from typing import Final, Literal, NamedTuple
 from krepair.errors import KrepairError, PersonDecidesError, RefusedError, StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.table import action_for, action_of
-from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import (
     JOURNAL_NAME,
     MOST_BYTES,
-    CopiesKept,
     Done,
     Freed,
     Header,
@@ -34,8 +32,7 @@ from krepair.journal.record import (
     new_journal,
     whole_records,
 )
-from krepair.journal.root import ROOT
-from krepair.plan.keep import is_copied, is_freed_by_apply
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 Told = Literal["original", "new", "half", "freed", "past"]
@@ -101,7 +98,7 @@ def is_over(target: Target, change: Change, intent: Intent) -> bool:
     Where its files cannot be looked at this is not known: then it is said of none.
     """
     with contextlib.suppress(KrepairError, OSError):
-        return _is_over(target.folder, _tell(target, change, intent, None, None))
+        return _is_over(target.folder, _tell(target, change, intent, None))
     return False
 
 
@@ -111,16 +108,13 @@ def _is_over(folder: PartitionFolder, told: ToldChange) -> bool:
     return told.told == "past" and not any(action_of(one).is_back(folder, one) for one in intents)
 
 
-def tell(
-    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, copies: Copies | None
-) -> list[ToldChange]:
+def tell(folder: PartitionFolder, partition: PartitionPlan, commit: Commit) -> list[ToldChange]:
     """What the files tell of every change of a partition, in the plan's order; writes nothing.
 
     Args:
         folder: the partition folder.
         partition: its part of the plan.
         commit: order of the renames.
-        copies: of originals elsewhere.
 
     Raises:
         PersonDecidesError: the files of a change can be neither what was there nor what was made, or an original is
@@ -130,14 +124,12 @@ def tell(
     target = Target(folder, partition, commit.order)
     known, freed = _still_known(folder)
     return [
-        _tell(target, change, known.get(change.change_id), freed.get(change.change_id), copies)
+        _tell(target, change, known.get(change.change_id), freed.get(change.change_id))
         for change in partition.changes
     ]
 
 
-def _tell(
-    target: Target, change: Change, known: Intent | None, freed: Freed | None, copies: Copies | None
-) -> ToldChange:
+def _tell(target: Target, change: Change, known: Intent | None, freed: Freed | None) -> ToldChange:
     folder, action, name = target.folder, action_for(change), change.change_id
     try:
         intent: Intent | None = action.from_disk(target, change, known)
@@ -147,7 +139,7 @@ def _tell(
         done = Done(change_id=name, state="committed")
         if action.is_done(folder, intent):
             if lost and is_freed_by_apply(change):
-                record = _freed(folder, change, intent, freed, copies)
+                record = freed or Freed(change_id=change.change_id)
                 return ToldChange(name, "freed", "", (intent, done, record))
             why = f"{folder.at(lost[0])}: is gone" if lost else _obstacle(folder, intent)
             if why and not lost and action.is_out_of_place(folder, intent):
@@ -172,21 +164,6 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
     return ""
 
 
-def _freed(
-    folder: PartitionFolder, change: Change, intent: Intent, known: Freed | None, copies: Copies | None
-) -> Freed:
-    if known is not None or copies is None or not is_copied(change):
-        return known or Freed(change_id=change.change_id)
-    if not copies.has_own_folder():
-        raise RefusedError(
-            f"{copies.place(folder)}: is not there, but originals of {change.change_id} were copied into it; is its "
-            "file system mounted? Nothing was changed"
-        )
-    digests = copies.digests(folder, action_of(intent).originals(intent))
-    place = copies.place(folder) if digests else ""
-    return Freed(change_id=change.change_id, originals=digests, copies=place)
-
-
 def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping[str, Freed]]:
     """What a damaged journal still says: by the id of the change, the last intent and the last freeing."""
     try:
@@ -203,7 +180,7 @@ def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping
                     take(part)
             case Freed():
                 freed[record.change_id] = record
-            case Header() | UndoIntent() | Done() | PurgeIntent() | CopiesKept() | Here():
+            case Header() | UndoIntent() | Done() | PurgeIntent() | Here():
                 pass
             case _:
                 intents[record.change_id] = record
@@ -225,15 +202,12 @@ def here_in_damaged(folder: PartitionFolder) -> Here | None:
     return found
 
 
-def write_anew(
-    folder: PartitionFolder, told: list[ToldChange], copies: Copies | None = None, here: Here | None = None
-) -> str:
+def write_anew(folder: PartitionFolder, told: list[ToldChange], here: Here | None = None) -> str:
     """Sets the damaged journal aside and puts one in its place that says what was told; in one step, durably.
 
     Args:
         folder: the partition folder.
         told: of every change.
-        copies: of originals elsewhere, which the new journal names where they have an identity.
         here: where the inodes hold, in a directory that was moved.
 
     Returns:
@@ -252,8 +226,9 @@ def write_anew(
             raise RefusedError(f"{folder.private}: {_MOST_DAMAGED} damaged journals were set aside here")
         disk.link(path, aside)
         disk.sync_dir(folder.private)
-    where = None if copies is None or folder.folder == ROOT else copies.record()
-    first: list[Record] = [one for one in (here, where) if one is not None]
-    records = [*first, *(record for change in told for record in change.records)]
+    records: list[Record] = [
+        *([] if here is None else [here]),
+        *(record for change in told for record in change.records),
+    ]
     new_journal(disk, folder.private, folder.plan_id, folder.folder, folder.owner(), records)
     return aside

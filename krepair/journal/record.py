@@ -231,33 +231,15 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 class Freed(Struct, frozen=True, tag="freed", kw_only=True):
     """What replaces the originals of a change was read again and is right; now the kept originals go.
 
-    From here on the change is not taken back, unless there are copies. The record stays until the whole plan is done.
+    From here on the change is not taken back. The record stays until the whole plan is done.
 
     Attributes:
         change_id: of the change.
         made: name -> digest of what each new file holds, see ``digest_content``.
-        originals: name -> digest of what each original held; empty without copies.
-        copies: absolute path of the folder that holds copies of the originals, empty if there are none.
     """
 
     change_id: str
     made: dict[str, str] = field(default_factory=dict)
-    originals: dict[str, str] = field(default_factory=dict)
-    copies: str = ""
-
-
-class CopiesKept(Struct, frozen=True, tag="copies", kw_only=True):
-    """Copies of originals are made elsewhere, so that undo and purge know where without the plan.
-
-    Journals of an earlier krepair have no such record.
-
-    Attributes:
-        path: absolute path of the folder for copies.
-        identity: of the plan's folder in it, see ``krepair.journal.copies``.
-    """
-
-    path: str
-    identity: str
 
 
 class Here(Struct, frozen=True, tag="here", kw_only=True):
@@ -299,7 +281,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done | Freed | CopiesKept | Here
+Step = Intent | UndoIntent | Done | Freed | Here
 
 
 class Together(Struct, frozen=True, tag="together", kw_only=True):
@@ -438,7 +420,6 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
-        self.copies: CopiesKept | None = None
         self.here: Here | None = None
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
@@ -478,7 +459,7 @@ class Journal:
         """Whether krepair can have written a record behind those that were taken."""
         if self.purging is not None or isinstance(record, Header):
             return False
-        if isinstance(record, PurgeIntent | CopiesKept | Here):
+        if isinstance(record, PurgeIntent | Here):
             return True
         state = self.states.get(record.change_id)
         match record:
@@ -512,8 +493,6 @@ class Journal:
                     self._take(part)
             case PurgeIntent():
                 self.purging = record
-            case CopiesKept():
-                self.copies = record
             case Here():
                 self.here = record
             case Header():

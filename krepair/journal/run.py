@@ -54,8 +54,6 @@ class Run:
         self.fenced = commit.fence and bool(bases)
         self.fence_is_up = False
         self.undo_begun = False
-        self.copied: dict[str, dict[str, str]] = {}
-        """Change id -> name -> digest of its original, of what this run has copied elsewhere."""
         self._given = journal
         self.journal: Journal
 

@@ -1,7 +1,7 @@
 """Steps are carried out: files of a partition are kept, renamed, removed and synced.
 
 These are no steps: the cut inside of a live log (``actions/mend.py``), sweeping up behind a broker (``folder.py``),
-purge, copies elsewhere, and the fence.
+purge, and the fence.
 
 Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or after a
 broker has finished part of it. A folder is synced only if a name in it has changed.

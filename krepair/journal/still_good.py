@@ -37,10 +37,9 @@ def check_still_good(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _made(journal: Journal) -> Iterator[FileState]:
-    """The new logs of changes whose originals are kept, here or as copies."""
+    """The new logs of changes whose originals are kept."""
     for change_id, state in journal.states.items():
-        copied = state == "freed" and bool(journal.freed[change_id].copies)
-        if state == "committed" or copied:
+        if state == "committed":
             intent = journal.intents[change_id]
             log = action_of(intent).made_log(intent)
             if log is not None:

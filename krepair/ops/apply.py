@@ -28,8 +28,6 @@ from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import log_name
-from krepair.journal.copies import Copies
-from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -45,8 +43,7 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
-from krepair.ops.clones import why_not_removed
-from krepair.ops.fits_on_disk import copies_shortage, shortage
+from krepair.ops.fits_on_disk import shortage
 from krepair.ops.may_begin import NOT_DONE, MayBegin
 from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
@@ -64,19 +61,14 @@ from krepair.ops.result_lines import (
 )
 from krepair.ops.target import (
     check_ground,
-    check_keep,
     check_no_fence,
     check_target,
-    checked_copies,
-    close_copies,
     commit_order,
-    copies_of,
     disk_of,
     is_root,
     journal_folder,
     listed,
     targets_of,
-    use_copies,
     view_of,
 )
 from krepair.ops.way_out import way_out, why_reserve_does_not_do
@@ -131,10 +123,6 @@ def apply(
             _ = scratch.path
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
-        copies = stack.enter_context(copies_of(plan, disk))
-        folders = [journal_folder(writes, plan, target) for target in targets]
-        checked_copies(copies, told_of(folders), whole=False)
-        check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         hold_others(plan, stack)
         facts, moved = open_facts(plan, stack), moved_since(plan)
@@ -143,23 +131,19 @@ def apply(
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
         targets = targets_of(plan)
-        use_copies(copies, located)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
-        guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
+        guards = _guards(plan, writes, lock, safe_points, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
         report = _Apply(plan, engine, writes, guards, scratch, options, facts, moved, view).report(targets)
-        close_copies(copies, folders)
-        notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *why_not_removed(copies))
+        notes = (*settled.notes, *notes_of_fences(guards.not_given_back))
         report = replace(report, notes=notes)
         return with_taken_back(report, guards.taken_back)
 
 
-def _guards(
-    plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
-) -> Guards:
+def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, *, use_reserved: bool) -> Guards:
     sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
 
     def check_space(change: Change) -> None:
@@ -175,13 +159,7 @@ def _guards(
                 f"{change.change_id}: needs {need} bytes, {space.free_bytes} are free; nothing was swapped for it"
             )
 
-    return Guards(
-        lock,
-        safe_points,
-        check_space,
-        Watch(disk, plan.log_dir),
-        copies=copies,
-    )
+    return Guards(lock, safe_points, check_space, Watch(disk, plan.log_dir))
 
 
 def _next(plan: Plan, results: Sequence[ChangeResult], asked_for: Sequence[str]) -> str:
@@ -457,9 +435,6 @@ class _Apply:
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [_left(staging) for staging in stagings if staging.changes]
-        copies = copies_shortage(self.plan, left)
-        if copies:
-            raise RefusedError(copies)
         short = shortage(self.plan, left, space, self.options)
         if short is not None:
             raise RefusedError(short.text, next_command=short.command)

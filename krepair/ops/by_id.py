@@ -11,22 +11,13 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
-from krepair.errors import KrepairError, PersonDecidesError, RefusedError
-from krepair.journal.copies import Copies
-from krepair.journal.copies_told import told_of
+from krepair.errors import KrepairError, PersonDecidesError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Here
 from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.clones import (
-    check_only_one,
-    notes_of,
-    other_directories,
-    places_on,
-    told_places,
-    users_of,
-)
+from krepair.ops.clones import check_only_one, other_directories, told_places
 from krepair.ops.kept import (
     by_id_command,
     check_named,
@@ -41,11 +32,10 @@ from krepair.ops.located import Located, here_of
 from krepair.ops.moved import Part, settle, settle_parts
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.target import check_target, copies_at, copies_of, disk_below, private_paths, use_copies_in
+from krepair.ops.target import check_target, disk_below, private_paths
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.plan.keep import copies_in, why_not_known
 from krepair.plan.model import Plan
 
 
@@ -71,13 +61,10 @@ def undo_by_id(
     if nothing_to_undo(view, plan_id):
         with disk_below(view.path, view.inode, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
-                located = _locate(view, plan_id, writes, options.at)
-                with _copies(view, plan_id, writes, disk, located) as copies:
-                    folders = _folders(read_log_dir(log_dir), plan_id, writes)
-                    _use(copies, located)
-                    results = purge_folders(folders, lock, progress or SilentProgress(), "already", copies)
-                report = _report("undo", view.path, plan_id, results, options.at)
-                return replace(report, notes=notes_of(copies))
+                _locate(view, plan_id, writes, options.at)
+                folders = _folders(read_log_dir(log_dir), plan_id, writes)
+                results = purge_folders(folders, lock, progress or SilentProgress(), "already")
+                return _report("undo", view.path, plan_id, results, options.at)
     return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
 
@@ -113,10 +100,7 @@ def purge_by_id(
         folders = _folders(read_log_dir(log_dir), plan_id, writes)
         located = _locate(view, plan_id, writes, options.at)
         notes = _settle(view, plan_id, writes, located)
-        with _copies(view, plan_id, writes, disk, located) as copies:
-            _use(copies, located)
-            results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
-            notes += notes_of(copies)
+        results = purge_folders(folders, lock, progress or SilentProgress())
     return replace(_report("purge", view.path, plan_id, results, options.at), notes=notes)
 
 
@@ -152,9 +136,7 @@ def _locate(view: LogDir, plan_id: str, disk: Disk, at: str) -> _LocatedById:
     made_for = [plan.log_dir] if plan is not None else told
     for path in made_for:
         check_path(view.path, path, plan_id, at)
-    with contextlib.nullcontext() if plan is None else copies_of(plan) as copies:
-        named = [*made_for, *told, *places_on(here.host, users_of(copies))]
-    others = other_directories(view.path, private, named)
+    others = other_directories(view.path, private, [*made_for, *told])
     if not at:
         check_only_one(view.path, plan_id, others)
     located = None
@@ -170,35 +152,6 @@ def _plan_of(view: LogDir, plan_id: str, at: str) -> Plan | None:
         raise
     except KrepairError:
         return None
-
-
-def _use(copies: Copies | None, located: _LocatedById) -> None:
-    """Say which directory uses the copies of originals, also where the plan is lost."""
-    use_copies_in(copies, located.here, located.private, located.others)
-
-
-def _copies(
-    view: LogDir, plan_id: str, disk: Disk, given: Disk | None, located: _LocatedById
-) -> contextlib.AbstractContextManager[Copies | None]:
-    """Copies of originals elsewhere: the journals say where; else the plan's own copy does, if it can be used.
-
-    Raises:
-        RefusedError: the journals name more than one folder.
-    """
-    told = told_of(_folders(view, plan_id, disk))
-    if len(told.paths) > 1:
-        raise RefusedError(
-            f"{view.path}: the journals of plan {plan_id} name more than one folder of copies: "
-            f"{', '.join(sorted(told.paths))}; nothing was changed"
-        )
-    for path in told.paths:
-        wrong = why_not_known(path, view.path) if copies_in(path) else f"{path!r} is no absolute path"
-        if wrong:
-            raise RefusedError(
-                f"{view.path}: the journals of plan {plan_id} name no folder of copies: {wrong}"
-            )
-        return copies_at(path, plan_id, given)
-    return copies_at("", plan_id) if located.plan is None else copies_of(located.plan.plan, given)
 
 
 def _settle(view: LogDir, plan_id: str, disk: Disk, located: _LocatedById) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Copies of one log directory that can be reached beside each other: only a person knows which one is meant.
 
 A directory counts as another one of a plan if it holds a journal of the plan and is not the same directory by device
-and inode. Looked for are the path of the plan, the paths that journals and the folder of ``--keep DIR`` name, what lies
+and inode. Looked for are the path of the plan, the paths that journals name, what lies
 beside the log directory, and the same place below every other local file system that is mounted. Nothing is read there
 but names. What this user cannot look at, other hosts, and file systems over a network are not seen.
 """
@@ -19,9 +19,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.writing_error import FileSystem, innermost, mounted
 from krepair.errors import PersonDecidesError, RefusedError, StalePlanError
 from krepair.formats.filenames import FolderKind, parse_folder_name
-from krepair.journal.copies import Copies
 from krepair.journal.record import JOURNAL_NAME, MOST_BYTES, Here, Together, decode_records
-from krepair.journal.users_of_copies import Noted, User, is_same
 
 _LOCAL: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "jfs", "reiserfs", "bcachefs"}
@@ -185,75 +183,3 @@ def _partitions(path: str) -> frozenset[str]:
         names = [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
         return frozenset(name for name in names if parse_folder_name(name).kind is FolderKind.PARTITION)
     return frozenset()
-
-
-# -- who needs the copies of originals
-
-
-def users_of(copies: Copies | None) -> list[Noted]:
-    """The log directories that the folder of ``--keep DIR`` names; none, if it is not there."""
-    with contextlib.suppress(OSError):
-        return [] if copies is None else copies.users()
-    return []
-
-
-def places_on(host: str, users: Iterable[Noted]) -> list[str]:
-    """Paths of those users that are on a host."""
-    return [one.user.log_dir for one in users if one.user is not None and one.user.host == host]
-
-
-def needed_by(copies: Copies, here: Here, private: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Why copies have to stay: what else may need them; empty if nothing does.
-
-    Args:
-        copies: of the plan.
-        here: the directory at work.
-        private: see ``other_directories``.
-        others: what that found.
-    """
-    found = [f"{path} holds a journal of the plan" for path in others]
-    for one in users_of(copies):
-        why = "a user is not known" if one.user is None else _why_needed(one.user, here, private, others)
-        found += [f"{why} ({one.path})"] if why else []
-    return tuple(found)
-
-
-def _why_needed(user: User, here: Here, private: Sequence[str], others: Sequence[str]) -> str:
-    if user.host != here.host:
-        return f"{user.log_dir} on host {user.host} uses them"
-    if is_same(user, here) or user.log_dir in others or _has_ended(user, private):
-        return ""
-    return f"{user.log_dir} uses them, and is not there now"
-
-
-def _has_ended(user: User, private: Sequence[str]) -> bool:
-    """Whether a directory is there and holds no journal of the plan any more."""
-    with contextlib.suppress(OSError, ValueError):
-        same = (f"{os.statvfs(user.log_dir).f_fsid:x}", os.stat(user.log_dir).st_ino)
-        held = any(os.path.lexists(f"{user.log_dir}/{path}/{JOURNAL_NAME}") for path in private)
-        return same == (user.file_system, user.inode) and not held
-    return False
-
-
-def notes_of(copies: Copies | None) -> tuple[str, ...]:
-    """What to say where copies stay because another directory may need them, or where their folder could not go."""
-    with contextlib.suppress(OSError):
-        if copies is not None and copies.needed_by and copies.has_own_folder():
-            why = "; ".join(copies.needed_by[:_SHOWN])
-            text = (
-                f"The copies in {copies.own} stay: {why}. The last directory that is purged or undone removes them. If "
-                "that directory is gone for good, remove the folder by hand."
-            )
-            return (text,)
-    return why_not_removed(copies)
-
-
-def why_not_removed(copies: Copies | None) -> tuple[str, ...]:
-    """What to say where the folder of the copies had to go at the end, and could not be removed."""
-    if copies is None or not copies.why_it_stays:
-        return ()
-    text = (
-        f"The folder of copies {copies.own} stays: {copies.why_it_stays}. Run krepair purge with the plan's file once "
-        "more; it removes the folder when no partition needs it any more."
-    )
-    return (text,)

@@ -6,7 +6,7 @@ same bytes for the same directory, options and clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from krepair.logdir.log_dirs import configured_id, why_of_another_broker
 from krepair.logdir.space import Space, read_space
@@ -17,9 +17,6 @@ from krepair.ops.show import show_view
 from krepair.ops.target import targets_of
 from krepair.ops.way_out import still_short_after, way_out, why_reserve_does_not_do
 from krepair.options import Options
-from krepair.plan.actions.table import action_of
-from krepair.plan.facts import sizes_by_name
-from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_sections, with_next
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text
@@ -41,22 +38,6 @@ def shortage(
         what = f"{files} while it is applied, the file system has room for {space.free_inodes:,}"
     way = way_out(plan, targets, space, at)
     return Way(f"{plan.log_dir}: the plan needs {what}; {way.text}", way.command, way.then)
-
-
-def copies_shortage(plan: Plan, targets: Iterable[PartitionPlan]) -> str:
-    """Why the copies of originals do not fit where ``--keep`` wants them; empty if they do, or if there are none."""
-    path = copies_in(plan.policy.keep)
-    needed = 0
-    for target in targets:
-        copied = [change for change in target.changes if is_copied(change)]
-        sizes = sizes_by_name(target.files) if copied else {}
-        needed += sum(action_of(change).space(change, sizes).taken_out for change in copied)
-    if not path or not needed:
-        return ""
-    free = read_space(path).free_bytes
-    if needed <= free:
-        return ""
-    return f"{path}: the copies of originals need {bytes_words(needed)}, {bytes_text(free)} are free"
 
 
 def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
@@ -121,10 +102,6 @@ def fit_section(
         f"Bytes free{whose} now: {bytes_text(space.free_bytes)}{inodes}.",
         f"Bytes needed on top while the plan is applied: {needed}.",
     ]
-    copies = copies_shortage(plan, targets)
-    if copies:
-        lines.append(f"{copies}.")
-        return Section(title="Its copies do NOT fit: apply will refuse it", lines=tuple(lines)), False
     refused = "It does NOT fit on the disk: apply will refuse it"
     if not need.fits(space):
         way = way_out(plan, targets, space, options)

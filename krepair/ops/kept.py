@@ -21,7 +21,7 @@ from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.moved import bound, has_moved, rebind, timed
 from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
-from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
+from krepair.journal.record import JOURNAL_NAME, Here, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import is_forbidden, why
@@ -280,18 +280,8 @@ def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition
             obstacle = _obstacle(folder, journal.intents[change_id])
             if obstacle:
                 return obstacle
-    gone = [change_id for change_id, freed in journal.freed.items() if _is_lost(journal, change_id, freed)]
-    if gone:
-        return f"{gone[0]}: its originals were freed once it was verified" + (
-            f", and their copies are not in {journal.freed[gone[0]].copies}"
-            if journal.freed[gone[0]].copies
-            else ""
-        )
-    return ""
-
-
-def _is_lost(journal: Journal, change_id: str, freed: Freed) -> bool:
-    return journal.states[change_id] == "freed" and not (freed.copies and os.path.isdir(freed.copies))
+    gone = next((change_id for change_id, state in journal.states.items() if state == "freed"), "")
+    return f"{gone}: its originals were freed once it was verified" if gone else ""
 
 
 def _obstacle(folder: PartitionFolder, intent: Intent) -> str:

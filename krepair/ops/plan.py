@@ -29,7 +29,6 @@ from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
-from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
@@ -37,7 +36,6 @@ from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import OtherDirs, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
 from krepair.ops.sides import Side, parse_sides
-from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
@@ -127,7 +125,6 @@ def looked_at(
     for path in (view.path, options.keep):
         _check_is_utf8(path)
     refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
-    check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     check_consents([view], options)
@@ -395,7 +392,6 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
-        unsafe_places=list(unsafe_places(options.keep, view.path)),
         others_have=others_have(view, options, partitions, context.surveys),
         asked=asked_of(options),
     )

@@ -34,7 +34,6 @@ from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.trouble import mtimes_look_copied
-from krepair.ops.keep_place import unsafe_places
 from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
     OtherSides,
@@ -206,7 +205,6 @@ class Reading:
             _NOT_KNOWN,
             copied_mtimes=[folder for folder in self.copied_mtimes if folder in wanted],
             dead_cleaner=[folder for folder in self.dead_cleaner if folder in wanted],
-            unsafe_places=list(unsafe_places(options.keep, self.view.path)),
             asked=asked_of(options),
             preview=Preview(unknown=UNKNOWN),
         )

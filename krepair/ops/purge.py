@@ -20,8 +20,6 @@ from krepair.errors import (
     UnreadableError,
 )
 from krepair.formats.filenames import FolderKind, parse_folder_name
-from krepair.journal.copies import Copies
-from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
 from krepair.journal.permission import check_may_purge
@@ -30,19 +28,14 @@ from krepair.journal.root import ROOT
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
-from krepair.ops.clones import notes_of
 from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.result_lines import failed_whole
 from krepair.ops.target import (
     check_target,
-    checked_copies,
-    close_copies,
-    copies_of,
     disk_of,
     journal_folder,
     targets_of,
-    use_copies,
     why_left_alone,
 )
 from krepair.options import Options
@@ -73,16 +66,13 @@ def purge(
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
         settled = settle(located, writes, made_too=False)
-        with copies_of(plan, disk) as copies:
-            use_copies(copies, located)
-            results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
-            notes = (*settled.notes, *notes_of(copies))
+        results = purge_folders(folders, lock, progress or SilentProgress())
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        notes=notes,
+        notes=settled.notes,
         next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 
@@ -92,7 +82,6 @@ def purge_folders(
     lock: HeldLock,
     progress: Progress,
     outcome: ChangeOutcome = "purged",
-    copies: Copies | None = None,
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
@@ -103,14 +92,12 @@ def purge_folders(
         lock: krepair's own.
         progress: told of folders.
         outcome: of what went.
-        copies: of originals elsewhere, which go with them.
 
     Raises:
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     check_all_finished(folders)
-    copies = checked_copies(copies, told_of(folders), whole=True)
     guards = Guards(lock, SafePoints(), lambda change: None)
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
@@ -118,12 +105,11 @@ def purge_folders(
         for folder in folders:
             guards.hold()
             done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
-            results.append(_why_root_stays(folder, results) or _purge_one(folder, done, copies))
+            results.append(_why_root_stays(folder, results) or _purge_one(folder, done))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
         results += [_failed(folder, error) for folder in folders[len(results) :]]
-    close_copies(copies, folders)
     progress.finish()
     return results
 
@@ -165,7 +151,7 @@ def _check(folder: PartitionFolder) -> None:
         check_may_purge(folder)
 
 
-def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, copies: Copies | None) -> ChangeResult:
+def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
     try:
         if _is_going(folder):
             return _gone(folder)
@@ -173,7 +159,7 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, copies: Copies |
         if left_alone:
             raise StalePlanError(left_alone)
         _check(folder)
-        freed = purge_partition(folder, copies)
+        freed = purge_partition(folder)
     except (KrepairError, OSError) as error:
         return _gone(folder) if _went(folder, error) else _failed(folder, error)
     return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)

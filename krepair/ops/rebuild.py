@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError
-from krepair.journal.copies import Copies
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.rebuild import LAST_COPY, Told, ToldChange, is_whole, tell, write_anew
@@ -25,7 +24,6 @@ from krepair.ops.result_lines import failed_partition
 from krepair.ops.target import (
     check_ground,
     check_target,
-    copies_of,
     disk_of,
     journal_folder,
     targets_of,
@@ -66,7 +64,7 @@ def rebuild(
     results: list[ChangeResult] = []
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
-        with hold_lock(plan.log_dir, writes) as lock, copies_of(plan, disk) as copies:
+        with hold_lock(plan.log_dir, writes) as lock:
             settled = settle_for_rebuild(located, writes)
             plan = settled.plan
             here = replace(located.here, adopted=True) if settled.moved else None
@@ -74,7 +72,7 @@ def rebuild(
             progress.start("undo", len(targets))
             for target in targets:
                 lock.check()
-                results += _rebuild_one(plan, target, journal_folder(writes, plan, target), copies, here)
+                results += _rebuild_one(plan, target, journal_folder(writes, plan, target), here)
                 progress.advance(1)
     progress.finish()
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
@@ -109,17 +107,17 @@ def rebuild_by_id(
 
 
 def _rebuild_one(
-    plan: Plan, target: PartitionPlan, folder: PartitionFolder, copies: Copies | None, here: Here | None
+    plan: Plan, target: PartitionPlan, folder: PartitionFolder, here: Here | None
 ) -> list[ChangeResult]:
     try:
         if why_left_alone(folder) or not folder.tree.is_folder(folder.private):
             return [_nothing_to_do(target)]
-        told = tell(folder, target, plan.commit, copies)
+        told = tell(folder, target, plan.commit)
         if is_whole(folder, told):
             return [_nothing_to_do(target)]
         if here is not None:
             move_seen(folder.disk, folder.log_dir, f"{folder.private}/fence")
-        write_anew(folder, told, copies, here)
+        write_anew(folder, told, here)
     except (KrepairError, OSError) as error:
         return [failed_partition(target, error)]
     return [_result(target, change) for change in told]

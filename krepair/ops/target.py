@@ -15,10 +15,8 @@ from msgspec.structs import replace
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError
+from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.actions.table import action_for
-from krepair.journal.copies import Copies, check_place
-from krepair.journal.copies_told import CopiesTold, check_copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
@@ -32,15 +30,11 @@ from krepair.ops.clones import (
     check_holds_the_plans,
     check_is_copy,
     check_only_one,
-    needed_by,
     other_directories,
-    places_on,
     told_places,
-    users_of,
 )
 from krepair.ops.located import Located, check_broker, here_of
 from krepair.plan.figures import apply_order
-from krepair.plan.keep import copies_in, why_not_known
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
 
@@ -69,7 +63,7 @@ def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
         )
     _review(plan)
     made_for = plan.log_dir
-    plan = _placed(plan, at) if at else plan
+    plan = replace(plan, log_dir=at) if at else plan
     try:
         here = here_of(plan.log_dir, plan.digest)
     except OSError as error:
@@ -92,60 +86,16 @@ def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
     return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans, others)
 
 
-def _placed(plan: Plan, at: str) -> Plan:
-    """The plan for the same directory at another path."""
-    problem = why_not_known(plan.policy.keep, at)
-    if problem:
-        raise RefusedError(f"{at}: {problem}; nothing was changed")
-    return replace(plan, log_dir=at)
-
-
 def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
     private = private_paths(plan)
-    with copies_of(plan) as copies:
-        named = [made_for, *places_on(here.host, users_of(copies))]
     with Tree(plan.log_dir) as tree:
-        named += told_places(RealDisk(tree), plan.log_dir, private)
-    return other_directories(plan.log_dir, private, named)
+        told = told_places(RealDisk(tree), plan.log_dir, private)
+    return other_directories(plan.log_dir, private, [made_for, *told])
 
 
 def private_paths(plan: Plan) -> list[str]:
     """The private sub-folders that a plan can have, relative to its log directory."""
     return [path.removeprefix(f"{plan.log_dir}/") for path in private_folders(plan)]
-
-
-def use_copies(copies: Copies | None, located: Located) -> None:
-    """Say which directory uses the copies of originals, and who else may need them.
-
-    To be called once it is proven that the directory is the plan's.
-
-    Raises:
-        UnwritableError: it could not be written down.
-    """
-    use_copies_in(copies, located.here, private_paths(located.plan), located.others)
-
-
-def use_copies_in(copies: Copies | None, here: Here, private: Sequence[str], others: Sequence[str]) -> None:
-    """As ``use_copies``, where the plan may be lost.
-
-    Args:
-        copies: of the plan.
-        here: the directory.
-        private: the private sub-folders that the plan can have, relative to it.
-        others: absolute paths of other directories that hold a journal of the plan.
-
-    Raises:
-        UnwritableError: it could not be written down.
-    """
-    if copies is None:
-        return
-    try:
-        copies.used_by(here, needed_by(copies, here, private, others))
-    except OSError as error:
-        raise UnwritableError(
-            f"{error.filename or copies.path}: {why(error)}; that {here.log_dir} uses the copies there could not be "
-            "written down; nothing was changed"
-        ) from error
 
 
 def _was_begun(plan: Plan) -> bool:
@@ -285,83 +235,6 @@ def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     )
     found = view.partitions[at] if at < len(view.partitions) else None
     return found if found is not None and found.folder == target.folder else None
-
-
-@contextlib.contextmanager
-def copies_of(plan: Plan, given: Disk | None = None) -> Iterator[Copies | None]:
-    """Where the plan copies originals to; None if nowhere.
-
-    Args:
-        plan: reviewed.
-        given: what writes there; None: a real disk that writes there and nowhere else.
-    """
-    with copies_at(copies_in(plan.policy.keep), plan.plan_id, given) as copies:
-        yield copies
-
-
-@contextlib.contextmanager
-def copies_at(path: str, plan_id: str, given: Disk | None = None) -> Iterator[Copies | None]:
-    """As ``copies_of``, where the plan may be lost; None if the path is empty."""
-    if not path or given is not None:
-        yield Copies(given, path, plan_id) if given is not None and path else None
-        return
-    with Tree(path) as tree:
-        yield Copies(RealDisk(tree), path, plan_id)
-
-
-def checked_copies(copies: Copies | None, told: CopiesTold, *, whole: bool) -> Copies | None:
-    """Check that the folder of copies is the one of which the journals of the plan tell, if they tell of one.
-
-    Args:
-        copies: of the plan.
-        told: what its journals tell.
-        whole: see ``krepair.journal.copies_told.check_copies``.
-
-    Returns:
-        The copies; None where no journal tells of any and their folder is not there: then there are none.
-
-    Raises:
-        RefusedError: it is not; nothing was changed.
-        UnreadableError: it could not be looked at.
-    """
-    try:
-        if copies is None or told.paths:
-            if copies is not None:
-                check_copies(copies, told, whole=whole)
-            return copies
-        return copies if copies.is_there() else None
-    except OSError as error:
-        raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
-
-
-def close_copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> None:
-    """Remove the folder of a plan's copies once no journal is left and no copy is.
-
-    What is left of it is in nobody's way; the next undo or purge with the plan removes it. It also stays where a
-    partition cannot be looked at. The report says both, see ``krepair.ops.clones.why_not_removed``.
-    """
-    if copies is None:
-        return
-    try:
-        if not any(folder.tree.is_folder(folder.private) for folder in folders):
-            copies.close()
-    except OSError as error:
-        copies.why_it_stays = f"{error.filename}: {why(error)}"
-
-
-def check_keep(keep: str, log_dir: str) -> None:
-    """Check that copies can be kept where ``--keep`` says, if it says so.
-
-    Raises:
-        RefusedError: they cannot; see ``krepair.journal.copies.check_place``.
-        UnreadableError: the folder could not be looked at.
-    """
-    path = copies_in(keep)
-    try:
-        if path:
-            check_place(path, log_dir)
-    except OSError as error:
-        raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
 
 
 def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:

@@ -8,8 +8,6 @@ from contextlib import closing
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, StalePlanError
-from krepair.journal.copies import Copies
-from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -19,7 +17,6 @@ from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
-from krepair.ops.clones import notes_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
@@ -28,14 +25,10 @@ from krepair.ops.target import (
     check_ground,
     check_no_fence,
     check_target,
-    checked_copies,
-    close_copies,
-    copies_of,
     disk_of,
     is_root,
     journal_folder,
     undo_order,
-    use_copies,
     why_left_alone,
 )
 from krepair.ops.undo_space import check_room
@@ -72,24 +65,21 @@ def undo(
     located = check_target(plan, options.at, verb="undo")
     plan = located.plan
     progress = progress or SilentProgress()
-    with disk_of(plan, disk) as writes, copies_of(plan, disk) as given:
+    with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
             journals = JournalsSeen()
-            copies = _copies(given, folders, journals)
             watch = Watch(writes, plan.log_dir)
             parts = list(zip(undo_order(plan), folders, strict=True))
-            check_room(plan, parts, watch, copies, journals, options)
+            check_room(plan, parts, watch, journals, options)
             settled = settle(located, writes, made_too=True, journals=journals)
             if settled.moved:
                 journals = JournalsSeen()  # they were written anew
             plan = settled.plan
-            use_copies(copies, located)
-            guards = Guards(lock, safe_points, lambda change: None, watch, copies=copies)
+            guards = Guards(lock, safe_points, lambda change: None, watch)
             results, interrupted = _undo_all(settled, options, writes, guards, progress, journals)
-            close_copies(copies, folders)
-            notes = (*settled.notes, *notes_of_fences(guards.not_given_back), *notes_of(copies))
+            notes = (*settled.notes, *notes_of_fences(guards.not_given_back))
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     again = "krepair undo PLAN"
     report = ApplyReport(
@@ -106,19 +96,6 @@ def undo(
         ),
     )
     return with_taken_back(report, guards.taken_back)
-
-
-def _copies(
-    copies: Copies | None, folders: Sequence[PartitionFolder], journals: JournalsSeen
-) -> Copies | None:
-    """The folder of copies, checked unless all that goes back is still here: then it is not needed for it."""
-    told = told_of(folders, journals)
-    try:
-        if copies is not None and told.paths and not told.needed(copies):
-            return copies
-    except OSError:
-        return copies  # the partition's own undo says what cannot be read
-    return checked_copies(copies, told, whole=False)
 
 
 def _undo_all(

@@ -1,8 +1,7 @@
 """The room that undo needs, against what is free, before it writes anything.
 
-What is kept in the log directory goes back by renames: that takes blocks for records alone. Three things are written
-anew on the disk of the log directory: copies of ``--keep DIR``, bytes that were cut from a log, and logs that are kept
-as real copies. Where copies were made, nothing is needed: undo only removes files there.
+What is kept in the log directory goes back by renames: that takes blocks for records alone. Two things are written
+anew: bytes that were cut from a log, and logs that are kept as real copies.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from krepair.errors import KrepairError, RefusedError
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.journal.actions.table import action_of
 from krepair.journal.backward import APPLIED
-from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.journals_seen import JournalsSeen
-from krepair.journal.record import Intent, Journal
 from krepair.journal.run import in_batches
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import Need
@@ -48,12 +45,10 @@ class UndoNeed(NamedTuple):
     Attributes:
         need: at the peak.
         stays: bytes on top when it has ended; negative if it frees more than it takes.
-        copies: bytes that come back from the folder of ``--keep DIR``.
     """
 
     need: Need
     stays: int
-    copies: int
 
 
 class _Part(NamedTuple):
@@ -61,14 +56,12 @@ class _Part(NamedTuple):
 
     top: OnTop
     files: int
-    copies: int
 
 
 def need_of_undo(
     plan: Plan,
     parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
     watch: Watch,
-    copies: Copies | None,
     journals: JournalsSeen,
 ) -> UndoNeed:
     """What the undo of these partitions needs, one after the other.
@@ -79,24 +72,21 @@ def need_of_undo(
         plan: reviewed.
         parts: in the order in which they are taken back.
         watch: what a fence would write down.
-        copies: where originals were copied to, None if nowhere.
         journals: of the plan.
     """
-    together, files, brought = OnTop(0, 0), 0, 0
+    together, files = OnTop(0, 0), 0
     fence = _fence_bytes(plan, watch)
     for target, folder in parts:
         with contextlib.suppress(KrepairError, OSError):
-            part = _need_of_part(target, folder, copies, fence, journals)
-            together = together.then(part.top)
-            files, brought = max(files, part.files), brought + part.copies
-    return UndoNeed(Need(together.peak, files), together.after, brought)
+            part = _need_of_part(target, folder, fence, journals)
+            together, files = together.then(part.top), max(files, part.files)
+    return UndoNeed(Need(together.peak, files), together.after)
 
 
 def check_room(
     plan: Plan,
     parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
     watch: Watch,
-    copies: Copies | None,
     journals: JournalsSeen,
     options: Options,
 ) -> None:
@@ -106,14 +96,13 @@ def check_room(
         plan: reviewed.
         parts: in the order in which they are taken back.
         watch: what a fence would write down.
-        copies: where originals were copied to, None if nowhere.
         journals: of the plan.
         options: ``use_reserved``: root's reserve counts, too.
 
     Raises:
         RefusedError: it has not; the message has both figures, and what to do. Nothing was changed.
     """
-    needed = need_of_undo(plan, parts, watch, copies, journals)
+    needed = need_of_undo(plan, parts, watch, journals)
     try:
         space = _space(plan.log_dir, needed, options)
     except OSError:
@@ -122,7 +111,7 @@ def check_room(
         return
     way = _way_out(plan, needed, space, options)
     raise RefusedError(
-        f"{plan.log_dir}: undo needs {_what(needed, space, copies)}; {way.text}. Nothing was changed",
+        f"{plan.log_dir}: undo needs {_what(needed, space)}; {way.text}. Nothing was changed",
         next_command=way.command,
     )
 
@@ -145,16 +134,15 @@ def _with_reserve(log_dir: str) -> Space | None:
         return None
 
 
-def _what(needed: UndoNeed, space: Space, copies: Copies | None) -> str:
+def _what(needed: UndoNeed, space: Space) -> str:
     need = needed.need
     if need.bytes <= space.free_bytes:
         return (
             f"room for {count_text(need.files_on(links_are_files=space.links_are_files), 'new file')} while it works, "
             f"and the file system has room for {space.free_inodes:,}"
         )
-    back = f" ({bytes_words(needed.copies)} come back from {copies.path})" if copies and needed.copies else ""
     return (
-        f"{bytes_words(need.bytes)} on the disk of the log directory while it works{back}, and "
+        f"{bytes_words(need.bytes)} on the disk of the log directory while it works, and "
         f"{bytes_text(space.free_bytes)} are free there"
     )
 
@@ -207,41 +195,25 @@ def _fence_bytes(plan: Plan, watch: Watch) -> Callable[[PartitionFolder], int]:
 def _need_of_part(
     target: PartitionPlan,
     folder: PartitionFolder,
-    copies: Copies | None,
     fence: Callable[[PartitionFolder], int],
     journals: JournalsSeen,
 ) -> _Part:
     if not folder.tree.is_folder(folder.private):
-        return _Part(OnTop(0, 0), 0, 0)
+        return _Part(OnTop(0, 0), 0)
     journal = journals.of(folder)
     applied = [one for one in target.changes if journal.states.get(one.change_id) in APPLIED]
     if not applied:
-        return _Part(OnTop(0, 0), 0, 0)
+        return _Part(OnTop(0, 0), 0)
     intents = [journal.intents[one.change_id] for one in applied]
     fenced = any(action_of(intent).fenced for intent in intents)
-    top, files, brought = OnTop(0, 0), _RECORDS_FILES + _FENCE_FILES * fenced, 0
+    top, files = OnTop(0, 0), _RECORDS_FILES + _FENCE_FILES * fenced
     for batch in in_batches(applied[::-1]):
         together = [journal.intents[one.change_id] for one in batch]
-        came = [_brought(folder, journal, intent, copies) for intent in together]
-        sizes = [size for one in came for size in one]
         written = sum(_rounded(action_of(intent).written_by_undo(intent)) for intent in together)
-        made = sum(
-            action_of(intent).freed_by_undo(intent) for intent, one in zip(together, came, strict=True) if one
-        )
-        top = top.then(OnTop(sum(sizes) + written, sum(sizes) - made))
-        files, brought = max(files, files + len(sizes)), brought + sum(sizes)
+        top = top.then(OnTop(written, 0))
     records = _RECORDS_BYTES + (fence(folder) if fenced else 0)
     # What was made for this partition's records goes when it is back.
-    return _Part(OnTop(records, records).then(top).then(OnTop(0, -records)), files, brought)
-
-
-def _brought(folder: PartitionFolder, journal: Journal, intent: Intent, copies: Copies | None) -> list[int]:
-    """Bytes of each original that has to come back from its copy."""
-    freed = journal.freed.get(intent.change_id)
-    if copies is None or freed is None or journal.states[intent.change_id] != "freed":
-        return []
-    missing = copies.missing(folder, action_of(intent).originals(intent), freed.originals)
-    return [_rounded(copies.bytes_of(folder, one)) for one in missing]
+    return _Part(OnTop(records, records).then(top).then(OnTop(0, -records)), files)
 
 
 def _rounded(size: int) -> int:

@@ -38,7 +38,6 @@ from krepair.pipeline.items import VerifyItem, VerifyResult
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
-from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 _VERIFIED = {
@@ -207,7 +206,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
             for kind, files in work.checked.items()
             if files
         ),
-        not_compared=seen.not_compared(plan) if options.originals else "",
+        not_compared=seen.not_compared() if options.originals else "",
     )
 
 
@@ -218,7 +217,6 @@ class _Seen:
     Attributes:
         kept: partitions with originals in krepair's own sub-folders, where new files are held against them; the log
             directory itself counts as one.
-        copied: those with originals in another folder.
         gone: those with originals nowhere.
         not_applied: states of changes that are not applied.
         rows: problems that only say so.
@@ -227,7 +225,6 @@ class _Seen:
     """
 
     kept: list[str] = field(default_factory=list)
-    copied: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
     rows: int = 0
@@ -250,29 +247,15 @@ class _Seen:
         """One change that is applied."""
         if not action_of(change).has_originals(change):
             return
-        copied = state is ChangeState.FREED and is_copied(change)
-        places = self.kept if state is ChangeState.COMMITTED else self.copied if copied else self.gone
+        places = self.kept if state is ChangeState.COMMITTED else self.gone
         name = "the log directory itself" if is_root(target) else target.folder
         if name not in places[-1:]:
             places.append(name)
 
-    def not_compared(self, plan: Plan) -> str:
+    def not_compared(self) -> str:
         """What could not be held against its originals, and why; empty if all could."""
-        words = [
-            f"{where}: {why}"
-            for places, why in (
-                (self.gone, "none is kept any more"),
-                (
-                    self.copied,
-                    f"they are copies in {copies_in(plan.policy.keep)}, only krepair undo reads them",
-                ),
-            )
-            if places
-            for where in [
-                "" if len(places) == len(self.kept + self.copied + self.gone) else f" in {named(places)}"
-            ]
-        ]
-        return f"Not compared with the originals{'; '.join(words)}" if words else ""
+        where = f" in {named(self.gone)}" if self.kept else ""
+        return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
 def _back(problems: list[Problem], seen: _Seen) -> str:

@@ -22,7 +22,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
-from krepair.plan.keep import INPLACE, UNSAFE_PLACE, UNTIL_VERIFIED, with_undo
+from krepair.plan.keep import INPLACE, with_undo
 from krepair.plan.model import (
     Asked,
     Commit,
@@ -69,7 +69,6 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
-    unsafe_places: Sequence[str] = (),
     others_have: Sequence[str] = (),
     asked: Asked | None = None,
     preview: Preview | None = None,
@@ -88,7 +87,6 @@ def build_plan(
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: one or two sentences for each earlier plan whose originals are still kept.
-        unsafe_places: one or two sentences for each danger of the folder to which originals are copied.
         others_have: sentences for each partition that loses records or changes its epochs: who else has them.
         asked: the options that were given, as far as they are not in the policy.
         preview: set if the plan is made while a broker is running.
@@ -113,7 +111,6 @@ def build_plan(
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
-            *_risks_of_place(unsafe_places, figured, with_root=root is not None),
             *(Risk(code=OTHERS_HAVE, text=text) for text in others_have),
             *(Risk(code="kept-originals", text=text) for text in kept),
             *_risks_of_root(figured, root),
@@ -268,26 +265,11 @@ def _risks(
     return tuple(risks)
 
 
-def _risks_of_place(
-    texts: Sequence[str], partitions: Sequence[PartitionPlan], *, with_root: bool
-) -> tuple[Risk, ...]:
-    copied = with_root or any(partition.changes for partition in partitions)
-    return tuple(Risk(code=UNSAFE_PLACE, text=text) for text in texts if copied)
-
-
 def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bool) -> tuple[Risk, ...]:
     """The risks of the way in which originals are kept."""
     if not with_root and not any(partition.changes for partition in partitions):
         return ()
-    if keep == INPLACE:
-        return (_KEEP_INPLACE,)
-    if keep == UNTIL_VERIFIED:
-        return (_UNTIL_VERIFIED,)
-    text = (
-        f"The originals are copied to {keep} and then freed. Undo needs that folder, and space for the originals on "
-        "this disk. Until krepair purge, keep the folder mounted and do not change it."
-    )
-    return (Risk(code="keep-copies", text=text),)
+    return (_KEEP_INPLACE if keep == INPLACE else _UNTIL_VERIFIED,)
 
 
 def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,13 +9,10 @@ from msgspec.structs import replace
 
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
-from krepair.plan.facts import is_plain_path
-from krepair.plan.model import Change, FreeWhenVerified, KeepCopy, KeepOriginal, PartitionPlan, Undo
+from krepair.plan.model import Change, FreeWhenVerified, KeepOriginal, PartitionPlan, Undo
 
 INPLACE: Final = "inplace"
 UNTIL_VERIFIED: Final = "until-verified"
-UNSAFE_PLACE: Final = "keep-place"
-"""Code of the risk that the folder of copies may be lost by a reboot, or together with the log directory."""
 
 
 def undo_for(keep: str, change: Change) -> Undo:
@@ -32,7 +28,7 @@ def undo_for(keep: str, change: Change) -> Undo:
     """
     if keep == INPLACE or changes_logs([change]) or not action_of(change).has_originals(change):
         return KeepOriginal()
-    return FreeWhenVerified() if keep == UNTIL_VERIFIED else KeepCopy()
+    return FreeWhenVerified()
 
 
 def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
@@ -45,40 +41,12 @@ def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
 
 def is_freed_by_apply(change: Change) -> bool:
     """Whether apply itself frees the originals of a change, after the new files are verified."""
-    return isinstance(change.undo, FreeWhenVerified | KeepCopy)
-
-
-def is_copied(change: Change) -> bool:
-    """Whether the originals of a change are copied to another folder before they are freed."""
-    return isinstance(change.undo, KeepCopy)
-
-
-def copies_in(keep: str) -> str:
-    """The folder for copies in ``keep``, or empty."""
-    return keep if keep.startswith("/") else ""
+    return isinstance(change.undo, FreeWhenVerified)
 
 
 def is_known(keep: str) -> bool:
-    """Whether a value of ``Policy.keep`` is valid in form."""
-    return keep in (INPLACE, UNTIL_VERIFIED) or bool(copies_in(keep))
-
-
-def why_not_known(keep: str, log_dir: str) -> str:
-    """What is wrong with a value of ``Policy.keep``, or empty.
-
-    Args:
-        keep: the value.
-        log_dir: absolute path of the log directory.
-    """
-    if keep in (INPLACE, UNTIL_VERIFIED):
-        return ""
-    if not copies_in(keep) or not is_plain_path(keep) or keep.startswith("//"):
-        return (
-            f"keep {keep!r} is not known; {INPLACE}, {UNTIL_VERIFIED} or an absolute, plain path was expected"
-        )
-    if keep == "/" or os.path.commonpath([keep, log_dir]) == log_dir:
-        return f"keep {keep!r} is inside the log directory, or the root of all file systems"
-    return ""
+    """Whether a value of ``Policy.keep`` is valid."""
+    return keep in (INPLACE, UNTIL_VERIFIED)
 
 
 def can_all_be_taken_back(changes: Sequence[Change]) -> bool:

@@ -33,7 +33,6 @@ __all__ = [
     "FileFingerprint",
     "FreeWhenVerified",
     "HorizonChoice",
-    "KeepCopy",
     "KeepOriginal",
     "KeyCompaction",
     "MendLog",
@@ -113,8 +112,8 @@ class Policy(Struct, frozen=True, kw_only=True):
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
         merge: whether neighbouring segments are merged up to ``segment.bytes``.
-        keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there until
-            the new files were read again), or an absolute path (copies there, until purge).
+        keep: where originals stay: ``inplace`` (in the private sub-folder until purge) or ``until-verified`` (there
+            until the new files were read again).
         broker_version: value of ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
@@ -166,10 +165,6 @@ class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=Tr
     """Undo: only until the new files are read again and verified; then the originals are freed at once."""
 
 
-class KeepCopy(Struct, frozen=True, tag="keep copy", kw_only=True):
-    """Undo: the originals are copied to the folder in ``Policy.keep``, and put back from there."""
-
-
 class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     """Undo: there is none.
 
@@ -180,7 +175,7 @@ class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     why: str
 
 
-Undo = KeepOriginal | FreeWhenVerified | KeepCopy | NotReversible
+Undo = KeepOriginal | FreeWhenVerified | NotReversible
 
 
 class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):

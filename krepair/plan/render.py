@@ -15,7 +15,6 @@ from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
-from krepair.plan.keep import UNSAFE_PLACE
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
@@ -101,7 +100,6 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN)
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
-        _risk_section(plan, UNSAFE_PLACE, "The originals may be lost where they are copied to"),
         _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
         _summary(plan, again.with_later_horizon),

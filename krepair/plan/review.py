@@ -27,7 +27,7 @@ from krepair.plan.facts import (
     is_plain_path,
     setting,
 )
-from krepair.plan.keep import is_known, undo_for, why_not_known
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_known, undo_for
 from krepair.plan.model import (
     FORMAT_VERSION,
     FileFingerprint,
@@ -127,9 +127,9 @@ def _commit(plan: Plan) -> Iterator[Objection]:
         )
     if not commit.why:
         yield Objection("RV04", "", "no reason is given for the order of the commit")
-    keep_problem = why_not_known(plan.policy.keep, plan.log_dir)
-    if keep_problem:
-        yield Objection("RV05", "", keep_problem)
+    if not is_known(plan.policy.keep):
+        expected = f"{INPLACE} or {UNTIL_VERIFIED} was expected"
+        yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; {expected}")
 
 
 def _sums(plan: Plan) -> Iterator[Objection]:

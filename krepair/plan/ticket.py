@@ -14,7 +14,7 @@ from typing import Final
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
 from krepair.plan.figures import READ_BYTES_PER_SECOND, apply_order
-from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_copied
+from krepair.plan.keep import INPLACE
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import (
     Change,
@@ -199,15 +199,12 @@ def keep_text(plan: Plan) -> str:
     """Where originals stay, in a few words."""
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
-    if plan.policy.keep == UNTIL_VERIFIED:
-        return "are freed by apply after the new files are verified (--keep until-verified)"
-    return f"are copied to {plan.policy.keep}, then freed by apply (--keep)"
+    return "are freed by apply after the new files are verified (--keep until-verified)"
 
 
 def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     """What apply itself frees, what undo can do then, and the order of the partitions."""
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
-    copied = sum(is_copied(change) for change in changes)
     lines = []
     if freed:
         lines.append(
@@ -218,14 +215,7 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
             "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
             "there."
         )
-    if copied:
-        lines.append(
-            f"{part_text(copied, len(changes), 'first copies', 'first copy')} the originals to "
-            f"{plan.policy.keep}/krepair~{plan.plan_id}/. The copies are synced and read back. Apply frees the "
-            "originals after the new files are verified. krepair undo copies them back, for which this disk needs the "
-            "space. krepair purge removes the copies."
-        )
-    if freed or copied:
+    if freed:
         names = [partition.folder for partition in apply_order(plan)]
         lines.append(
             f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."

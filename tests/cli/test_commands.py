@@ -18,7 +18,7 @@ from krepair.plan.view import Section, View, typable
 
 TYPED = Options(
     fixes=("epochs", "index"),
-    keep="/mnt/my copies",
+    keep="until-verified",
     merge=False,
     roll=False,
     include_active=True,
@@ -35,7 +35,7 @@ def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None
     assert shlex.split(command) == [
         *("krepair", "plan", "/var/my logs", "--fix", "epochs,index", "--include-active", "--no-roll"),
         *("--no-merge", "--accept-data-loss", "KR302:a-0:1", "--accept-data-loss", "KR302:b-0:2"),
-        *("--delete-horizon", "next-pass", "--keep", "/mnt/my copies", "--config", "server.properties"),
+        *("--delete-horizon", "next-pass", "--keep", "until-verified", "--config", "server.properties"),
         *("--set", "segment.bytes=1000", "--set", "delete.retention.ms=1", "--topic", "a b", "--out", "PLAN"),
     ]
 

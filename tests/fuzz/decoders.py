@@ -481,7 +481,6 @@ def _journal_lines() -> list[Any]:
     state = journal.FileState(name="0.index", size=8, mtime_ns=1, inode=2)
     return [
         journal.Header(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
-        journal.CopiesKept(path="/mnt/copies", identity=DIGEST),
         journal.ReplaceIntent(change_id="c", original=state, replacement=None),
         journal.Done(change_id="c", state="committed"),
         journal.PurgeIntent(changes=("c",)),

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import MAGIC, VERSION, ApplyIntent, CopiesKept, Header, Order, decode_records
+from krepair.journal.record import MAGIC, VERSION, ApplyIntent, Done, Header, Order, decode_records
 from krepair.journal.root import RootFolder
 from krepair.plan.model import RewriteSegments
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, put
@@ -139,6 +139,6 @@ def test_journal_of_the_root_is_that_of_a_folder_that_every_krepair_names_by_a_d
     """Another version goes on only with a journal whose header names the folder as it does."""
     root = RootFolder(UnsyncedDisk(), str(scene.root), scene.path.name, PLAN_ID)
     root.make_private_folders()
-    root.journal(to_write=True).append(CopiesKept(path="/mnt/copies", identity="0" * 32))
+    root.journal(to_write=True).append(Done(change_id="c", state="rolled back"))
     header, *_ = decode_records(Path(root.private, "journal").read_bytes(), "journal")[0]
     assert header == Header(magic=MAGIC, version=VERSION, plan_id=PLAN_ID, folder=".")

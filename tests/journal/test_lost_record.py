@@ -94,12 +94,12 @@ def test_new_file_is_found_wherever_it_is_by_its_size_and_bytes(folder: Partitio
 def test_mended_log_that_was_written_since_is_told_as_past(memory_dir: Path, method: str) -> None:
     torn = Torn(memory_dir / "logs", method)
     partition = replace(torn.partition, changes=(torn.change(),))
-    assert [change.told for change in tell(torn.folder(), partition, P1, None)] == ["original"]
+    assert [change.told for change in tell(torn.folder(), partition, P1)] == ["original"]
     MENDS.go_on(torn.folder(), torn.begin())
-    assert [(change.told, change.why) for change in tell(torn.folder(), partition, P1, None)] == [("new", "")]
+    assert [(change.told, change.why) for change in tell(torn.folder(), partition, P1)] == [("new", "")]
     with (torn.path / LOG).open("ab") as file:
         file.write(b"by a broker")
-    (told,) = tell(torn.folder(), partition, P1, None)
+    (told,) = tell(torn.folder(), partition, P1)
     assert (told.told, told.why.partition(": ")[2]) == (
         "past",
         "was written since the plan was applied; nothing was changed",
@@ -148,7 +148,7 @@ def test_mended_log_of_which_an_original_is_gone_cannot_be_taken_back(memory_dir
     MENDS.go_on(torn.folder(), torn.begin())
     gone = torn.private / "keep" / TIMES
     gone.unlink()
-    (told,) = tell(torn.folder(), partition, P1, None)
+    (told,) = tell(torn.folder(), partition, P1)
     assert (told.told, told.why) == ("past", f"{gone}: is gone")
 
 
@@ -157,8 +157,8 @@ def test_log_that_is_cut_without_its_indexes_is_half_done_or_a_persons_to_decide
     partition = replace(torn.partition, changes=(torn.change(),))
     MENDS.go_on(torn.folder(), torn.begin())
     os.rename(torn.path / TIMES, torn.private / "stage" / TIMES)
-    (told,) = tell(torn.folder(), partition, P1, None)
+    (told,) = tell(torn.folder(), partition, P1)
     assert (told.told, told.why, len(told.records)) == ("half", "", 2)
     (torn.private / "keep" / (LOG + CUT)).unlink()
     with pytest.raises(PersonDecidesError, match=r"it is half done, and .* is neither kept nor in its place"):
-        tell(torn.folder(), partition, P1, None)
+        tell(torn.folder(), partition, P1)

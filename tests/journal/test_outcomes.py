@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,9 @@ from krepair.journal.actions.action import Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.actions.rewrite import RewriteGroups, is_group_back
 from krepair.journal.actions.swap import completion_steps
-from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
-from krepair.journal.rebuild import tell
-from krepair.journal.record import ApplyIntent, Freed, Journal, Order
+from krepair.journal.record import ApplyIntent, Journal, Order
 from krepair.journal.runner import commit_partition, finish_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.stepping import run
@@ -40,7 +37,6 @@ from krepair.plan.model import (
     Change,
     Commit,
     FreeWhenVerified,
-    KeepCopy,
     KeepOriginal,
     ReplaceFile,
     RewriteSegments,
@@ -509,77 +505,3 @@ def test_the_space_of_freed_originals_is_given_back_durably(scene: Scene) -> Non
     again = RecordingDisk(UnsyncedDisk())
     assert kinds(scene.apply(disk=again)) == [Committed, Committed]
     assert [call for call in again.calls if call.kind == "unlink"] == []
-
-
-def with_copies(scene: Scene, place: Path) -> Guards:
-    place.mkdir(exist_ok=True)
-    return dataclasses.replace(scene.guards(), copies=Copies(UnsyncedDisk(), str(place), PLAN_ID))
-
-
-def test_copies_come_back_only_where_they_can_take_their_place(scene: Scene, memory_dir: Path) -> None:
-    freed_by_apply(scene, KeepCopy())
-    guards = with_copies(scene, memory_dir / "copies")
-    assert kinds(commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)) == [
-        Committed,
-        Committed,
-    ]
-    put(scene.path / name(500), b"by a broker", 9_000)
-    before = tree(scene.root, private=False)
-    outcomes = undo_partition(
-        scene.folder(), scene.partition, FENCED, with_copies(scene, memory_dir / "copies")
-    )
-    assert kinds(outcomes) == [Failed, Skipped]
-    assert "was written since" in outcomes[0].why  # type: ignore[union-attr]
-    assert tree(scene.root, private=False) == before
-    assert os.listdir(scene.path / PRIVATE / "keep") == []
-    assert set(scene.folder().journal().states.values()) == {"freed"}
-    (scene.path / name(500)).unlink()
-    outcomes = undo_partition(
-        scene.folder(), scene.partition, FENCED, with_copies(scene, memory_dir / "copies")
-    )
-    assert kinds(outcomes) == [Undone, Undone]
-    assert tree(scene.root) == scene.before
-    assert os.listdir(memory_dir / "copies") != [], "the identity goes last, with the whole plan"
-
-
-@pytest.mark.parametrize("is_named", [True, False])
-def test_files_tell_of_a_freed_change_where_its_copies_are(
-    scene: Scene, memory_dir: Path, is_named: bool
-) -> None:
-    freed_by_apply(scene, KeepCopy())
-    guards = with_copies(scene, memory_dir / "copies")
-    commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
-    known = scene.folder().journal().freed
-    (scene.path / PRIVATE / "journal").unlink()
-    copies = guards.copies if is_named else None
-    told = tell(scene.folder(), scene.partition, FENCED, copies)
-    assert [change.told for change in told] == ["freed", "freed"]
-    for change in told:
-        freed = change.records[-1]
-        assert isinstance(freed, Freed)
-        if is_named:
-            assert (freed.originals, freed.copies) == (
-                known[change.change_id].originals,
-                known[change.change_id].copies,
-            )
-            assert freed.copies == f"{memory_dir}/copies/{PRIVATE}/{FOLDER}"
-        else:
-            assert freed == Freed(change_id=change.change_id)
-
-
-@pytest.mark.parametrize("wrong", ["gone", "changed"])
-def test_copy_that_is_lost_while_the_new_files_are_read_is_made_again_before_its_original_goes(
-    scene: Scene, memory_dir: Path, wrong: str
-) -> None:
-    freed_by_apply(scene, KeepCopy())
-    guards = with_copies(scene, memory_dir / "copies")
-    copy = memory_dir / "copies" / PRIVATE / FOLDER / name(300)
-
-    def verify(changes: Sequence[Change]) -> dict[str, str]:
-        if scene.partition.changes[0] in changes:
-            copy.unlink() if wrong == "gone" else copy.write_bytes(b"another file")
-        return {}
-
-    outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage, verify=verify)
-    assert kinds(outcomes) == [Committed, Committed]
-    assert copy.read_bytes() == b"300.log " * 5

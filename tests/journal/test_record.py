@@ -15,7 +15,6 @@ from krepair.journal.record import (
     MAGIC,
     VERSION,
     ApplyIntent,
-    CopiesKept,
     Done,
     FileState,
     Freed,
@@ -51,7 +50,6 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(ReplaceIntent, change_id=names, original=st.none() | file_states, replacement=file_states),
     st.builds(UndoIntent, change_id=names, order=st.sampled_from(["P1", "P2"])),
     st.builds(Done, change_id=names, state=st.sampled_from(["committed", "rolled back", "undone"])),
-    st.builds(CopiesKept, path=names, identity=names),
     st.builds(PurgeIntent, changes=st.lists(names, max_size=3).map(tuple)),
 )
 HEADER = Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-0")

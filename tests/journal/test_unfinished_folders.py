@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.journal.copies import Copies
 from krepair.journal.fence import Fence, Point
 from krepair.journal.folder import PartitionFolder
 from tests.durable.disks import RecordingDisk
@@ -100,24 +99,3 @@ def test_a_fence_that_was_left_unfinished_is_the_brokers_once_it_is_up(site: Sit
     assert seen(site.private / "fence") == (0o700, BROKER)
     assert seen(site.private / "fence" / "seen.json")[1] == BROKER
     fence.lift()
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_a_folder_of_copies_that_was_left_unfinished_is_the_brokers(
-    site: Site, tmp_path: Path, inside: bool
-) -> None:
-    place = tmp_path / "copies"
-    place.mkdir()
-    copies = Copies(UnsyncedDisk(), str(place), PLAN_ID)
-    own = place / f"krepair~{PLAN_ID}"
-    own.mkdir(mode=0o700)
-    if inside:
-        os.chown(own, *BROKER)
-        (own / site.path.name).mkdir(mode=0o700)
-    state = site.folder().state(name(0))
-    assert state is not None
-    copies.keep(site.folder(), [state])
-    folders = [own, *(path for path in own.rglob("*") if path.is_dir())]
-    assert len(folders) == 2
-    assert [seen(path) for path in folders] == [(0o700, BROKER)] * 2
-    assert (own / site.path.name / name(0)).exists()

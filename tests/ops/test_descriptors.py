@@ -27,7 +27,7 @@ from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.ops.stops import EVERY_CALL
-from tools.torture.scenes import Placed, Scene, build, elsewhere
+from tools.torture.scenes import Placed, Scene, build
 
 VERBS = {
     "apply": lambda placed, options: apply(placed.plan, options),
@@ -39,7 +39,7 @@ VERBS = {
     "purge by id": lambda placed, options: purge_by_id(str(placed.path), placed.plan.plan_id, options),
 }
 CALLS = 60 if EVERY_CALL else 3
-EVERY_SCENE = ("markers~copies", "keys~until-verified", "recovery", "everything")
+EVERY_SCENE = ("markers~until-verified", "keys~until-verified", "recovery", "everything")
 
 
 class Opens:
@@ -97,13 +97,11 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
     else [
         ("recovery", "apply"),
         pytest.param("keys~until-verified", "apply", marks=pytest.mark.slow),
-        *(pytest.param("markers~copies", verb, marks=pytest.mark.slow) for verb in VERBS),
+        *(pytest.param("markers~until-verified", verb, marks=pytest.mark.slow) for verb in VERBS),
     ],
 )
 def test_nothing_stays_open_after_a_verb_that_failed_anywhere(memory_dir: Path, name: str, verb: str) -> None:
     scene = build(name)
-    if scene.keep and elsewhere(memory_dir) is None:
-        pytest.skip("no other file system for copies")
     (memory_dir / "count").mkdir()
     total = run(verb, scene, applied(scene, memory_dir / "count", verb))
     rng = random.Random(f"{name} {verb}" if not EVERY_CALL else None)

@@ -23,7 +23,6 @@ from krepair.ops.undo import undo
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.spark import folder_with_room
 from krepair.plan.model import Plan
-from krepair.plan.planfile import loads
 from tests.ops.full_disks import BLOCK, file_system, fill, fill_up, free_of
 from tests.ops.scene import BLOAT, Scene, scene
 from tools.torture.runs import installed_command
@@ -301,63 +300,6 @@ def test_the_reserve_is_refused_where_nobody_knows_of_one(open_dir: Path) -> Non
         code, said = host.type("apply", "a.krplan", "--use-reserved", "--engine", "inline")
         assert code == ExitCode.REFUSED, said
         assert "expected an ext4 file system" in said
-
-
-@pytest.mark.slow
-def test_copies_that_do_not_fit_are_refused_and_what_fills_up_meanwhile_changes_nothing(
-    open_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (open_dir / "a").mkdir()
-    (open_dir / "b").mkdir()
-    with (
-        file_system("tmpfs", open_dir / "a", 40 * MIB) as mount,
-        file_system("tmpfs", open_dir / "b", MIB // 2) as small,
-    ):
-        work = open_dir / "work"
-        work.mkdir()
-        host = Host(mount, work, 2, None)
-        before = look(host.path)
-        code, said = host.type("plan", *host.words(), "--keep", str(small), "--out", "a.krplan")
-        assert (code, "Its copies do NOT fit" in said) == (ExitCode.FOUND, True), said
-        code, said = host.type("apply", "a.krplan", "--engine", "inline")
-        assert code == ExitCode.REFUSED, said
-        assert "the copies of originals need" in said
-        monkeypatch.setattr(apply_module, "copies_shortage", lambda *_: "")
-        report = apply_module.apply(loads((work / "a.krplan").read_bytes(), "a"), host.options(str(small)))
-        assert report.exit_code == ExitCode.UNWRITABLE
-        why = " ".join(one.why for one in report.results)
-        assert f"no space is left on the file system {small} (tmpfs)" in why
-        assert visible(look(host.path)) == visible(before)
-
-
-@pytest.mark.slow
-def test_undo_from_copies_without_room_says_so_and_goes_on_when_there_is_room(open_dir: Path) -> None:
-    (open_dir / "a").mkdir()
-    (open_dir / "b").mkdir()
-    with (
-        file_system("tmpfs", open_dir / "a", 40 * MIB) as mount,
-        file_system("tmpfs", open_dir / "b", 40 * MIB) as other,
-    ):
-        work = open_dir / "work"
-        work.mkdir()
-        host = Host(mount, work, 2, None)
-        before = look(host.path)
-        host.type("plan", *host.words(), "--keep", str(other), "--out", "a.krplan")
-        code, said = host.type("apply", "a.krplan", "--engine", "inline")
-        assert code == ExitCode.DONE, said
-        applied = look(host.path)
-        fill(mount, 32 * BLOCK)
-        code, said = host.type("undo", "a.krplan", "--engine", "inline")
-        assert code == ExitCode.REFUSED, said
-        assert f"{host.path}: undo needs " in said
-        assert f"come back from {other})" in said
-        assert "131,072 (128.0 KiB) are free there" in said
-        assert look(host.path) == applied
-        (mount / "filler").unlink()
-        code, said = host.type("undo", "a.krplan", "--engine", "inline")
-        assert code == ExitCode.DONE, said
-        assert visible(look(host.path)) == visible(before)
-        assert list(other.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
+from krepair.ops.removable import Way
 from krepair.plan.model import Plan
 from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.scene import TV2, Scene, scene, tree
@@ -113,7 +114,7 @@ def test_what_was_finished_is_told_although_there_is_no_room_for_the_rest(
 ) -> None:
     one, plan, folder = half_done(memory_dir)
     before = served(one)
-    monkeypatch.setattr("krepair.ops.apply.copies_shortage", lambda plan, left: "there is no room")
+    monkeypatch.setattr("krepair.ops.apply.shortage", lambda *_: Way("there is no room", ""))
     report = one.apply(plan)
     assert served(one) != before
     assert report.exit_code == ExitCode.PARTLY

@@ -20,12 +20,13 @@ from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
 from krepair.journal.fence import Fence
 from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
+from krepair.ops.removable import Way
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.plan.keep import UNTIL_VERIFIED
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.stops import EVERY_CALL, telling_stops
-from tools.torture.scenes import COPIES, Placed, Scene, Tree, build, differences, elsewhere, look, visible
+from tools.torture.scenes import Placed, Scene, Tree, build, differences, look, visible
 
 FENCED = (
     "markers",
@@ -43,18 +44,10 @@ FENCED = (
 )
 IN_THE_GATE = ("markers", "partitions", "leftovers", "keys")
 EVERY_KEEP = [
-    f"{name}{keep}"
-    for name in (FENCED if EVERY_CALL else IN_THE_GATE)
-    for keep in ("", f"~{UNTIL_VERIFIED}", f"~{COPIES}")
+    f"{name}{keep}" for name in (FENCED if EVERY_CALL else IN_THE_GATE) for keep in ("", f"~{UNTIL_VERIFIED}")
 ]
 STRIDE = 1 if EVERY_CALL else 4
 SAYS_UNCHANGED = frozenset({12, 13, 14, 15, 17})
-
-
-def placed_in(scene: Scene, folder: Path) -> Placed:
-    if scene.keep == COPIES and elsewhere(folder) is None:
-        pytest.skip("no other file system for copies")
-    return scene.place(folder)
 
 
 def seen(placed: Placed) -> Tree:
@@ -103,7 +96,7 @@ def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
     memory_dir: Path, name: str, wrong: str
 ) -> None:
     scene = build(name)
-    placed = placed_in(scene, memory_dir)
+    placed = scene.place(memory_dir)
     original = seen(placed)
     applied_with_its_fence_up(scene, placed, "lift" if wrong == "nothing" else "is_up")
     spoil(placed, wrong)
@@ -120,7 +113,7 @@ def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
         before = seen(placed)
         assert end_of("undo", scene, placed)[0] in SAYS_UNCHANGED  # no fence is left: now it only says why
         assert seen(placed) == before
-    if wrong == "nothing" and scene.keep != COPIES:  # what comes back from copies is stale
+    if wrong == "nothing":
         assert end_of("apply", scene, placed)[0] == ExitCode.DONE
 
 
@@ -138,7 +131,7 @@ def spoil(placed: Placed, what: str) -> None:
 def refused(scene: Scene, placed: Placed, how: str, patch: pytest.MonkeyPatch) -> None:
     """From here on apply is refused, for one of the reasons that it has."""
     if how == "space":
-        patch.setattr("krepair.ops.apply.copies_shortage", lambda plan, left: "there is no room")
+        patch.setattr("krepair.ops.apply.shortage", lambda *_: Way("there is no room", ""))
     elif how == "full":
         patch.setattr("krepair.ops.apply.stage_all", unwritable)
     else:
@@ -161,12 +154,12 @@ def test_apply_that_goes_on_and_is_refused_says_what_it_changed(
     scene = build(name)
     recording = RecordingDisk(RealDisk())
     (memory_dir / "whole").mkdir()
-    apply(placed_in(scene, memory_dir / "whole").plan, scene.options, disk=recording)
+    apply(scene.place(memory_dir / "whole").plan, scene.options, disk=recording)
     codes = set()
     for stop in telling_stops(recording.calls)[::STRIDE]:
         folder = memory_dir / str(stop)
         folder.mkdir()
-        placed = placed_in(scene, folder)
+        placed = scene.place(folder)
         with pytest.raises(SimulatedCrash):
             apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), stop))
         with pytest.MonkeyPatch.context() as patch:
@@ -184,7 +177,7 @@ def test_a_lock_that_is_lost_when_new_files_lie_beside_the_old_ones_is_no_plain_
 ) -> None:
     """They stay, since nothing more may be touched, and they take room."""
     scene = build("markers")
-    placed = placed_in(scene, memory_dir)
+    placed = scene.place(memory_dir)
     before = seen(placed)
 
     def check(self: Lock) -> None:

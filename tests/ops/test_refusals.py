@@ -177,5 +177,3 @@ def test_no_plan_is_made_of_a_path_that_a_plan_cannot_hold(memory_dir: Path) -> 
     path = scene(named, TV2).path
     with pytest.raises(RefusedError, match=r"this path is not UTF-8 \(character \d+\).*mount --bind"):
         make_plan(str(path), Options(engine="inline"))
-    with pytest.raises(RefusedError, match="this path is not UTF-8"):
-        make_plan(str(scene(memory_dir, TV2).path), Options(engine="inline", keep=str(named)))

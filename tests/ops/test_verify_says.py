@@ -16,7 +16,6 @@ from krepair.cli.views.text import on_screen, plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply
-from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import CheckedFiles, VerifyReport
 from krepair.ops.undo import undo
@@ -129,20 +128,6 @@ def test_partitions_whose_originals_are_gone_are_named(memory_dir: Path) -> None
     report = verify_plan(placed.plan, replace(scene.options, originals=True))
     assert report.exit_code is ExitCode.FOUND
     assert report.not_compared == f"Not compared with the originals in {first}: none is kept any more"
-
-
-def test_copies_elsewhere_are_not_said_to_be_compared(memory_dir: Path, tmp_path: Path) -> None:
-    if tmp_path.stat().st_dev == memory_dir.stat().st_dev:
-        pytest.skip("there is one file system only")
-    scene = build("markers")
-    placed = scene.place(memory_dir)
-    options = replace(scene.options, keep=str(tmp_path))
-    plan = make_plan(str(placed.path), options)
-    apply(plan, options)
-    report = verify_plan(plan, replace(options, originals=True))
-    assert report.exit_code is ExitCode.FOUND
-    assert report.not_compared.endswith(f"they are copies in {tmp_path}, only krepair undo reads them")
-    assert report.next_command.startswith("krepair purge PLAN")
 
 
 def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory_dir: Path) -> None:

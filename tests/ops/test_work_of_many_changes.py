@@ -18,12 +18,11 @@ from krepair.journal.record import FileState
 from krepair.journal.root import ROOT
 from krepair.journal.runner import commit_partition
 from krepair.ops import purge
-from krepair.ops.fits_on_disk import copies_shortage
 from krepair.ops.kept_copies import Kept, bad_copies
-from krepair.plan.model import FileFingerprint, KeepCopy, PartitionPlan, ReplaceFile
+from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile
 from krepair.plan.ticket import verify_seconds
 from tests.journal.scene import P1, Scene
-from tests.plan.plans import fingerprint, good_plan, nothing, policy, replaced_file
+from tests.plan.plans import fingerprint, good_plan, nothing, replaced_file
 
 FEW, MANY = 2, 6
 
@@ -39,9 +38,9 @@ class Files(tuple[FileFingerprint, ...]):
 
 
 def changing(number: int) -> PartitionPlan:
-    """A partition with so many changes that are copied first; its files are counted."""
+    """A partition with so many changes; its files are counted."""
     names = [f"{base:020d}.index" for base in range(number)]
-    changes = tuple(replaced_file(name, undo=KeepCopy()) for name in names)
+    changes = tuple(replaced_file(name) for name in names)
     files = Files(fingerprint(name, 8) for name in names)
     return replace(nothing(), status="change", files=files, changes=changes)
 
@@ -52,11 +51,6 @@ def names_of(partition: PartitionPlan) -> list[str]:
 
 def verified(partition: PartitionPlan) -> None:
     assert verify_seconds([partition]) > 0
-
-
-def copied(partition: PartitionPlan) -> None:
-    plan = good_plan()
-    assert copies_shortage(replace(plan, policy=policy(keep="/")), [partition]) == ""
 
 
 def carried_out(partition: PartitionPlan) -> None:
@@ -89,7 +83,7 @@ def kept(partition: PartitionPlan) -> None:
     bad_copies(good_plan(), [Kept(partition, folder, files)], engine)
 
 
-@pytest.mark.parametrize("work", [verified, copied, carried_out, read_again, kept])
+@pytest.mark.parametrize("work", [verified, carried_out, read_again, kept])
 def test_files_of_a_partition_are_gone_through_as_often_for_many_changes_as_for_few(
     work: Callable[[PartitionPlan], None],
 ) -> None:

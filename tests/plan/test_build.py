@@ -159,7 +159,6 @@ def test_where_apply_frees_those_that_need_least_come_first_and_those_that_free_
     nothing_freed = partition(partition=9, folder="__consumer_offsets-9", changes=(fat,))
     parts = (of_size(5, 3000), of_size(6, 1000), nothing_freed, of_size(7, 2000))
     assert in_order(*parts) == [6, 7, 5, 9]
-    assert in_order(*parts, keep="/mnt/backup") == [6, 7, 5, 9]
 
 
 def test_the_peak_of_groups_that_make_room_is_that_of_the_largest_and_not_their_sum():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,32 +18,9 @@ from tests.recovery.scene import Verbs, points_of, write_unclean
 RAISED = {"t": 450, "o": 3}
 
 
-@pytest.fixture
-def copies(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than the log directories of these tests."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK) or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is one file system only")
-    with tempfile.TemporaryDirectory(prefix="krepair-", dir=memory) as folder:
-        yield Path(folder)
-
-
 def of_the_broker(path: Path) -> dict[str, object]:
     """The files of a directory but for those of krepair's own folders."""
     return {name: found for name, found in tree(path).items() if "krepair~" not in str(name)}
-
-
-def test_with_copies_elsewhere_all_is_taken_back(tmp_path: Path, copies: Path) -> None:
-    path = write_unclean(tmp_path / "logs")
-    before = tree(path)
-    verbs = Verbs(path, keep=str(copies))
-    plan = verbs.plan()
-    assert review(plan) == []
-    verbs.apply(plan)
-    assert points_of(path) == RAISED
-    assert verbs.wrong(plan) == []
-    verbs.undo(plan)
-    assert tree(path) == before
 
 
 def test_until_verified_the_points_and_the_new_segments_are_taken_back_and_undo_names_what_stays(
@@ -77,12 +51,12 @@ def test_until_verified_the_points_and_the_new_segments_are_taken_back_and_undo_
     assert of_the_broker(path).keys() == after.keys()
 
 
-@pytest.mark.parametrize("keep", ["inplace", "until-verified", "copies"])
+@pytest.mark.parametrize("keep", ["inplace", "until-verified"])
 def test_under_each_keep_purge_leaves_nothing_of_krepair_and_the_points_raised(
-    keep: str, tmp_path: Path, copies: Path
+    keep: str, tmp_path: Path
 ) -> None:
     path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path, keep=str(copies) if keep == "copies" else keep)
+    verbs = Verbs(path, keep=keep)
     plan = verbs.plan()
     verbs.apply(plan)
     assert purge(plan, verbs.options()).exit_code == ExitCode.DONE

@@ -24,6 +24,8 @@ SECOND_ROUND = (
 START = ("systemctl start kafka", DONE)
 STOP = ("systemctl stop kafka", DONE)
 ASK_OTHERS = "kafka-topics.sh --bootstrap-server OTHER-BROKER:9092 --describe >"
+COPIED = "__consumer_offsets-17"
+FREEING_ONE = "krepair plan /var/lib/kafka --keep until-verified"
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,19 @@ STORIES = (
         ),
     ),
     Story(
-        "originals are kept on another disk",
+        "a partition is copied to another disk, changed, and put back from there",
         RECLAIM,
         (
-            (f"{WITH_SETTINGS} --keep /mnt/backup --out /root/copies.krplan", FOUND),
-            ("krepair apply /root/copies.krplan", DONE),
-            ("krepair verify /root/copies.krplan", DONE),
-            ("krepair purge /root/copies.krplan", DONE),
+            ("mkdir /mnt/backup/partitions", DONE),
+            (f"cp -a /var/lib/kafka/{COPIED} /mnt/backup/partitions/", DONE),
+            ("sync -f /mnt/backup/partitions", DONE),
+            (f"diff -r /var/lib/kafka/{COPIED} /mnt/backup/partitions/{COPIED}", DONE),
+            (FREEING_ONE, FOUND),
+            ("krepair apply /root/17.krplan", DONE),
+            ("krepair verify /root/17.krplan", DONE),
+            (f"find /var/lib/kafka/{COPIED} -mindepth 1 -delete", DONE),
+            (f"cp -a /mnt/backup/partitions/{COPIED}/. /var/lib/kafka/{COPIED}/", DONE),
+            (f"diff -r /var/lib/kafka/{COPIED} /mnt/backup/partitions/{COPIED}", DONE),
         ),
     ),
     Story(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import tempfile
@@ -104,7 +103,6 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/root/17.krplan": str(work / "17.krplan"),
         "/root/freeing.krplan": str(work / "freeing.krplan"),
         "/root/free.krplan": str(work / "free.krplan"),
-        "/root/copies.krplan": str(work / "copies.krplan"),
         "/root/leftovers.krplan": str(work / "leftovers.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         # these machines have one broker: what others would print is prepared
@@ -182,7 +180,6 @@ def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
         place.shell.names = {**place.shell.names, "/mnt/backup": backup}
         for command, code in follow(story.page, story.steps):
             assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
-        assert os.listdir(backup) == []
     SHOWN[story.name](place, before)
 
 
@@ -253,7 +250,7 @@ SHOWN = {
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a disk is reclaimed in pieces": assert_freed,
     "a disk is reclaimed group by group, in the room of one": assert_freed,
-    "originals are kept on another disk": assert_freed,
+    "a partition is copied to another disk, changed, and put back from there": assert_given_back,
     "a later horizon is looked at, another plan applied and taken back": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,
     "torn tails are cut and put back": assert_given_back,

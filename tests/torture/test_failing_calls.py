@@ -25,7 +25,7 @@ def test_failing_calls_are_told_and_the_next_run_ends_right(tmp_path: Path) -> N
     assert not state.all_wrong, wrong_of(state)
     assert state.figures["failing calls"] > 400
     kept = {unit.partition(":")[0].partition("~")[2] for unit in state.units}
-    assert kept == {"", "until-verified", "copies"}
+    assert kept == {"", "until-verified"}
 
 
 def test_sync_whose_failure_is_swallowed_is_found_out() -> None:

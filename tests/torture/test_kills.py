@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.torture.programme import ROOT, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
 from tools.torture.runs import Step, installed_command, parse_step
-from tools.torture.scenes import SCENES, build, elsewhere, every_keep, look
+from tools.torture.scenes import SCENES, build, every_keep, look
 from tools.torture.state import State
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -39,19 +38,15 @@ def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Pat
     assert not state.all_wrong, wrong_of(state)
     assert state.figures["kills"] > 140
     kept = {unit.partition(":")[0].partition("~")[2] for unit in state.units}
-    assert kept == {"", "until-verified", "copies"}
+    assert kept == {"", "until-verified"}
     assert state.figures["installed kills"] >= 3
 
 
 @pytest.mark.parametrize("name", every_keep(SCENES))
-def test_plan_of_a_copied_scene_is_what_the_planner_makes_of_the_copy(
-    memory_dir: Path, tmp_path: Path, name: str
-) -> None:
-    if name.endswith("~copies") and elsewhere(memory_dir) is None:
-        pytest.skip("there is one file system only")
+def test_plan_of_a_copied_scene_is_what_the_planner_makes_of_the_copy(memory_dir: Path, name: str) -> None:
     scene = build(name, seed=1)
-    placed = scene.place(memory_dir, tmp_path / "copies")
-    options = replace(scene.options, keep=placed.plan.policy.keep)
+    placed = scene.place(memory_dir)
+    options = scene.options
     assert planfile.dumps(make_plan(str(placed.path), options)) == placed.plan_file.read_bytes()
     assert build(name, seed=1).entries == scene.entries
 

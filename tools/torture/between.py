@@ -18,7 +18,6 @@ and what must hold is:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import re
@@ -44,7 +43,7 @@ from tests.lab.judge import Judge, JudgeError
 from tools.torture import brokers
 from tools.torture.brokers import Records
 from tools.torture.runs import DOCUMENTED, Ended, Runner, find_wanted, parse_step
-from tools.torture.scenes import COPIES, Placed, Scene, build, differences, elsewhere, look, visible
+from tools.torture.scenes import Placed, Scene, build, differences, look, visible
 from tools.torture.state import State as Done
 
 VERSIONS: Final = ("2.2.1", "3.9.2", "4.3.1")
@@ -59,7 +58,7 @@ SCENES: Final = (
 )
 """Whole logs under the fence: what a broker cuts of damaged ones, Kafka's classes judge (``loads``)."""
 
-KEEPS: Final = ("inplace", "inplace", "until-verified", COPIES)
+KEEPS: Final = ("inplace", "inplace", "until-verified")
 EPISODES: Final = 60
 """For each version, in a full run."""
 VICTIMS: Final = 5
@@ -163,7 +162,7 @@ def place(scene: Scene, name: str, path: Path) -> tuple[str, ...]:
     return tuple(prefix + folder for folder in folders)
 
 
-def make(version: str, seed: int, work: Path, victims: int, copies: Path | None) -> tuple[Episode, Broker]:
+def make(version: str, seed: int, work: Path, victims: int) -> tuple[Episode, Broker]:
     """Write all trees of an episode, register their topics with a broker, and plan each."""
     rng = random.Random(f"{version} {seed}")
     found: list[tuple[str, Scene, str, tuple[str, ...], Path]] = []
@@ -188,13 +187,6 @@ def make(version: str, seed: int, work: Path, victims: int, copies: Path | None)
     for name, scene, kind, folders, path in found:
         keep = rng.choice(KEEPS) if kind == "victim" else "inplace"
         options = scene.options
-        if keep == COPIES:
-            if copies is None:
-                keep = "inplace"
-            else:
-                own = copies / hashlib.sha256(name.encode()).hexdigest()[:12]
-                own.mkdir()
-                keep = os.fspath(own)
         plan = make_plan(os.fspath(path), replace(options, keep=keep, broker_version=version))
         plan_file = work / f"{path.name}.plan"
         plan_file.write_bytes(planfile.dumps(plan))
@@ -407,12 +399,8 @@ def play(
 ) -> Episode:
     """One episode."""
     work.mkdir()
-    other = elsewhere(work)
-    copies = None if other is None else other / f"krepair-between-{os.getpid()}"
     try:
-        if copies is not None:
-            copies.mkdir()
-        episode, broker = make(version, seed, work, victims, copies)
+        episode, broker = make(version, seed, work, victims)
         kill(episode, runner, calls)
         try:
             _serve(episode, broker, runner)
@@ -423,8 +411,6 @@ def play(
         verbs(episode, runner, 2)
         return episode
     finally:
-        if copies is not None:
-            shutil.rmtree(copies, ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)
 
 

@@ -36,24 +36,21 @@ from tools.torture.runs import (
     judge_files,
     judge_lock,
     judge_unchanged,
-    left_elsewhere,
     parse_steps,
     plainly,
 )
 from tools.torture.scenes import (
-    COPIES,
     LOCK,
     PRIVATE,
     SCENES,
-    Placed,
     Scene,
     Tree,
     build,
     differences,
+    every_keep,
     look,
     private,
     visible,
-    with_every_keep,
 )
 from tools.torture.state import State, how_many
 
@@ -78,13 +75,6 @@ TEMPLATES = {
 }
 """What comes after the verb that fails; which one is chosen by the seed."""
 
-OF_COPIES = {
-    "apply": ("apply!.apply.undo", "apply!.undo"),
-    "undo": ("apply.undo!.undo", "apply.undo!.apply?.undo"),
-    "purge": ("apply.purge!.purge", "apply.purge!.undo?.purge"),
-}
-"""The same of ``--keep DIR``: once all is undone the plan is stale."""
-
 OF_FREED = {
     "apply": ("apply!.apply.purge", "apply!.undo?.apply.purge"),
     "purge": ("apply.purge!.purge", "apply.purge!.undo?.purge"),
@@ -98,7 +88,7 @@ def run(seeds: range, workdir: Path, state: State) -> None:
     """Every fault, in every verb, in every scene; at each call, or at ``state.samples`` of them."""
     runner, warm = Runner(), False
     for seed in seeds:
-        for name in with_every_keep(SCENES, workdir):
+        for name in every_keep(SCENES):
             units = [f"{name}:{seed}:{verb}:{fault}" for verb in templates_of(name) for fault in FAULTS]
             left = [unit for unit in units if not state.is_done(unit)]
             if not left or state.time_is_up():
@@ -133,7 +123,7 @@ def replay(case: str, workdir: Path) -> list[str]:
 
 def templates_of(name: str) -> Mapping[str, tuple[str, ...]]:
     """Verb that fails -> templates of a scene, whose name says how its originals are kept."""
-    return {COPIES: OF_COPIES, UNTIL_VERIFIED: OF_FREED}.get(name.partition("~")[2], TEMPLATES)
+    return OF_FREED if name.endswith(f"~{UNTIL_VERIFIED}") else TEMPLATES
 
 
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
@@ -169,17 +159,13 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             ended.append(one)
             calls += one.calls
             found = look(placed.path)
-            wrong = judge_end(one, found, wanted, _left_elsewhere(one, placed)) or _judge(
-                one, found, before, scene.keep
-            )
+            wrong = judge_end(one, found, wanted) or _judge(one, found, before, scene.keep)
             if not wrong and not step.takes_the_disk_away:
                 wrong = judge_lock(found, wanted)
             if not wrong and one.code and step.fault is None and not step.may_refuse:
                 wrong = f"{step.text} ended with {one.code}, it has to end with 0: nothing fails any more"
             if not wrong and one.code == 0:
-                wrong = taken_for_durable(calls, placed.path) or (
-                    taken_for_durable(calls, placed.copies) if placed.copies is not None else ""
-                )
+                wrong = taken_for_durable(calls, placed.path)
             if not wrong and one.code and place == len(parsed) - 1:
                 wrong = judge_files(found, wanted)
             if wrong:
@@ -187,16 +173,6 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             before = found
     failed = sum(call.injected for call in calls)
     return failed, plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
-
-
-def _left_elsewhere(ended: Ended, placed: Placed) -> list[str]:
-    """What is left of copies, and the report did not say so: undo and purge end well without what nobody needs."""
-    return [] if "The folder of copies " in ended.output else left_elsewhere(placed)
-
-
-def _is_elsewhere(call: Call) -> bool:
-    """Whether a call was in the folder of ``--keep DIR``, whose paths are whole ones."""
-    return call.path.startswith("/")
 
 
 def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
@@ -220,7 +196,7 @@ def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
     goes, where krepair made it: it says nothing of what was done.
     """
     call, *later = calls
-    if not _is_failed_fsync(call) or (keep == COPIES and _is_elsewhere(call)):
+    if not _is_failed_fsync(call):
         return False
     left = {name[len(call.path) + 1 :] for name in private(found) if name.startswith(f"{call.path}/")}
     if keep == UNTIL_VERIFIED and Path(call.path).name.startswith(PRIVATE):

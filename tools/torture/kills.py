@@ -24,12 +24,11 @@ from tools.torture.runs import (
     judge_files,
     judge_lock,
     judge_unchanged,
-    left_elsewhere,
     memory_or,
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import COPIES, SCENES, Scene, build, look, with_every_keep
+from tools.torture.scenes import SCENES, Scene, build, every_keep, look
 from tools.torture.state import State, how_many
 
 TEMPLATES = (
@@ -59,28 +58,6 @@ TWICE = (
 
 INSTALLED = ("apply^.apply.undo", "apply.undo^.undo", "apply.purge^.purge")
 """``^``: the installed command is killed."""
-
-OF_COPIES = (
-    "apply@.apply.undo",
-    "apply@.undo",
-    "apply@.purge?.apply?.undo?",
-    "apply.undo@.undo",
-    "apply.undo@.apply?.undo",
-    "apply.undo@.purge?.undo?.purge?",
-    "apply.purge@.purge",
-    "apply.purge@.undo?.purge",
-    "apply.purge@.apply?.purge",
-    "apply@.apply@.apply.undo",
-    "apply@.undo@.undo",
-    "apply@.undo@.apply?.undo",
-    "apply.undo@.undo@.undo",
-    "apply.undo@.apply@?.undo",
-    "apply.purge@.purge@.purge",
-    "apply.purge@.undo@?.undo?.purge",
-    "apply^.apply.undo",
-    "apply.undo^.undo",
-)
-"""Of ``--keep DIR``: all is undone, but what came back has other inodes, so the plan is stale afterwards."""
 
 OF_FREED = (
     "apply@.apply.purge",
@@ -117,7 +94,7 @@ def run(seeds: range, workdir: Path, state: State) -> None:
     """Kill at every call of every template in every scene; with ``state.samples`` at that many calls of each."""
     runner, warm = Runner(), False
     for seed in seeds:
-        for name in with_every_keep(SCENES, workdir):
+        for name in every_keep(SCENES):
             units = [f"{name}:{seed}:{template}" for template in templates_of(name)]
             left = [unit for unit in units if not state.is_done(unit)]
             if not left or state.time_is_up():
@@ -153,8 +130,7 @@ def replay(case: str, workdir: Path) -> list[str]:
 
 def templates_of(name: str) -> tuple[str, ...]:
     """The templates of a scene, whose name says how its originals are kept."""
-    of_keep = {COPIES: OF_COPIES, UNTIL_VERIFIED: OF_FREED}
-    return of_keep.get(name.partition("~")[2], (*TEMPLATES, *TWICE, *INSTALLED))
+    return OF_FREED if name.endswith(f"~{UNTIL_VERIFIED}") else (*TEMPLATES, *TWICE, *INSTALLED)
 
 
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
@@ -214,7 +190,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             if step.kills and one.killed:
                 before = found
                 continue
-            wrong = judge_end(one, found, wanted, left_elsewhere(placed)) or judge_lock(found, wanted)
+            wrong = judge_end(one, found, wanted) or judge_lock(found, wanted)
             wrong = wrong or judge_unchanged(one, found, before)
             before = found
             if not wrong and one.code and not step.may_refuse:

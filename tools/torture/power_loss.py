@@ -34,7 +34,6 @@ from typing import NamedTuple
 from krepair.durable import medium
 from krepair.errors import ExitCode, KrepairError
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME
-from krepair.ops import target
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
@@ -45,7 +44,7 @@ from krepair.plan.planfile import dumps
 from tools.torture.disk_model import State, Volume
 from tools.torture.real_tree import RealTree, Tree, differences, has_private, public_tree, read_state
 from tools.torture.recording import PRIVATE, Attrs, Ended, Event, KilledError, Synced, Watch
-from tools.torture.scenes import COPIES, MEMORY, ONE_BARRIER, SCENES, Scene, build, every_keep
+from tools.torture.scenes import MEMORY, ONE_BARRIER, SCENES, Scene, build, every_keep
 from tools.torture.state import State as Done
 
 HISTORIES: dict[str, tuple[str, ...]] = {
@@ -75,8 +74,6 @@ _UNDO_OF = 3
 
 _NO_JOURNAL = "no journal of this plan is here"
 _UNCHANGED = frozenset({ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.UNWRITABLE})
-_STALE = ("changed since the plan was made", "neither what the plan was made of nor what it makes")
-"""How a plan is refused that knows files which have come back from copies since."""
 
 _VERBS: dict[str, Callable[..., object]] = {"apply": apply, "undo": undo, "purge": purge}
 
@@ -159,39 +156,22 @@ class Site:
     def __init__(self, scene: Scene, folder: str) -> None:
         self.scene = scene
         whole = Path(folder) / "scene"
-        # With --keep DIR both folders are in the model: what is durable of one says nothing of the other.
-        self.copies = whole / "copies" if scene.keep == COPIES else None
-        if self.copies is not None:
-            whole.mkdir()
-        placed = scene.place(whole, self.copies)
+        placed = scene.place(whole)
         self.plan = placed.plan
         self.root = os.fspath(placed.path)
         pool = f"{folder}/pool"
         os.mkdir(pool)
-        self.watch = Watch(self.root if self.copies is None else os.fspath(whole), pool)
+        self.watch = Watch(self.root, pool)
         self.watch.believes_syncfs = scene.one_barrier
         self.real_tree = RealTree(self.watch)
         with self.watch:
             self.original = read_state(self.watch)
-            self.before = self.public_tree(self.original)
+            self.before = public_tree(self.original)
             outcome = self.run("apply")
             if outcome.code != 0:
                 raise AssertionError(f"{scene.name}: apply ends with {outcome}")
-            self.after = self.public_tree(read_state(self.watch))
+            self.after = public_tree(read_state(self.watch))
             self.real_tree.put(self.original)
-
-    def public_tree(self, state: State) -> Tree:
-        """What a broker sees of it."""
-        if self.copies is None:
-            return public_tree(state)
-        inside = f"{os.path.basename(self.root)}/"
-
-        def of_log_dir(nodes: Mapping[str, int]) -> dict[str, int]:
-            return {
-                path.removeprefix(inside): node for path, node in nodes.items() if path.startswith(inside)
-            }
-
-        return public_tree(state._replace(files=of_log_dir(state.files), folders=of_log_dir(state.folders)))
 
     def run(self, verb: str) -> Outcome:
         """Run a verb on it."""
@@ -309,7 +289,6 @@ class Checker:
         self.figures = figures
         self.seen: set[tuple[int, bool, int]] = set()
         self.frees = site.plan.policy.keep == UNTIL_VERIFIED
-        self.copies = site.copies is not None
         self.plan_bytes = dumps(site.plan)
 
     def check(self, trial: Trial) -> Failure | None:
@@ -379,7 +358,7 @@ class Checker:
 
     def _is(self, expected: Tree, *, private: bool) -> str:
         state = read_state(self.site.watch)
-        different = differences(self.site.public_tree(state), expected)
+        different = differences(public_tree(state), expected)
         if not private and has_private(state):
             different.append("a folder of krepair's is left")
         return "; ".join(different[:4])
@@ -405,9 +384,9 @@ class Checker:
 
     def _undo_as_far_as_it_goes(self) -> str:
         """What apply has freed stays; every file is the old or the new one, and apply goes on from there."""
-        found = self.site.public_tree(read_state(self.site.watch))
+        found = public_tree(read_state(self.site.watch))
         outcome = self._run("undo")
-        now = self.site.public_tree(read_state(self.site.watch))
+        now = public_tree(read_state(self.site.watch))
         if outcome.code == -1:
             return f"undo ends with {outcome.said}"
         if outcome.code == 0:
@@ -445,8 +424,6 @@ class Checker:
             different = self._is(self.site.after, private=True)
             if different:
                 return f"apply ends with 0, but {different}"
-        elif self.copies and outcome.code > 0 and any(words in outcome.said for words in _STALE):
-            pass  # what came back from a copy has another inode than the plan knows
         elif outcome.code == -1 or "undo" not in outcome.said:
             return f"apply ends with {outcome.code}: {outcome.said}"
         return self._undo()
@@ -458,7 +435,7 @@ class Checker:
         outcome = self._run("undo")
         if outcome.code == -1:
             return f"undo ends with {outcome.said}"
-        now = by_partition(self.site.public_tree(read_state(self.site.watch)))
+        now = by_partition(public_tree(read_state(self.site.watch)))
         before, after = by_partition(self.site.before), by_partition(self.site.after)
         mixed = [
             f"{name}: {'; '.join([*differences(tree, before[name])[:2], *differences(tree, after[name])[:2]])}"
@@ -492,17 +469,14 @@ def placed(scene: Scene, work: Path | None = None) -> Iterator[Site]:
     """A scene on a file system, in memory unless said otherwise, watched."""
     parent = work or (MEMORY if os.access(MEMORY, os.W_OK) else None)
     folder = tempfile.mkdtemp(prefix="krepair-power-", dir=parent)
-    many, check_place = medium.MANY, target.check_place
+    many = medium.MANY
     try:
         medium.MANY = 1 if scene.one_barrier else many  # type: ignore[misc]
-        if scene.keep == COPIES:
-            target.check_place = lambda path, log_dir: None  # both are on the one file system of the model
         site = Site(scene, folder)
         with site.watch:
             yield site
     finally:
         medium.MANY = many  # type: ignore[misc]
-        target.check_place = check_place
         shutil.rmtree(folder)
 
 
@@ -592,18 +566,6 @@ def units(name: str, seed: int) -> list[Case]:
     if keep == UNTIL_VERIFIED:
         killed = [Case(name, seed, "apply-after-kill", kill) for kill in KILLS]
         return [Case(name, seed, "apply"), *killed]
-    if keep == COPIES:
-        return [case for case in _units(name, seed) if not _applies_what_came_back(case.history)]
-    return _units(name, seed)
-
-
-def _applies_what_came_back(history: str) -> bool:
-    """What undo has brought back from copies has other inodes: a plan is for once."""
-    verbs = HISTORIES[history]
-    return verbs[-1] == "apply" and any("undo" in verb for verb in verbs)
-
-
-def _units(name: str, seed: int) -> list[Case]:
     cases = [Case(name, seed, history) for history in HISTORIES if "kill" not in history]
     return cases + [
         Case(name, seed, history, kill) for history in HISTORIES if "kill" in history for kill in KILLS

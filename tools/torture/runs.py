@@ -32,7 +32,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -47,9 +47,7 @@ from tools.torture.scenes import (
     Placed,
     Scene,
     Tree,
-    copies_of,
     differences,
-    elsewhere,
     look,
     private,
     visible,
@@ -252,12 +250,7 @@ class Runner:
         for scene in scenes:
             with _folder(work) as folder:
                 placed = scene.place(folder)
-                for verb in (
-                    "apply",
-                    "undo",
-                    "apply",
-                    "purge",
-                ):  # after copies are back the plan is stale: no matter
+                for verb in ("apply", "undo", "apply", "purge"):
                     self._here(placed, verb)
         gc.collect()
         gc.freeze()
@@ -280,7 +273,7 @@ class Runner:
             meanwhile: called here while the verb sleeps, see ``apply~17``.
             first: called in the fork before the verb begins.
         """
-        self.control.set(placed.path, step.fault or Fault(), placed.copies)
+        self.control.set(placed.path, step.fault or Fault())
         watched = record or step.fault is not None or first is not None
         if step.installed:
             code, output = self._installed(placed, step)
@@ -349,7 +342,7 @@ class Runner:
         control = Path(f"{self.control.path}-installed")
         own = Control(control)
         try:
-            own.set(placed.path, step.fault or Fault(), placed.copies)
+            own.set(placed.path, step.fault or Fault())
             own.arm()
             done = subprocess.run(
                 [*installed_command(), *_arguments(step.verb, placed)],
@@ -407,8 +400,6 @@ def _folder(work: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        if elsewhere(folder) is not None:
-            shutil.rmtree(copies_of(folder), ignore_errors=True)
         shutil.rmtree(folder)
 
 
@@ -458,22 +449,12 @@ def find_wanted(runner: Runner, scene: Scene, work: Path) -> Wanted:
         if run(placed, "undo").code == 0:
             after = look(placed.path)
             assert after == before, f"{scene.name}, seed {scene.seed}: undo:\n{differences(after, before)}"
-    with _folder(
-        work
-    ) as folder:  # a new one: what comes back from copies has other inodes than the plan knows
+    with _folder(work) as folder:
         placed = scene.place(folder)
         run(placed, "apply")
         run(placed, "purge")
         purged = look(placed.path)
-        assert not left_elsewhere(placed), f"{scene.name}, seed {scene.seed}: purge: {left_elsewhere(placed)}"
     return Wanted(before, visible(applied), purged, counts, calls)
-
-
-def left_elsewhere(placed: Placed) -> list[str]:
-    """What is in the folder of ``--keep DIR``."""
-    if placed.copies is None:
-        return []
-    return sorted(os.path.relpath(path, placed.copies) for path in placed.copies.rglob("*"))
 
 
 def without_lock(tree: Tree) -> Tree:
@@ -505,14 +486,13 @@ def judge_files(found: Tree, wanted: Wanted) -> str:
     )
 
 
-def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str] = ()) -> str:
+def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
     """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented.
 
     Args:
         ended: how it ended.
         found: the log directory.
         wanted: what the scene has to be.
-        elsewhere: what is in the folder of ``--keep DIR``.
     """
     if ended.code not in DOCUMENTED:
         return f"{ended.step.verb} ended with {ended.code}, which it never may: {ended.last_words()}"
@@ -523,10 +503,8 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str
         wrong = differences(visible(found), wanted.applied) or judge_owners(found)
     elif verb == "undo":
         wrong = differences(without_lock(found), without_lock(wanted.before))
-        if not wrong and elsewhere:
-            wrong = f"copies are still there: {', '.join(elsewhere[:3])}"
-    elif private(found) or elsewhere:
-        wrong = f"still there: {', '.join([*private(found), *elsewhere][:3])}"
+    elif private(found):
+        wrong = f"still there: {', '.join(private(found)[:3])}"
     elif visible(found) == visible(wanted.purged):
         wrong = differences(without_lock(found), without_lock(wanted.purged))
     else:

@@ -12,7 +12,6 @@ The same name and seed give the same bytes, times, owners and modes everywhere.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import os
@@ -32,7 +31,7 @@ from krepair.ops.order import active_segments
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan import planfile
-from krepair.plan.keep import UNTIL_VERIFIED, copies_in, is_freed_by_apply
+from krepair.plan.keep import UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import FileFingerprint, Plan
 from tests import builders
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
@@ -47,9 +46,6 @@ LOCK = ".lock"
 PRIVATE = "krepair~"
 FAR = "4000000000000"
 """A delete horizon in the far future: every marker that may go goes."""
-
-COPIES = "copies"
-"""``--keep DIR`` of a scene: DIR is on another file system and differs from copy to copy, see ``copies_of``."""
 
 INTERVAL_BYTES = 100
 OLD_MS = NOW_MS - 90 * 86_400_000
@@ -208,44 +204,6 @@ class Placed(NamedTuple):
     plan_file: Path
     by: tuple[str, ...] = ()
 
-    @property
-    def copies(self) -> Path | None:
-        """The folder of ``--keep DIR``, None where the plan has none."""
-        folder = copies_in(self.plan.policy.keep)
-        return Path(folder) if folder else None
-
-
-def elsewhere(root: Path) -> Path | None:
-    """A folder on another file system than that of a path; None if there is none."""
-    device = os.stat(root).st_dev
-    for folder in (tempfile.gettempdir(), MEMORY, "/var/tmp"):
-        if os.access(folder, os.W_OK) and os.stat(folder).st_dev != device:
-            return Path(folder)
-    return None
-
-
-def copies_of(root: Path) -> Path:
-    """Where originals are copied to of a scene in ``root``. It goes with the process that placed the scene.
-
-    Raises:
-        RuntimeError: there is one file system only.
-    """
-    other = elsewhere(root)
-    if other is None:
-        raise RuntimeError(f"{root}: there is no other file system for --keep DIR")
-    return other / f"krepair-copies-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}"
-
-
-_made: list[tuple[int, Path]] = []
-
-
-@atexit.register
-def remove_copies() -> None:
-    """Remove the copies whose scene was removed without them; a forked process removes only its own."""
-    for process, folder in _made:
-        if process == os.getpid():
-            shutil.rmtree(folder, ignore_errors=True)
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -269,19 +227,14 @@ class Scene:
 
     @property
     def keep(self) -> str:
-        """``inplace``, ``until-verified`` or ``copies``."""
-        return COPIES if copies_in(self.plan.policy.keep) else self.plan.policy.keep
+        """``inplace`` or ``until-verified``."""
+        return self.plan.policy.keep
 
-    def place(self, root: Path, copies: Path | None = None) -> Placed:
-        """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there.
-
-        Args:
-            root: a folder.
-            copies: where originals are copied to, if the scene has ``--keep DIR``; ``copies_of`` where nothing is said.
-        """
+    def place(self, root: Path) -> Placed:
+        """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there."""
         path = root / "logs"
         inodes = _write(self.entries, os.fspath(path))
-        return self._planned(path, inodes, root / "plan", copies)
+        return self._planned(path, inodes, root / "plan")
 
     def beside(self, placed: Placed, number: int) -> Placed:
         """One more plan of a directory that was placed, and not changed since: ``plan-NUMBER`` beside it.
@@ -291,17 +244,10 @@ class Scene:
             number: of the plan.
         """
         inodes = {entry.name: (placed.path / entry.name).stat().st_ino for entry in self.entries}
-        return self._planned(placed.path, inodes, placed.path.with_name(f"plan-{number}"), None)
+        return self._planned(placed.path, inodes, placed.path.with_name(f"plan-{number}"))
 
-    def _planned(self, path: Path, inodes: dict[str, int], plan_file: Path, copies: Path | None) -> Placed:
-        plan = _moved(self.plan, os.fspath(path), inodes)
-        if self.keep == COPIES:
-            folder = copies or copies_of(path.parent)
-            folder.mkdir(exist_ok=True)
-            if copies is None:
-                _made.append((os.getpid(), folder))
-            plan = _with_copies(plan, os.fspath(folder))
-        plan = planfile.seal(plan)
+    def _planned(self, path: Path, inodes: dict[str, int], plan_file: Path) -> Placed:
+        plan = planfile.seal(_moved(self.plan, os.fspath(path), inodes))
         plan_file.write_bytes(planfile.dumps(plan))
         return Placed(path, plan, plan_file)
 
@@ -310,10 +256,10 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
     """Build a scene.
 
     Args:
-        name: of ``SCENES``; with ``~until-verified`` or ``~copies`` behind it, its plan is made with that ``--keep``;
+        name: of ``SCENES``; with ``~until-verified`` behind it, its plan is made with that ``--keep``;
             with ``~one-barrier``, see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
-        keep: ``inplace``, ``until-verified`` or ``copies``.
+        keep: ``inplace`` or ``until-verified``.
     """
     name, _, typed = name.partition("~")
     one_barrier = typed == "one-barrier"
@@ -322,17 +268,10 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
-        copies = copies_of(Path(work)) if keep == COPIES else None
         options = setup(path, random.Random(f"{name} {seed}"))
         _settle(path)
-        try:
-            if copies is not None:
-                copies.mkdir()
-            options = replace(options, keep=os.fspath(copies or keep))
-            plan = make_plan(str(path), options)
-        finally:
-            if copies is not None:
-                copies.rmdir()
+        options = replace(options, keep=keep)
+        plan = make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
             raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
         return Scene(name, seed, options, plan, _read(path), one_barrier)
@@ -340,21 +279,10 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
 
 @functools.cache
 def keeps_of(name: str) -> tuple[str, ...]:
-    """A scene of ``SCENES`` as it is, and with each other ``--keep`` where its plan then frees originals."""
+    """A scene of ``SCENES`` as it is, and with ``--keep until-verified`` where its plan then frees originals."""
     plan = build(name, keep=UNTIL_VERIFIED).plan
     frees = any(is_freed_by_apply(change) for one in plan.partitions for change in one.changes)
-    return (name, f"{name}~{UNTIL_VERIFIED}", f"{name}~{COPIES}") if frees else (name,)
-
-
-def with_every_keep(names: Iterable[str], work: Path) -> Iterator[str]:
-    """The same, but for ``--keep DIR`` where there is no other file system.
-
-    Args:
-        names: of ``SCENES``.
-        work: where they will be placed.
-    """
-    there = elsewhere(work) is not None
-    return (each for each in every_keep(names) if there or not each.endswith(f"~{COPIES}"))
+    return (name, f"{name}~{UNTIL_VERIFIED}") if frees else (name,)
 
 
 def every_keep(names: Iterable[str]) -> Iterator[str]:
@@ -439,18 +367,6 @@ def _moved(plan: Plan, path: str, inodes: dict[str, int]) -> Plan:
     return msgspec.structs.replace(
         plan, log_dir=path, log_dir_inode=inodes["."], partitions=partitions, root=root, commit=commit
     )
-
-
-def _with_copies(plan: Plan, folder: str) -> Plan:
-    """The plan with another folder of ``--keep DIR``."""
-    old = plan.policy.keep
-    risks = tuple(msgspec.structs.replace(risk, text=risk.text.replace(old, folder)) for risk in plan.risks)
-    partitions = tuple(
-        msgspec.structs.replace(one, notes=tuple(note.replace(old, folder) for note in one.notes))
-        for one in plan.partitions
-    )
-    policy = msgspec.structs.replace(plan.policy, keep=folder)
-    return msgspec.structs.replace(plan, policy=policy, risks=risks, partitions=partitions)
 
 
 # -- what the setups are made of ----------------------------------------------------------------------

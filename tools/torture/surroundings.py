@@ -37,21 +37,16 @@ from tools.torture.runs import (
     find_wanted,
     judge_end,
     judge_files,
-    left_elsewhere,
     parse_step,
 )
 from tools.torture.scenes import (
     CLEAN_MARKER,
-    COPIES,
     POINTS,
-    PRIVATE,
     Placed,
     Scene,
     Tree,
     build,
-    copies_of,
     differences,
-    elsewhere,
     look,
     visible,
 )
@@ -65,9 +60,8 @@ SCENES: Final = (
     "set-aside",
     "keys",
     "recovery-and-all",
-    "markers~copies",
-    "everything~copies",
     "markers~until-verified",
+    "everything~until-verified",
 )
 KINDS: Final = ("readonly", "clocks", "topics", "limits", "together")
 CASES: Final = 150
@@ -124,7 +118,7 @@ class Case:
         return "\n".join([wrong, *self.said]) if wrong else ""
 
     def _judged(self, ended: Ended, placed: Placed, wanted: Wanted) -> str:
-        return judge_end(ended, look(placed.path), wanted, left_elsewhere(placed))
+        return judge_end(ended, look(placed.path), wanted)
 
     def _ends_right(self, placed: Placed, words: Sequence[str]) -> str:
         """Nothing befalls these: each has to end with 0, on the tree that it promises."""
@@ -152,7 +146,7 @@ class Case:
 
     def _readonly(self, folder: Path) -> str:
         with _Disk(folder) as disk:
-            placed = self.scene.place(disk.mount, copies_of(folder) if self.scene.keep == COPIES else None)
+            placed = self.scene.place(disk.mount)
             os.sync()
             verb = "apply"
             if self.scene.keep != UNTIL_VERIFIED and self.rng.random() < 0.4:
@@ -168,10 +162,7 @@ class Case:
             if verb == "purge":
                 return self._ends_right(placed, self.rng.choice([("purge",), ("undo?", "purge")]))
             again = {"undo": ("undo",), "apply": self._way}[verb]
-            wrong = self._ends_right(placed, again)
-            if self.scene.keep == COPIES:
-                shutil.rmtree(copies_of(folder), ignore_errors=True)
-            return wrong
+            return self._ends_right(placed, again)
 
     # -- clocks
 
@@ -179,7 +170,6 @@ class Case:
         placed = self.scene.place(folder)
         words = {
             UNTIL_VERIFIED: ["apply.purge", "apply@.apply.purge"],
-            COPIES: ["apply.undo", "apply.purge", "apply@.apply.undo", "apply.undo@.undo"],
         }.get(
             self.scene.keep,
             ["apply.undo.apply.purge", "apply@.apply.undo", "apply.undo@.undo", "apply.purge@.purge"],
@@ -284,14 +274,7 @@ class Case:
         for side, name in zip("ab", names, strict=True):
             known = self.known(name)
             (folder / side).mkdir()
-            sites.append(
-                (
-                    known.scene.place(
-                        folder / side, copies_of(folder) if known.scene.keep == COPIES else None
-                    ),
-                    known,
-                )
-            )
+            sites.append((known.scene.place(folder / side), known))
         self.said.append(f"{names[0]} and {names[1]}")
         for _ in range(self.rng.randint(3, 7)):
             place = self.rng.randrange(2)
@@ -308,7 +291,7 @@ class Case:
             self.said.append(f"in {'ab'[place]}:")
             ended = self.run(placed, word)
             if not ended.killed:
-                wrong = judge_end(ended, look(placed.path), known.wanted, self._copies_of(placed))
+                wrong = judge_end(ended, look(placed.path), known.wanted)
                 if wrong:
                     return wrong
             touched = differences(look(other.path), before)
@@ -316,16 +299,12 @@ class Case:
                 return f"{word} has changed the other log directory:\n{touched}"
         for placed, known in sites:
             ended = self.run(placed, "undo")
-            wrong = judge_end(ended, look(placed.path), known.wanted, self._copies_of(placed))
+            wrong = judge_end(ended, look(placed.path), known.wanted)
             if not wrong and ended.code:
                 wrong = judge_files(look(placed.path), known.wanted)
             if wrong:
                 return wrong
         return ""
-
-    def _copies_of(self, placed: Placed) -> list[str]:
-        """What is left of the copies of this plan: the other's are in the same folder."""
-        return [path for path in left_elsewhere(placed) if path.startswith(f"{PRIVATE}{placed.plan.plan_id}")]
 
 
 def _contents(tree: Tree) -> set[str]:
@@ -424,8 +403,6 @@ def can_mount(work: Path) -> bool:
 
 
 def _kinds(name: str, work: Path, *, mounts: bool) -> Iterator[str]:
-    if name.endswith(f"~{COPIES}") and elsewhere(work) is None:
-        return
     yield from (kind for kind in KINDS if mounts or kind != "readonly")
 
 

@@ -52,21 +52,17 @@ from tools.torture.runs import (
     find_wanted,
     judge_lock,
     judge_unchanged,
-    left_elsewhere,
     parse_step,
     without_lock,
 )
 from tools.torture.scenes import (
     CLEAN_MARKER,
-    COPIES,
     PRIVATE,
     SCENES,
     Scene,
     Tree,
     build,
-    copies_of,
     differences,
-    elsewhere,
     look,
     private,
     visible,
@@ -193,14 +189,9 @@ def plans_of(name: str, seed: int, workdir: Path) -> list[Scene]:
                 first.options,
                 fixes=rng.choice((first.options.fixes, *FIXES)),
                 settings=_with_segment_bytes(first.options.settings, rng.choice(SEGMENT_BYTES)),
-                keep=rng.choice(("inplace", "inplace", UNTIL_VERIFIED, COPIES)),
+                keep=rng.choice(("inplace", "inplace", UNTIL_VERIFIED)),
                 partitions=_chosen(folders, rng) if rng.random() < 0.3 else (),
             )
-            if options.keep == COPIES:
-                if elsewhere(folder) is None:
-                    continue
-                copies_of(folder).mkdir(exist_ok=True)
-                options = replace(options, keep=os.fspath(copies_of(folder)))
             try:
                 plan = make_plan(str(path), options)
             except KrepairError:
@@ -549,20 +540,15 @@ class Episode:
             if any(f"{PRIVATE}{one.plan.plan_id}" in name for name in found)
         ]
 
-    def _elsewhere(self) -> list[str]:
-        with_copies = next((one for one in self.placed if one.copies is not None), None)
-        return [] if with_copies is None else left_elsewhere(with_copies)
-
     def _judge_end(self) -> str:
         found = look(self.path)
         wrong = differences(without_lock(found), without_lock(self.before))
-        wrong = wrong or "\n".join(f"copies: {each} is still there" for each in self._elsewhere()[:3])
         wrong = wrong or judge_lock(found, self.plans[0].wanted)
         return f"all is undone, but:\n{wrong}" if wrong else ""
 
     def _judge_freed(self) -> str:
         found = look(self.path)
-        left = [*private(found), *self._elsewhere()]
+        left = private(found)
         if left:
             return f"all is undone or purged, but {left[0]} is still there"
         have, old = visible(found), visible(self.before)

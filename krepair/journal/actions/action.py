@@ -311,15 +311,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """
         return ()
 
-    def with_originals(self, intent: IntentT, originals: Sequence[FileState]) -> IntentT:
-        """The intent, once its originals were freed and copies of them are in ``keep/`` instead.
-
-        Args:
-            intent: of the change.
-            originals: the copies, in the order of ``originals``.
-        """
-        return intent
-
     @abstractmethod
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
@@ -349,10 +340,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
 
     def written_by_undo(self, intent: IntentT) -> int:
         """Bytes that undo writes anew, of what is kept beside the partition's files; a rename writes none."""
-        return 0
-
-    def freed_by_undo(self, intent: IntentT) -> int:
-        """Bytes of the logs that the change made and that go when the originals are back."""
         return 0
 
     def made_log(self, intent: IntentT) -> FileState | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.journal.actions.action import Target
@@ -130,9 +128,6 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
 
     def originals(self, intent: ReplaceIntent) -> tuple[FileState, ...]:
         return () if intent.original is None else (intent.original,)
-
-    def with_originals(self, intent: ReplaceIntent, originals: Sequence[FileState]) -> ReplaceIntent:
-        return replace(intent, original=originals[0]) if originals else intent
 
 
 def _others_are_kept(target: Target) -> bool:

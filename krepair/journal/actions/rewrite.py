@@ -255,13 +255,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
 
-    def with_originals(self, intent: ApplyIntent, originals: Sequence[FileState]) -> ApplyIntent:
-        return replace(intent, originals=tuple(originals))
-
-    def freed_by_undo(self, intent: ApplyIntent) -> int:
-        """The new log. An index may be mostly a hole, so it does not count."""
-        return sum(state.size for state in intent.merged if state.name.endswith(".log"))
-
     def made_log(self, intent: ApplyIntent) -> FileState | None:
         log = segment_name(intent.base_offset, ".log")
         return next((state for state in intent.merged if state.name == log), None)

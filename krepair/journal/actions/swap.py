@@ -8,7 +8,7 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -159,9 +159,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if not is_restored(folder, intent):
             restore(folder, intent, order)
         run(folder, forget_steps(intent.group, folder.names), intent.group)
-
-    def with_originals(self, intent: SwapIntent, originals: Sequence[FileState]) -> SwapIntent:
-        return replace(intent, group=replace(intent.group, originals=tuple(originals)))
 
     def known_files(
         self,
