@@ -36,7 +36,6 @@ _LOG_DIR: Final = re.compile(r"(?<!\S)LOGDIR(?!\S)")
 
 _CHECK: Final = "krepair check "
 _PLAN_AGAIN: Final = "krepair plan "
-_FROM_PREVIEW: Final = " --from "
 
 
 def filled(
@@ -56,7 +55,7 @@ def filled(
         command = _PLAN.sub(lambda _: _operand(plan), command)
     if log_dir:
         command = _LOG_DIR.sub(lambda _: _operand(log_dir), command)
-    if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
+    if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
         return command
     if not command.startswith(_PLAN_AGAIN):
         return with_options(command, options.as_words())

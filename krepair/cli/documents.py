@@ -48,7 +48,6 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
     from krepair.ops.facts import FactsReport
     from krepair.ops.groups import GroupsReport
-    from krepair.ops.preview import PlannedFrom
     from krepair.ops.reports import (
         ApplyReport,
         CheckReport,
@@ -65,7 +64,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, PlannedFrom, AskReport),
+        "plan": (Plan, AskReport),
         "show": (Plan,),
         "apply": (ApplyReport,),
         "verify": (VerifyReport, VerifyEachReport),

@@ -87,8 +87,6 @@ ask --ask FILE
   --replicas ID=ANSWER lets tombstones go.
 preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
-from_preview --from PREVIEW
-  After the stop: the real plan with the options and the clock of a preview, and what changed since.
 include_active --include-active
   With --fix index: also the active segments, where padding is normal.
 no_roll --no-roll
@@ -200,7 +198,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     out: str | None = None
     ask: str = ""
     preview: bool = False
-    from_preview: str = ""
     include_active: bool = False
     no_roll: bool = False
     accept_data_loss: list[str] | None = None

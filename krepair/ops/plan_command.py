@@ -165,6 +165,13 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
     return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
 
 
+def after_stop_command(preview: Plan) -> str:
+    """What to type for the real plan of a preview: the same command without ``--preview``."""
+    return shlex.join(
+        ("krepair", "plan", preview.log_dir, *options_of(preview).as_plan_words(), "--out", "PLAN")
+    )
+
+
 def plan_command(
     plan: Plan,
     *,

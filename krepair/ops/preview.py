@@ -1,4 +1,4 @@
-"""``krepair plan --preview``: a plan made beside a running broker, for reading; and the real one made of it.
+"""``krepair plan --preview``: a plan made beside a running broker, for reading. After the stop the real one is made.
 
 A broker changes the directory while it is read. So what was read of a partition counts only if what it was read from
 was the same before and after; else it is read again, and after a few times it is left alone and says so. Damage counts
@@ -7,20 +7,16 @@ only if it was met twice.
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import StalePlanError, UnreadableError, UsageError
+from krepair.errors import UnreadableError, UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import Clusters, others_of, read_clusters
@@ -29,7 +25,6 @@ from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.words import count_text
 from krepair.logdir.config import Settings, load_settings
-from krepair.logdir.reading import status_of, why
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -40,20 +35,18 @@ from krepair.ops.plan import (
     Proposals,
     facts_of_dir,
     look_and_propose,
-    make_plan,
     partition_plan,
     partitions_named,
     policy_of,
     read_sides,
     work_of,
 )
-from krepair.ops.plan_command import asked_of, options_of
+from krepair.ops.plan_command import asked_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
-from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.effects import names_removed
 from krepair.plan.model import Commit, Others, PartitionPlan, Plan, Preview
 
@@ -70,23 +63,8 @@ UNKNOWN: Final = (
 _NOT_KNOWN: Final = Commit(
     order="P1",
     fence=True,
-    why="not known beside a running broker; krepair plan --from decides it after the stop",
+    why="not known beside a running broker; the plan after the stop decides it",
 )
-
-
-class PlannedFrom(Struct, frozen=True, kw_only=True):
-    """What ``plan --from`` came to.
-
-    Attributes:
-        plan: the real plan.
-        diff: what changed since the preview; the first plan of it is the preview.
-    """
-
-    plan: Plan
-    diff: PlanDiff
-
-
-# -- the preview
 
 
 def make_preview(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
@@ -265,67 +243,3 @@ def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
     log_end = log_end_of(survey.segments)
     below = [one.file.name for one in survey.partition.snapshots if one.offset <= log_end]
     return {*below[-1:], *names_removed(found.changes)}
-
-
-# -- the real plan
-
-
-def options_from(preview: Plan, typed: Options) -> Options:
-    """The options and the clock that a preview was made with.
-
-    Args:
-        preview: as read from its file.
-        typed: where the work is done, and the broker's version, if it is told only now.
-
-    Raises:
-        UsageError: the plan is no preview.
-    """
-    if not isinstance(preview.preview, Preview):
-        raise UsageError(
-            f"plan {preview.plan_id} is no preview: --from takes what krepair plan --preview wrote",
-            next_command="krepair show PLAN",
-        )
-    made_with = options_of(preview)
-    return dataclasses.replace(
-        made_with,
-        broker_version=typed.broker_version or made_with.broker_version,
-        engine=typed.engine,
-        master=typed.master,
-    )
-
-
-def plan_from(preview: Plan, options: Options, progress: Progress | None = None) -> PlannedFrom:
-    """Make the real plan of a preview, and say what changed.
-
-    Args:
-        preview: as read from its file.
-        options: see ``options_from``.
-        progress: told of bytes.
-
-    Raises:
-        StalePlanError: the preview is of another host or directory.
-        LockedError: a broker, or another krepair, is using the directory.
-        KrepairError: see ``krepair.ops.plan.make_plan``.
-    """
-    check_here(preview)
-    made = make_plan(preview.log_dir, options, progress)
-    return PlannedFrom(plan=made, diff=diff_plans(preview, made))
-
-
-def check_here(preview: Plan) -> None:
-    """Raise ``StalePlanError`` if a preview is of another host or directory."""
-    again = f"krepair plan {shlex.quote(preview.log_dir)} --preview --out PLAN"
-    if preview.host != socket.gethostname():
-        raise StalePlanError(f"the preview is of host {preview.host}, this is {socket.gethostname()}")
-    try:
-        inode = status_of(preview.log_dir).st_ino
-    except OSError as error:
-        raise StalePlanError(
-            f"{preview.log_dir}: {why(error)}; the preview is of a directory that is not here"
-        ) from error
-    if inode != preview.log_dir_inode:
-        raise StalePlanError(
-            f"{preview.log_dir} is another directory than the one of the preview (inode {inode}, not "
-            f"{preview.log_dir_inode})",
-            next_command=again,
-        )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.plan_command import evidence_command, later_horizon_command, with_options
+from krepair.ops.plan_command import after_stop_command, evidence_command, later_horizon_command, with_options
 from krepair.plan import planfile
-from krepair.plan.model import Plan
+from krepair.plan.model import Plan, Preview
 from krepair.plan.render import Again, next_sections, plan_view, with_next
 from krepair.plan.review import review
 from krepair.plan.view import Section, View, table_of
@@ -30,7 +30,9 @@ def check_place(path: str, log_dir: str) -> None:
 
 def _again(plan: Plan, place: Sequence[str]) -> Again:
     return Again(
-        with_options(evidence_command(plan), place), with_options(later_horizon_command(plan), place)
+        with_options(evidence_command(plan), place),
+        with_options(later_horizon_command(plan), place),
+        with_options(after_stop_command(plan), place) if isinstance(plan.preview, Preview) else "",
     )
 
 

@@ -59,7 +59,7 @@ def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
     if isinstance(plan.preview, Preview):
         raise RefusedError(
             f"plan {plan.plan_id} is a preview, made while a broker may have been running: it is never applied",
-            next_command="krepair plan --from PLAN --out PLAN",
+            next_command=after_stop_command(plan),
         )
     _review(plan)
     made_for = plan.log_dir

@@ -611,7 +611,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """Marks a plan that was made while a broker was running. ``apply`` refuses it; ``plan --from`` makes the real one.
+    """Marks a plan that was made while a broker was running. ``apply`` refuses it.
 
     Attributes:
         unknown: the facts that cannot be known while a broker is running, one sentence each (reader only).

@@ -76,10 +76,12 @@ class Again(NamedTuple):
     Attributes:
         with_evidence: with what the running brokers say.
         with_later_horizon: with the time of the plan as the delete horizon.
+        after_stop: of a preview, without ``--preview``.
     """
 
     with_evidence: str = ""
     with_later_horizon: str = ""
+    after_stop: str = ""
 
 
 NOTHING_KNOWN: Final = Again()
@@ -99,7 +101,6 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOW
 def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> View:
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
-        _preview(plan, plan_path),
         _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
         _summary(plan, again.with_later_horizon),
@@ -127,25 +128,22 @@ def _risk_section(plan: Plan, code: str, title: str) -> Section:
     return Section(title=title, lines=tuple(risk.text for risk in plan.risks if risk.code == code))
 
 
-def _preview(plan: Plan, plan_path: str) -> Section:
+def _preview(plan: Plan, plan_path: str, after_stop: str) -> Section:
     title = "This is a preview: apply refuses it"
     if not isinstance(plan.preview, Preview):
         return Section(title=title)
     return Section(
         title=title,
         lines=(
-            "It was made while a broker may have been running. After the stop, make the real plan of it.",
-            "The options and the clock are the same; what has changed since is shown.",
+            "It was made while a broker may have been running.",
+            "After the stop type the same command without --preview. Then krepair diff shows what has changed since.",
             "What could not be known:",
             *(f"- {line}" for line in plan.preview.unknown),
         ),
-        commands=(from_command(plan_path),),
+        commands=tuple(
+            command for command in (after_stop, f"krepair diff {shlex.quote(plan_path)} PLAN") if command
+        ),
     )
-
-
-def from_command(preview_path: str) -> str:
-    """The command that makes the real plan of a preview."""
-    return f"krepair plan --from {shlex.quote(preview_path)} --out PLAN"
 
 
 def changes_of(plan: Plan) -> list[Change]:
@@ -408,13 +406,10 @@ def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tupl
         plan_path: path of its file.
         place: words for where the work is done, ``--use-reserved`` (of ``apply`` alone) and ``--scratch``.
     """
-    if not changes_of(plan):
+    if not changes_of(plan) or isinstance(plan.preview, Preview):
         return ()
     name = shlex.quote(plan_path)
     verify = shlex.join(("krepair", "verify", plan_path, *(word for word in place if word != _RESERVED)))
-    if isinstance(plan.preview, Preview):
-        of_preview = (from_command(plan_path), "krepair apply PLAN")
-        return (Section(title=NEXT, lines=("With the broker stopped:",), commands=of_preview),)
     apply = shlex.join(("krepair", "apply", plan_path, *place))
     first = Section(
         title=NEXT,

@@ -12,7 +12,7 @@ import pytest
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.preview import make_preview, plan_from
+from krepair.ops.preview import make_preview
 from krepair.pipeline.compaction import partitions
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
@@ -60,10 +60,10 @@ def test_a_preview_beside_a_broker_decides_as_the_plan_after_the_stop(tmp_path: 
     log_dir = small(tmp_path)
     given = options(tmp_path)
     preview = make_preview(str(log_dir), given)
-    made = plan_from(preview, given)
-    assert keys_of(preview.partitions[0]) == keys_of(made.plan.partitions[0])
-    assert preview.partitions[0].changes == made.plan.partitions[0].changes != ()
-    assert Verbs(log_dir, given).apply(made.plan).exit_code is ExitCode.DONE
+    made = Verbs(log_dir, given).plan()
+    assert keys_of(preview.partitions[0]) == keys_of(made.partitions[0])
+    assert preview.partitions[0].changes == made.partitions[0].changes != ()
+    assert Verbs(log_dir, given).apply(made).exit_code is ExitCode.DONE
 
 
 def test_page_of_a_plan_says_what_goes_by_key_and_what_each_horizon_would_do(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ VERBS = (
         "check",
         "plan",
         "show",
+        "diff",
         "apply",
         "verify",
         "undo",

@@ -16,9 +16,10 @@ from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.values import Partition
 from krepair.ops import held
 from krepair.ops.facts import facts
-from krepair.ops.preview import make_preview, options_from, plan_from
+from krepair.ops.preview import make_preview
 from krepair.ops.show import show_view
 from krepair.options import Engine, Options
+from krepair.plan.diff import diff_plans
 from krepair.plan.review import review
 from tests.builders import Batch, LogDir, emptied
 from tests.compaction.directories import topic_config
@@ -287,9 +288,9 @@ def test_a_preview_asks_the_facts_again_and_says_what_changed(tmp_path: Path) ->
     assert evidence(preview).kind == "replicas"
     recovery_point(tmp_path / "b2", 3)
     taken(tmp_path, 2)
-    planned = plan_from(preview, options_from(preview, run.given))
-    assert evidence(planned.plan).facts[0].reach == 3
-    changed = next(one for one in planned.diff.partitions if one.folder == "t-0")
+    planned = run.plan()
+    assert evidence(planned).facts[0].reach == 3
+    changed = next(one for one in diff_plans(preview, planned).partitions if one.folder == "t-0")
     assert any(one.what.startswith("evidence.facts") for one in changed.differences), changed.differences
 
 

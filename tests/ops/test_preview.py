@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from krepair.errors import LockedError, RefusedError, StalePlanError, UsageError
+from krepair.errors import LockedError, RefusedError, UsageError
 from krepair.ops import preview as previews
 from krepair.ops.plan import look_and_propose
-from krepair.ops.preview import make_preview, options_from, plan_from
+from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
-from krepair.options import Options
+from krepair.plan.diff import diff_plans
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view, to_markdown
@@ -231,7 +231,10 @@ def test_a_preview_is_refused_by_apply_and_verify_with_the_next_command(tmp_path
     for verb in (one.apply, one.undo, lambda plan: verify_plan(plan, one.options())):
         with pytest.raises(RefusedError, match="is a preview") as refused:
             verb(found)
-        assert refused.value.next_command == "krepair plan --from PLAN --out PLAN"
+        again = refused.value.next_command
+        assert again.startswith(f"krepair plan {one.path} ")
+        assert again.endswith(" --out PLAN")
+        assert "--preview" not in again
     assert tree(one.path) == before
 
 
@@ -244,7 +247,7 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
     titles = [section.title for section in plan_view(found).sections]
     assert titles[0] == "This is a preview: apply refuses it"
     commands = [command for section in plan_view(found, "P").sections for command in section.commands]
-    assert commands[0] == "krepair plan --from P --out PLAN"
+    assert commands[0] == "krepair diff P PLAN"
     assert not any(command.startswith("krepair apply P") and "PLAN" not in command for command in commands)
     # of a plan there is no such field
     assert "preview" not in msgspec.json.decode(dumps(one.plan()))
@@ -264,12 +267,12 @@ def test_a_fix_that_needs_a_stopped_broker_is_refused(tmp_path: Path, fix: str) 
 def test_the_real_plan_of_a_quiet_directory_decides_the_same_and_is_applied(tmp_path: Path) -> None:
     one = scene(tmp_path, TV2)
     found = make(one, topics=("__consumer_offsets",))
-    planned = plan_from(found, options_from(found, Options(engine=one.engine)))
-    assert planned.plan.policy == found.policy
-    assert planned.plan == one.plan(topics=("__consumer_offsets",))
-    assert planned.diff.previews == ("first",)
-    assert all(each.decisions_same for each in planned.diff.partitions)
-    assert set().union(*outcomes(one.apply(planned.plan)).values()) == {"committed"}
+    plan = one.plan(topics=("__consumer_offsets",))
+    diff = diff_plans(found, plan)
+    assert plan.policy == found.policy
+    assert diff.previews == ("first",)
+    assert all(each.decisions_same for each in diff.partitions)
+    assert set().union(*outcomes(one.apply(plan)).values()) == {"committed"}
 
 
 def test_the_real_plan_names_the_partition_that_decides_otherwise(tmp_path: Path) -> None:
@@ -278,23 +281,8 @@ def test_the_real_plan_names_the_partition_that_decides_otherwise(tmp_path: Path
     delete = logs(one.path / FOLDER)[0]
     for path in (one.path / FOLDER).glob(f"{delete.stem}.*"):
         path.unlink()
-    planned = plan_from(found, options_from(found, Options(engine=one.engine)))
-    assert {
-        each.folder: each.decisions_same for each in planned.diff.partitions if not each.decisions_same
-    } == {FOLDER: False}
-
-
-def test_only_a_preview_of_this_directory_makes_a_plan(tmp_path: Path) -> None:
-    one = scene(tmp_path)
-    found, plan = make(one), one.plan()
-    with pytest.raises(UsageError, match="is no preview"):
-        options_from(plan, Options())
-    one.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(StalePlanError, match="is of a directory that is not here"):
-        plan_from(found, options_from(found, Options()))
-    shutil.copytree(tmp_path / "elsewhere", one.path)
-    with pytest.raises(StalePlanError, match="another directory"):
-        plan_from(found, options_from(found, Options()))
+    diff = diff_plans(found, one.plan())
+    assert [each.folder for each in diff.partitions if not each.decisions_same] == [FOLDER]
 
 
 # -- another process writes

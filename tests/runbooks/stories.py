@@ -59,7 +59,7 @@ ASK_FIRST = ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > clu
 ASK_AGAIN = (f"{ASK_OTHERS} cluster.txt", DONE)
 PREVIEW = (f"{WITH_SETTINGS} --cluster cluster.txt --preview --out /root/preview.krplan", FOUND)
 SHOW_PREVIEW = ("krepair show /root/preview.krplan --format html", DONE)
-FROM = ("krepair plan --from /root/preview.krplan --out /root/offsets.krplan", FOUND)
+DIFF = ("krepair diff /root/preview.krplan /root/offsets.krplan", FOUND)
 PLAN = (f"{WITH_SETTINGS} --cluster cluster.txt --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
 APPLY = ("krepair apply /root/offsets.krplan", DONE)
@@ -88,7 +88,8 @@ STORIES = (
             SHOW_PREVIEW,
             STOP,
             ASK_AGAIN,
-            FROM,
+            PLAN,
+            DIFF,
             APPLY,
             VERIFY,
             START,
@@ -128,7 +129,7 @@ STORIES = (
     Story(
         "a plan is agreed on beside the broker, and made after the stop",
         RECLAIM,
-        (ASK_FIRST, PREVIEW, SHOW_PREVIEW, ASK_AGAIN, FROM, APPLY, VERIFY, UNDO),
+        (ASK_FIRST, PREVIEW, SHOW_PREVIEW, ASK_AGAIN, PLAN, DIFF, APPLY, VERIFY, UNDO),
     ),
     Story(
         "a disk is reclaimed group by group, in the room of one",

@@ -42,35 +42,12 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
             "plan | digest | file", ((_name(found, place), digest, path) for place, digest, path in rows)
         ),
     )
-    return View(title="krepair diff", sections=(head, *diff_sections(found, ("first plan", "second plan"))))
+    return View(title="krepair diff", sections=(head, *_sections(found)))
 
 
-def from_view(found: PlanDiff, page: View, preview: str) -> View:
-    """The page of a plan that was made of a preview: first what changed since.
-
-    Args:
-        found: what differs; its first plan is the preview.
-        page: of the plan.
-        preview: path of the preview.
-    """
-    head = Section(
-        title="Since the preview",
-        lines=(f"The preview: {preview}, digest {found.first}.", *_head(found)),
-    )
-    return View(
-        title=page.title,
-        sections=(head, *diff_sections(found, ("preview", "plan")), *page.sections),
-    )
-
-
-def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...]:
-    """What differs: clock, options, settings and sums; then partitions, then changes.
-
-    Args:
-        found: what differs.
-        names: what the two plans are called at the head of a column.
-    """
-    columns = ("what", *(name.removesuffix(" plan") for name in names))
+def _sections(found: PlanDiff) -> tuple[Section, ...]:
+    """Clock, options, settings and sums; then partitions, then changes."""
+    columns = ("what", "first", "second")
     others = [one for one in found.partitions if not one.decisions_same]
     same = [one for one in found.partitions if one.decisions_same]
     shown = [*others[:_MOST_ROWS], *same[: max(_MOST_ROWS - len(others), _SAME_AT_LEAST)]]
@@ -86,7 +63,7 @@ def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...
             lines=(f"{left:,} more are in krepair diff --json.",) if left > 0 else (),
             table=table_of(
                 "partition | changes | what differs",
-                ((one.folder, _decisions(one, names), _summary(one)) for one in shown),
+                ((one.folder, _decisions(one), _summary(one)) for one in shown),
             ),
         ),
         Section(
@@ -140,9 +117,9 @@ def _differ(count: int) -> str:
     return f"{count:,} {'differs' if count == 1 else 'differ'}"
 
 
-def _decisions(partition: PartitionDiff, names: tuple[str, str]) -> str:
+def _decisions(partition: PartitionDiff) -> str:
     if partition.where != "both":
-        return f"only in the {names[partition.where == 'second']}"
+        return f"only in the {partition.where} plan"
     return "the same" if partition.decisions_same else "different"
 
 
