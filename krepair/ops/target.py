@@ -34,6 +34,7 @@ from krepair.ops.clones import (
     told_places,
 )
 from krepair.ops.located import Located, check_broker, here_of
+from krepair.ops.plan_command import after_stop_command
 from krepair.plan.figures import apply_order
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review

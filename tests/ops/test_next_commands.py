@@ -23,23 +23,6 @@ def commands(page: View) -> list[str]:
     return [command for section in page.sections for command in section.commands]
 
 
-def test_without_a_log_directory_plan_says_so_and_names_those_of_the_configuration(tmp_path: Path) -> None:
-    config = tmp_path / "server.properties"
-    config.write_text("broker.id=1\nlog.dirs=/a b,/c\n")
-    for words, says, then in (
-        ((), "", "krepair plan LOGDIR --out PLAN"),
-        (
-            ("--config", config),
-            f"; {config} names /a b, /c",
-            f"krepair plan '/a b' --config {config} --out PLAN",
-        ),
-    ):
-        ran = run("plan", *words)
-        assert ran.code == ExitCode.USAGE
-        assert ran.err == f"krepair: no log directory is named: a plan is of one{says}\nnext: {then}\n"
-    assert "2 log directories: a plan is of one" in run("plan", "/a", "/b").err
-
-
 def test_what_the_cluster_says_is_asked_for_once(tmp_path: Path) -> None:
     """The file that was given is no evidence: it lists another topic."""
     log_dir = directory(tmp_path)

@@ -26,7 +26,6 @@ complete -c krepair -n __fish_use_subcommand -a plan -d 'Write down every change
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l out -r -F -d 'Where to write the plan; never in LOGDIR.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l ask -r -F -d 'Write a question and no plan: krepair facts --answer FILE answers it on the hosts of the other brokers, and then --replicas ID=ANSWER lets tombstones go.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l preview -d 'Beside a running broker: a plan to read and to agree on, which apply refuses.'
-complete -c krepair -n '__fish_seen_subcommand_from plan' -l from -x -d 'After the stop: the real plan with the options and the clock of a preview, and what changed since.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l fix -x -a 'leftovers compact markers tail epochs snapshots index recovery checkpoints' -d 'Names divided by commas; markers if left out; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l include-active -d 'With --fix index: also the active segments, where padding is normal.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l no-roll -d 'With --fix recovery: no empty segment at the log ends; then active segments are still read.'
