@@ -4,79 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.ops.check import check
 from krepair.options import Engine, Options
-from tests import builders
-from tests.brokers.test_start_space import small_disk
-from tests.builders import NOW_MS, abort, data
-from tests.lab.judge import Judge, JudgeError
+from tests.brokers.starts import POINT, load, made, sizes, small_disk
+from tests.builders import NOW_MS
+from tests.lab.judge import Judge
 
 __all__ = ["small_disk"]
 
 pytestmark = pytest.mark.broker
 
-AS_NOBODY_SPECIAL = (
-    "setpriv",
-    "--bounding-set=-dac_override,-dac_read_search",
-    "--inh-caps=-dac_override,-dac_read_search",
-)
-"""Root, to whom the modes of files matter as to anybody else."""
 
 VERSIONS = ("3.9.2", "4.3.1")
-POINT = 20
-
-
-def made(root: Path) -> Path:
-    """Five segments with transactions; those from offset 20 on are recovered."""
-    directory = builders.LogDir(root)
-    partition = directory.partition("t", index_interval_bytes=100)
-    for base in range(0, 50, 10):
-        partition.segment(
-            data(base, 2, pid=7, txn=True, sequence=base),
-            abort(base + 2, pid=7),
-            data(base + 3, 2),
-            data(base + 5, 5),
-        )
-    log_dir = directory.write(clean_stop=False)
-    (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {POINT}\n")
-    return log_dir
 
 
 def told(log_dir: Path, version: str) -> set[str]:
     given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
     findings = check([str(log_dir)], given).log_dirs[0].findings
     return {each.rule for each in findings} & {"KR804", "KR605", "KR703"}
-
-
-def sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if ".log" in path.name}
-
-
-@pytest.fixture(scope="module")
-def restricted() -> Iterator[Callable[[str], Judge]]:
-    """``restricted("4.3.1")``: a judge that may not pass over the modes of files."""
-    if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv to give up root's rights")
-    judges: dict[str, Judge] = {}
-
-    def of(version: str) -> Judge:
-        before = AS_NOBODY_SPECIAL if os.geteuid() == 0 else ()
-        return judges.setdefault(version, Judge(version, before=before))
-
-    yield of
-    for judge in judges.values():
-        judge.close()
-
-
-def load(judge: Judge, folder: Path) -> None:
-    with contextlib.suppress(JudgeError):
-        judge.load(folder, clean=False, recovery_point=POINT, settings={"index.interval.bytes": "100"})
 
 
 @pytest.mark.parametrize("version", VERSIONS)

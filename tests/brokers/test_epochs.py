@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +16,11 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
+from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError
-from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -34,7 +32,6 @@ EPOCHS = [(0, 0), (2, 40), (4, 80), (6, 120), (8, 160), (10, 200), (12, 240)]
 END = 280
 OPTIONS = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, fixes=("epochs",))
 NO_EPOCH = (-1, -1)
-ASKED = range(13)
 
 
 def gathered(work: Path, damages: tuple[str, ...]) -> Path:
@@ -69,28 +66,6 @@ def recorded(folder: Path) -> list[tuple[int, int]]:
 def mend(log_dir: Path) -> None:
     plan = make_plan(str(log_dir), OPTIONS)
     assert apply(plan, OPTIONS).exit_code == ExitCode.DONE
-
-
-def ask_for_epoch(bootstrap: str, topic: str, epoch: int) -> tuple[int, int, int]:
-    """``OffsetsForLeaderEpoch`` (v2, KIP-320): error code, epoch, end offset."""
-    host, _, port = bootstrap.partition(":")
-    name, client = topic.encode(), b"krepair-lab"
-    head = struct.pack(">hhih", 23, 2, 7, len(client)) + client
-    body = struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiii", 1, 0, -1, epoch)
-    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as wire, wire.makefile("rb") as answers:
-        wire.sendall(struct.pack(">i", len(head + body)) + head + body)
-        size = struct.unpack(">i", answers.read(4))[0]
-        answer = answers.read(size)
-    error, _, found, end = struct.unpack(">hiiq", answer[4 + 4 + 4 + 2 + len(name) + 4 :])
-    return error, found, end
-
-
-def end_offsets_for_epochs(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
-    """Asked epoch -> (epoch, end offset), once the broker leads."""
-    wait_for(lambda: ask_for_epoch(broker.bootstrap, topic, 0)[0] == 0)
-    answers = {epoch: ask_for_epoch(broker.bootstrap, topic, epoch) for epoch in ASKED}
-    assert {error for error, _, _ in answers.values()} == {0}
-    return {epoch: (found, end) for epoch, (_, found, end) in answers.items()}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

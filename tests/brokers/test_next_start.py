@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
-from tests.fixture_dirs import unpack
-from tests.lab.broker import Broker, BrokerError, Topic
+from tests.brokers.starts import POINTS, TOPICS, VERSIONS, checked, gathered
+from tests.lab.broker import Broker, BrokerError
 from tests.lab.judge import Judge, JudgeError
-from tests.ops.test_next_start import KILLS, compacted
+from tests.ops.next_start import KILLS, compacted
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
-POINTS = {"all": 0, "half": 150, "last": 280}
-TOPICS = {name: Topic(1, {"retention.ms": "-1"}, {0: 12}) for name in POINTS}
 RECOVERING = re.compile(r"partition=(\S+), .*Recovering unflushed segment (\d+)")
 REBUILDING = re.compile(
     r"partition=(\S+), .*Could not find offset index file corresponding to log file (\S+)"
 )
-
-
-def gathered(root: Path) -> Path:
-    """Three partitions of ten segments and 280 records, each with a recovery point of its own; not cleanly stopped."""
-    log_dir = unpack("leader-epochs-2.2.1", root)
-    for name in POINTS:
-        shutil.copytree(log_dir / "e-all-0", log_dir / f"{name}-0")
-    for folder in ("e-all-0", "e-some-0", "e-none-0"):
-        shutil.rmtree(log_dir / folder)
-    lines = "".join(f"{name} 0 {point}\n" for name, point in POINTS.items())
-    (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n{len(POINTS)}\n{lines}")
-    lines = "".join(f"{name} 0 280\n" for name in POINTS)
-    (log_dir / "replication-offset-checkpoint").write_text(f"0\n{len(POINTS)}\n{lines}")
-    (log_dir / ".kafka_cleanshutdown").unlink()
-    return log_dir
-
-
-def checked(log_dir: Path, version: str) -> LogDirReport:
-    given = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, broker_version=version)
-    return check([str(log_dir)], given).log_dirs[0]
 
 
 def sizes(log_dir: Path) -> tuple[int, int]:

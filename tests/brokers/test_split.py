@@ -12,7 +12,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests.journal.scene import tree
-from tests.journal.test_commit_broker import StatesDisk, verdicts
+from tests.journal.states_disk import StatesDisk, verdicts
 from tests.lab.judge import Judge
 from tests.ops import pending
 from tests.ops.pending import options

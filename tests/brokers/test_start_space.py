@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.brokers.test_next_start import TOPICS, VERSIONS, checked, gathered
+from tests.brokers.starts import TOPICS, VERSIONS, checked, gathered
 from tests.lab.broker import Broker, BrokerError
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[int], Path]]:
-    """``small_disk(bytes)``: a file system of that size; skipped where nothing may be mounted."""
-    mounted: list[Path] = []
-
-    def of(size: int) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="krepair-disk-"))
-        argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
-        if subprocess.run(argv, capture_output=True, check=False).returncode:
-            folder.rmdir()
-            pytest.skip("needs to mount a file system")
-        mounted.append(folder)
-        return folder
-
-    yield of
-    for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
-        folder.rmdir()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -14,10 +14,10 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
-from krepair.options import Options
-from krepair.plan.model import CompleteSwap, Plan
+from krepair.plan.model import CompleteSwap
+from tests.brokers.swaps import CASES, VERSIONS, scene
 from tests.journal.scene import tree
-from tests.journal.test_commit_broker import StatesDisk, load, verdict, verdicts
+from tests.journal.states_disk import StatesDisk, load, verdict, verdicts
 from tests.lab.judge import Judge, JudgeError
 from tests.ops import pending
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
@@ -25,21 +25,7 @@ from tests.ops.scene import part
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 JudgeOf = Callable[[str], Judge]
-CASES = [pytest.param("fenced", version, id=f"fenced, {version}") for version in VERSIONS] + [
-    pytest.param("by version", version, id=f"by version, {version}") for version in VERSIONS
-]
-
-
-def scene(root: Path, order: str, version: str) -> tuple[Options, Plan]:
-    """M pending over 100 and 300, with 200 already set aside; without the fence where damage is in reach."""
-    pending.write(root, deleted=(200,), damage_elsewhere=order != "fenced")
-    chosen = options(broker_version="" if order == "fenced" else version, partitions=(("t", 0),))
-    plan = make_plan(str(root), chosen)
-    assert next(type(change) for change in part(plan, FOLDER).changes) is CompleteSwap
-    assert plan.commit.fence is (order == "fenced")
-    return chosen, plan
 
 
 @pytest.mark.parametrize("version", VERSIONS)

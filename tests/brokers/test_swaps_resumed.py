@@ -11,10 +11,10 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
-from tests.brokers.test_swaps import CASES, scene
+from tests.brokers.swaps import CASES, scene
 from tests.durable.disks import NAME_CHANGING
 from tests.journal.scene import UnsyncedDisk
-from tests.journal.test_commit_broker import load, verdict
+from tests.journal.states_disk import load, verdict
 from tests.lab.judge import Judge
 from tests.ops.stops import each_stop
 

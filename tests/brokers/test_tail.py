@@ -28,7 +28,7 @@ from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.scene import tree
-from tests.ops.test_tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
+from tests.ops.tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from krepair.cli.views.text import print_view
 from krepair.formats.facts_file import MAGIC
 from krepair.ops.compare import CompareReport, MarkedFolder, SideSummary
 from krepair.rules.replicas import model as m
-from tests.meta.test_schemas import faults
+from tests.meta.json_schema import faults
 from tests.replicas.real_clusters import sides_of, unpack_cluster
 
 INLINE = ("--engine", "inline")

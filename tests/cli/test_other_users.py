@@ -17,7 +17,7 @@ from krepair.errors import ExitCode
 from tests.builders import LogDir
 from tests.compaction import histories
 from tests.compaction.directories import dead_cleaner
-from tests.compaction.test_old_formats import partition_of
+from tests.compaction.old_formats import partition_of
 from tests.fixture_dirs import unpack
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from krepair.ops.findings.abort_command import word
 from tests import builders
 from tests.builders import NOW_MS
 from tests.hostile.verbs import assert_tame, picture, run
-from tests.ops.test_transactions import START, Scene
-from tests.pipeline.test_transactions import key_of, value_of
+from tests.ops.transaction_scene import START, Scene
+from tests.pipeline.transaction_records import key_of, value_of
 
 NASTY = "g\x1b[2J\u202e\nKR999"
 NOW = ("--now", str(NOW_MS), "--engine", "inline")

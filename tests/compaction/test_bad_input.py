@@ -19,9 +19,9 @@ from krepair.rules.model import LeftAlone
 from tests import builders, naive
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction import twin
+from tests.compaction.cases import OLD, batch, left, made, rec
 from tests.compaction.compacting import Compacted, compacted, proven, written
-from tests.compaction.test_cases import OLD, batch, left, made, rec
-from tests.compaction.test_old_formats import policy
+from tests.compaction.old_formats import policy
 from tests.old_messages import plain, raw_message
 
 LOG = "00000000000000000000.log"

@@ -23,8 +23,8 @@ from krepair.plan.model import Plan
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from tests.builders import LogDir, Record, commit, data
+from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options, without_stays
-from tests.compaction.test_cases import OLD, rec
 from tools.torture.scenes import look, visible
 
 FIRST, SECOND, UNCHANGED = 0, 30, 60

@@ -4,75 +4,18 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.compaction.partitions import Compaction
-from krepair.rules.model import LeftAlone, MarkerPolicy
+from krepair.rules.model import LeftAlone
 from tests import builders, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
-from tests.compaction.compacting import Compacted, compacted, proven, written
-from tests.compaction.directories import through_verbs
-from tests.rules.facts import POLICY
-
-OLD, YOUNG = NOW_MS - 10_000, NOW_MS - 10
-BASE = replace(
-    POLICY, horizon=str(NOW_MS - 5_000), segment_bytes=100_000, producer_expiry_ms=0, high_watermark=2**40
-)
-
-
-def rec(key: str | None, value: str | None = "v", **more: object) -> Record:
-    return Record(None if key is None else key.encode(), None if value is None else value.encode(), **more)  # type: ignore[arg-type]
-
-
-def recs(*keys: str) -> list[Record]:
-    """``k`` has a value, ``k-`` is a tombstone."""
-    return [rec(key.rstrip("-"), None if key.endswith("-") else "v") for key in keys]
-
-
-def batch(offset: int, *keys: str, codec: int = 0, **more: object) -> Batch:
-    """A batch older than all clocks of these tests."""
-    made = data(offset, recs(*keys), **{"timestamp": OLD, **more})  # type: ignore[arg-type]
-    return replace(made, raw=twin.packed(made.raw, codec)) if codec else made
-
-
-Segment = Sequence[Batch] | tuple[Sequence[Batch], int]
-
-
-def made(root: Path, *segments: Segment, policy: MarkerPolicy = BASE, bases: Sequence[int] = ()) -> Compacted:
-    """Compact segments, by the engine and by the verbs; the active one is added. Whatever is done is verified."""
-    partition = LogDir(root).partition("t")
-    for number, segment in enumerate(segments):
-        batches, mtime = segment if isinstance(segment, tuple) else (segment, OLD)
-        base = bases[number] if bases else None
-        partition.segment(*batches, base_offset=base, mtime_ms=mtime)
-    partition.segment(batch(partition.log_end, "active"))
-    folder = partition.write(snapshots=False)
-    policy = replace(policy, high_watermark=min(policy.high_watermark, partition.log_end))
-    found = compacted(folder, policy)
-    by_verbs = through_verbs(folder, policy)
-    assert by_verbs == (found.logs or {int(path.stem): path.read_bytes() for path in folder.glob("*.log")})
-    if isinstance(found.compaction, Compaction):
-        results = written(found.logs, folder, folder / "krepair~results")
-        assert proven(folder, found, results).why == ""
-    return found
-
-
-def left(found: Compacted) -> list[int]:
-    """Offsets of the records below the bound that are left."""
-    end = found.done.decision.span.end_offset
-    return [
-        record.offset
-        for base, log in found.logs.items()
-        if base < end
-        for one in naive.parse(log)
-        if not one.control
-        for record in twin.records(log[one.position : one.position + one.size])
-    ]
+from tests.compaction.cases import BASE, OLD, YOUNG, batch, left, made, rec, recs
+from tests.compaction.compacting import Compacted, compacted
 
 
 def shapes(found: Compacted) -> list[tuple[int, str]]:

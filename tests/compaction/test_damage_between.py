@@ -13,8 +13,8 @@ from krepair.errors import ExitCode
 from krepair.pipeline.compaction import headers, log
 from krepair.pipeline.engines.engine import InlineEngine
 from tests.builders import LogDir, data
+from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, keys_of, options, without_stays
-from tests.compaction.test_cases import OLD, rec
 from tools.torture.scenes import look, visible
 
 LOG = f"{0:020d}.log"

@@ -3,59 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import struct
-import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from krepair.errors import ExitCode
-from tests.builders import Batch, LogDir, Record, data
-from tests.compaction import twin
+from tests.compaction.cases import same_length
 from tests.compaction.directories import Verbs, groups_of, options
-from tests.compaction.test_cases import OLD, batch
 from tools.torture.scenes import look, visible
 
 LOG = f"{0:020d}.log"
-
-
-def packed_well(batch: Batch) -> Batch:
-    """With its records compressed by gzip at the highest level: what krepair writes later is longer."""
-    packer = zlib.compressobj(9, wbits=31)
-    body = packer.compress(batch.raw[61:]) + packer.flush()
-    attributes = struct.unpack_from(">h", batch.raw, 21)[0] | 1
-    return replace(batch, raw=twin._sealed(batch.raw, body, attributes=attributes))
-
-
-def words(random_: random.Random, count: int) -> bytes:
-    """Text that the levels of gzip pack differently."""
-    return b" ".join(random_.choice((b"offset", b"commit", b"group", b"topic")) for _ in range(count))
-
-
-def same_length(root: Path) -> Path:
-    """One segment that loses a record and is as long afterwards: where its loss is what the higher level saved."""
-    random_ = random.Random(13)
-    kept = [Record(b"k%d" % number, words(random_, 700)) for number in range(20)]
-    noise = random_.randbytes(4000)
-    # with the zlib of today it is 367: looked for from there on, up and down
-    for size in sorted(range(4000), key=lambda size: abs(size - 367)):
-        whole = data(0, [Record(b"gone", noise[:size]), *kept], timestamp=OLD)
-        left = twin.packed(twin._sealed(whole.raw, b"".join(r.raw for r in twin.records(whole.raw)[1:])), 1)
-        first = packed_well(whole)
-        if len(first.raw) == len(left):
-            break
-    else:
-        pytest.fail(f"no record that goes makes the two equally long: {len(first.raw)} and {len(left)} bytes")
-    directory = LogDir(root / "logs")
-    partition = directory.partition("t", index_interval_bytes=200)
-    partition.segment(first, mtime_ms=OLD)
-    partition.segment(batch(21, "gone"), mtime_ms=OLD)
-    partition.segment(batch(22, "active"))
-    directory.write()
-    return root / "logs"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from krepair.formats.arrays import Uint8s
 from krepair.pipeline.compaction import log, written
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from tests.builders import NOW_MS, reading
-from tests.compaction.test_noted_headers import NO_RANGES, batches, noted
+from tests.compaction.noted_headers import NO_RANGES, batches, noted
 
 
 def streamed(stream: CompactedLog, sizes: list[int]) -> bytes:

@@ -27,8 +27,8 @@ from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import Plan
 from tests.builders import Batch, LogDir, data
 from tests.compaction import histories
+from tests.compaction.cases import OLD, batch, rec
 from tests.compaction.directories import Verbs, options, without_stays
-from tests.compaction.test_cases import OLD, batch, rec
 from tests.compaction.trying import twin_rules, with_twin
 from tools.torture.scenes import look, visible
 

@@ -19,22 +19,10 @@ from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests.builders import Batch, LogDir, Record, abort, data, emptied
 from tests.compaction import twin
+from tests.compaction.cases import OLD, batch, small
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
-from tests.compaction.test_cases import OLD, batch
 from tests.fixture_dirs import unpack
 from tools.torture.scenes import look, visible
-
-
-def small(root: Path) -> Path:
-    """Three segments with the same keys, and an active one."""
-    directory = LogDir(root / "logs")
-    partition = directory.partition("t", index_interval_bytes=200)
-    partition.segment(batch(0, "a", "b", "c"), batch(3, "a", "d-"), mtime_ms=OLD)
-    partition.segment(batch(5, "b", "e", codec=4), batch(7, "a"), mtime_ms=OLD)
-    partition.segment(batch(8, "c", "f-"), mtime_ms=OLD)
-    partition.segment(batch(10, "active"))
-    directory.write()
-    return root / "logs"
 
 
 def test_a_partition_is_compacted_verified_and_taken_back_byte_for_byte(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.test_epochs import end_offsets_for_epochs
+from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.bases import Made
 from tests.corpus.case import VERSIONS, Case
 from tests.corpus.cases import CASES

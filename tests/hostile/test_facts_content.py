@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from krepair.errors import ExitCode
 from krepair.formats import facts_file as ff
 from krepair.formats.question_file import ANSWER, Answered, AnswerMore, AskedPartition, write_answered
-from tests.ops.test_replicas_read import LINE, broker, cleaned, whole
+from tests.ops.replicas_read import LINE, broker, cleaned, whole
 
 pytestmark = pytest.mark.replicas
 MEMORY = 3 << 30

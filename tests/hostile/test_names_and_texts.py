@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.errors import ExitCode
-from tests.corpus.bases import BASES, EPOCHS, Made
+from tests.corpus.bases import BASES, EPOCHS
+from tests.hostile.names import FILES, TEXTS, path_of
 from tests.hostile.verbs import ALL_WELL, carried_out, codes, every_verb, findings, found_at
 from tests.ops.conftest import memory_dir
 
@@ -99,32 +99,6 @@ def test_topic_of_249_characters_is_mended_like_any_other(memory_dir: Path) -> N
     (made.folder / EPOCHS).write_bytes(b"0\n9\n")
     runs = every_verb(made.log_dir, memory_dir / "plan.krplan")
     assert [ran.code for ran in runs if ran.words[0] in {"plan", "apply", "undo"}] == [2, 0, 0, 0, 0]
-
-
-TEXTS: dict[str, Callable[[bytes], bytes]] = {
-    "escape": lambda topic: b"0\n1\n\x1b[2J%s 0 5\n" % topic,
-    "newline in a name": lambda topic: b"0\n1\n%s\\n 0 5\n" % topic,
-    "no UTF-8": lambda topic: b"0\n1\n\xff\xfe 0 5\n",
-    "controls": lambda topic: bytes(range(256)),
-    "count -1": lambda topic: b"0\n-1\n",
-    "count 2^31-1": lambda topic: b"0\n2147483647\n",
-    "200 000 lines": lambda topic: (
-        b"0\n200000\n" + b"".join(b"%s %d 5\n" % (topic, n) for n in range(200_000))
-    ),
-}
-FILES = (
-    EPOCHS,
-    "partition.metadata",
-    "meta.properties",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-)
-
-
-def path_of(made: Made, name: str) -> Path:
-    return (made.folder if name in {EPOCHS, "partition.metadata"} else made.log_dir) / name
 
 
 RULE_OF_FILE = {

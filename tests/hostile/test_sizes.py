@@ -12,7 +12,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.corpus.bases import BASES, EPOCHS
-from tests.hostile.test_names_and_texts import FILES, TEXTS, path_of
+from tests.hostile.names import FILES, TEXTS, path_of
 from tests.hostile.verbs import ALL_FIXES, picture
 from tests.ops.conftest import memory_dir
 

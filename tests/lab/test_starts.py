@@ -14,7 +14,7 @@ import pytest
 from tests.builders import NOW_MS
 from tests.lab.judge import Judge, JudgeError
 from tests.lab.starts import Starts
-from tests.ops.test_starts_by_version import INTERVAL, TABLE, VERSIONS, line, written
+from tests.ops.starts_by_version import INTERVAL, TABLE, VERSIONS, line, written
 from tools.torture.forecasts import REPLAY
 
 pytestmark = pytest.mark.broker

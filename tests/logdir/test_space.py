@@ -10,8 +10,8 @@ import pytest
 from krepair.durable import medium
 from krepair.durable.tree import Tree
 from krepair.logdir.space import read_space, reserved_for_root
+from tests.ops.disk_scene import MIB
 from tests.ops.full_disks import file_system, fill_up
-from tests.ops.test_full_disks import MIB
 
 
 @pytest.mark.parametrize("percent", [0, 5])

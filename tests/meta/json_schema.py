@@ -5,8 +5,11 @@ It refuses keywords that it does not know, so that no rule of a schema is passed
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+
+from tools import docs
 
 WORDS = {"$schema", "title", "description", "default", "discriminator", "$defs"}
 TYPES = {
@@ -122,3 +125,15 @@ class Schema:
         if isinstance(value, dict):
             for name in value.keys() - schema.get("properties", {}).keys():
                 yield from self._check(value[name], rule, f"{at}.{name}")
+
+
+SCHEMAS = docs.DOCS / "schemas"
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    return found
+
+
+def faults(verb: str, text: str) -> list[str]:
+    return Schema(schema_of(verb), closed=True).faults(json.loads(text))

@@ -19,24 +19,14 @@ from krepair.errors import ExitCode
 from krepair.ops.warm import WarmReport
 from tests import builders as b
 from tests.fixture_dirs import unpack
-from tests.meta.json_schema import Schema
-from tools import docs, schemas
+from tests.meta.json_schema import SCHEMAS, Schema, faults, schema_of
+from tools import schemas
 
-SCHEMAS = docs.DOCS / "schemas"
 CLOCK = ("--now", "2026-11-21T11:32:00Z", "--engine", "inline")
 
 
 def printed(*arguments: str) -> str:
     return CliRunner().invoke(app, list(arguments)).stdout
-
-
-def schema_of(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-    return found
-
-
-def faults(verb: str, text: str) -> list[str]:
-    return Schema(schema_of(verb), closed=True).faults(json.loads(text))
 
 
 @pytest.fixture(scope="module")

@@ -145,3 +145,39 @@ def test_dependencies_of_the_package_are_locked() -> None:
         line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
     }
     assert wanted - locked == set()
+
+
+def test_no_module_imports_from_a_test() -> None:
+    """What several tests need lives in a module without ``test_``."""
+    hits = []
+    for file in sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "tools").rglob("*.py")]):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [*(node.module or "").split("."), *(each.name for each in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [part for each in node.names for part in each.name.split(".")]
+            else:
+                continue
+            hits += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.startswith("test_")]
+    assert [hit for hit in hits if Path(hit.split(":")[0]).name not in GOING] == []
+
+
+GOING = {
+    "test_keep_shared.py",
+    "test_config_of_another.py",
+    "test_careless_operator.py",
+    "test_question_answer.py",
+    "test_next_commands.py",
+    "test_replicas_read.py",
+    "test_moved.py",
+    "test_keep_copies.py",
+    "test_third_reading.py",
+    "test_lease.py",
+    "test_copies_lost.py",
+    "test_lost_record.py",
+    "test_one_reading.py",
+    "test_counted_with_keys.py",
+    "test_review_refetch.py",
+    "test_doubts.py",
+}
+"""They go with what they test, or with what they import."""

@@ -13,7 +13,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.options import Options
-from tests import builders
+from tests.ops.written import padded
 
 
 class Syncs:
@@ -40,20 +40,6 @@ class Syncs:
         self.files.clear()
         self.folders = 0
         return taken
-
-
-def padded(root: Path, segments: int) -> Path:
-    """A partition with so many segments, each with a padded time index."""
-    folder = root / "t-0"
-    folder.mkdir(parents=True)
-    (root / "meta.properties").write_text("version=0\nbroker.id=0\n")
-    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {segments * 10}\n")
-    for number in range(segments):
-        stem = folder / f"{number * 10:020d}"
-        stem.with_suffix(".log").write_bytes(builders.data(number * 10, 10).raw)
-        stem.with_suffix(".index").write_bytes(b"")
-        stem.with_suffix(".timeindex").write_bytes(bytes(12 * 64))
-    return root
 
 
 @pytest.mark.parametrize("verb", ["replaced", "removed"])

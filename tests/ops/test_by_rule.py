@@ -19,7 +19,7 @@ from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options
 from krepair.plan.planfile import read_plan
 from tests.ops.scene import Scene, scene
-from tests.ops.test_tail import CONSENT, damaged
+from tests.ops.tail import CONSENT, damaged
 
 INLINE = Options(engine=Engine.INLINE)
 

@@ -22,23 +22,9 @@ from krepair.options import Engine, Options
 from krepair.plan.model import ReplaceFile, RewriteSegments
 from tests import calls
 from tests.builders import NOW_MS, LogDir, commit, data
+from tests.ops.written import write
 
 OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)
-
-
-def write(root: Path, partitions: int, *, clean: bool) -> Path:
-    """A log directory of partitions with three small segments, nine files; unclean: above their recovery points."""
-    made = LogDir(root)
-    for number in range(partitions):
-        partition = made.partition("t", number)
-        for base in range(0, 36, 12):
-            partition.segment(*(data(offset, 3) for offset in range(base, base + 12, 3)))
-    made.write(clean_stop=clean)
-    if not clean:
-        (root / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-        for snapshot in root.glob("*/*.snapshot"):
-            snapshot.unlink()
-    return root
 
 
 @pytest.mark.parametrize("clean", [True, False])

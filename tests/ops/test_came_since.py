@@ -16,7 +16,7 @@ from tests.durable.disks import RecordingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.scene import TV2, scene, tree
-from tests.ops.test_barriers import padded
+from tests.ops.written import padded
 
 SWAP_BASE, SWAP_LAST = 100, 399
 

@@ -26,11 +26,11 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops import own_dirs
 from krepair.ops.plan import read_sides
 from tests.compaction.directories import Verbs
+from tests.ops.replica_scenes import OLD, left_in
+from tests.ops.replicas_read import LINE, broker, cleaned, evidence, verbs, whole
 from tests.ops.test_facts_evidence import other, taken
-from tests.ops.test_other_replicas import OLD, left_in
 from tests.ops.test_question_answer import answered
 from tests.ops.test_question_answer import asked as ask_all
-from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, verbs, whole
 
 pytestmark = pytest.mark.replicas
 MINE, OTHERS = "AAAAAAAAAAAAAAAAAAAAAw", "BBBBBBBBBBBBBBBBBBBBBQ"

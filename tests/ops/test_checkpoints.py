@@ -16,19 +16,22 @@ from krepair.ops.purge import purge
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.plan import planfile
-from krepair.plan.model import Plan
 from krepair.plan.review import review
 from tests.fixture_dirs import unpack
-from tests.ops.inline import Inline
+from tests.ops.checkpoints import (
+    CLEANER,
+    FILES,
+    GOOD,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY,
+    checked,
+    options,
+    planned,
+)
 from tests.ops.scene import FAR, Scene, tree
 from tests.ops.stops import every_stop
 
-RECOVERY, HIGH_WATERMARK, LOG_START, CLEANER = (
-    f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
-)
-FILES = {RECOVERY: "KR403", HIGH_WATERMARK: "KR404", LOG_START: "KR405", CLEANER: "KR410"}
-GOOD = b"0\n3\ne-all 0 200\ne-none 0 0\ne-some 0 160\n"
 HEALTHY = (
     "compact-2.2.1-after-2.2.1",
     "leader-epochs-2.2.1",
@@ -38,24 +41,6 @@ HEALTHY = (
     "oldformat-2.2.1-before",
     "timeindex-ok-2.2.1",
 )
-NOW_MS = 1_790_000_000_000
-
-
-VERBS = Inline(now_ms=NOW_MS, fixes=("checkpoints",))
-options, checked = VERBS.options, VERBS.checked
-
-
-def planned(log_dir: Path, **given: object) -> Plan:
-    """A plan, as read back from its file."""
-    return planfile.loads(planfile.dumps(VERBS.planned(log_dir, **given)), "PLAN")
-
-
-def rules(log_dir: Path, name: str = "") -> set[str]:
-    return {
-        each.rule
-        for each in checked(log_dir).findings
-        if each.rule[:3] == "KR4" and each.file == (name or each.file)
-    }
 
 
 @pytest.fixture
@@ -66,6 +51,14 @@ def log_dir(tmp_path: Path) -> Path:
         (path / name).write_bytes(GOOD)
     (path / LOG_START).write_bytes(b"0\n1\ne-all 0 0\n")
     return path
+
+
+def rules(log_dir: Path, name: str = "") -> set[str]:
+    return {
+        each.rule
+        for each in checked(log_dir).findings
+        if each.rule[:3] == "KR4" and each.file == (name or each.file)
+    }
 
 
 @pytest.mark.parametrize("fixture", HEALTHY)

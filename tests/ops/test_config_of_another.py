@@ -13,8 +13,8 @@ from krepair.ops.own_dirs import other_dirs
 from krepair.ops.show import show_view
 from krepair.pipeline.replicas.open_facts import opened_whole
 from tests.hostile.verbs import run
+from tests.ops.replicas_read import applied, broker, cleaned, verbs
 from tests.ops.test_facts_evidence import other, recovery_point, taken
-from tests.ops.test_replicas_read import applied, broker, cleaned, verbs
 
 pytestmark = pytest.mark.replicas
 

@@ -25,9 +25,9 @@ from krepair.ops.verify import verify_plan
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.jobs import Task, run_encoded
 from tests.ops import pending
+from tests.ops.open_transactions import LAST, MINUTE, rules, value, with_coordinator
 from tests.ops.pending import BASE, name, options
 from tests.ops.scene import scene
-from tests.ops.test_open_transactions import LAST, MINUTE, rules, value, with_coordinator
 
 
 class DriverReads:

@@ -27,10 +27,14 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, RecordingDisk
 from tests.journal.scene import UnsyncedDisk
-from tests.ops import pending, test_checkpoints, test_tail
+from tests.ops import pending
+from tests.ops.checkpoints import FILES as CHECKPOINTS
+from tests.ops.checkpoints import options as checkpoint_options
+from tests.ops.checkpoints import planned as checkpoints_planned
 from tests.ops.scene import TV2, scene
-from tests.ops.test_barriers import padded
-from tests.ops.test_tail import CONSENT, Torn, damaged
+from tests.ops.tail import CONSENT, TAILS, Torn, damaged
+from tests.ops.tail import options as tail_options
+from tests.ops.written import padded
 
 JOURNAL = "/journal"
 PRIVATE = "/krepair~"
@@ -124,17 +128,17 @@ def removed(root: Path) -> Made:
 
 def cut(root: Path) -> Made:
     torn = Torn.make(root)
-    torn.tear(test_tail.TAILS["part of a batch"])
-    return torn.plan(), test_tail.options()
+    torn.tear(TAILS["part of a batch"])
+    return torn.plan(), tail_options()
 
 
 def excised(root: Path) -> Made:
-    return damaged(root).plan(accepted_losses=(CONSENT,)), test_tail.options()
+    return damaged(root).plan(accepted_losses=(CONSENT,)), tail_options()
 
 
 def set_aside(root: Path) -> Made:
     plan = damaged(root).plan(fixes=("tail=broker",), accepted_losses=(CONSENT,))
-    return plan, test_tail.options()
+    return plan, tail_options()
 
 
 def swapped(root: Path) -> Made:
@@ -143,9 +147,9 @@ def swapped(root: Path) -> Made:
 
 def of_the_root(root: Path) -> Made:
     path = scene(root, "leader-epochs-2.2.1").path
-    for name in test_checkpoints.FILES:
+    for name in CHECKPOINTS:
         (path / name).write_bytes(b"0\n1\nnowhere 0 7\n")
-    return test_checkpoints.planned(path), test_checkpoints.options()
+    return checkpoints_planned(path), checkpoint_options()
 
 
 SCENES: dict[str, Callable[[Path], Made]] = {

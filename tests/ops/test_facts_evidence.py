@@ -23,17 +23,8 @@ from krepair.plan.diff import diff_plans
 from krepair.plan.review import review
 from tests.builders import Batch, LogDir, emptied
 from tests.compaction.directories import topic_config
-from tests.ops.test_other_replicas import OLD, left_in, watermark
-from tests.ops.test_replicas_read import (
-    FIXES,
-    applied,
-    broker,
-    cleaned,
-    evidence,
-    value,
-    verbs,
-    whole,
-)
+from tests.ops.replica_scenes import OLD, left_in, watermark
+from tests.ops.replicas_read import FIXES, applied, broker, cleaned, evidence, value, verbs, whole
 
 pytestmark = pytest.mark.replicas
 METADATA = Path(__file__).resolve().parents[1] / "logdir" / "metadata_logs" / "3.9.2-b2-b3-down"

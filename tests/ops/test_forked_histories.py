@@ -11,8 +11,8 @@ from krepair.ops.facts import facts
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.builders import NOW_MS, Batch, LogDir, Record, data
-from tests.ops.test_other_replicas import OLD, left_in, watermark
-from tests.ops.test_replicas_read import FIXES, evidence, part, sides, verbs
+from tests.ops.replica_scenes import OLD, left_in, watermark
+from tests.ops.replicas_read import FIXES, evidence, part, sides, verbs
 
 pytestmark = pytest.mark.replicas
 FORK = 3

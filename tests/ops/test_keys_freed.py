@@ -6,8 +6,8 @@ from pathlib import Path
 
 from krepair.errors import ExitCode
 from krepair.plan.review import review
+from tests.compaction.cases import small
 from tests.compaction.directories import Verbs, groups_of, logs, options
-from tests.compaction.test_verbs import small
 
 
 def test_groups_of_keys_are_freed_together_once_all_of_them_are_proven(tmp_path: Path) -> None:

@@ -43,9 +43,8 @@ from krepair.rules.markers import StageInputs, held_between
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 from tests.builders import NOW_MS, Batch, LogDir, commit, reading
 from tests.compaction.directories import Verbs, options
-from tests.ops.test_other_replicas import EXPIRED, OLD, left_in, watermark
-from tests.ops.test_replicas_read import LINE, broker, cleaned, evidence, in_txn, value, verbs, whole
-from tests.ops.test_third_reading import forgotten
+from tests.ops.replica_scenes import EXPIRED, OLD, left_in, watermark
+from tests.ops.replicas_read import LINE, broker, cleaned, evidence, forgotten, in_txn, value, verbs, whole
 
 pytestmark = pytest.mark.replicas
 

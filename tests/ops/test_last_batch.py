@@ -12,8 +12,8 @@ from krepair.plan.model import RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from tests.builders import LogDir, commit, data
+from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, logs, options
-from tests.compaction.test_cases import OLD, rec
 
 EXPIRY = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 

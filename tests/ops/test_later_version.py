@@ -10,7 +10,7 @@ from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.start.findings import PROVEN_VERSIONS
 from tests.hostile.verbs import run
-from tests.ops.test_other_replicas import directory
+from tests.ops.replica_scenes import directory
 
 
 def test_the_latest_version_is_the_same_everywhere() -> None:

@@ -12,9 +12,9 @@ import pytest
 from krepair.errors import ExitCode, StalePlanError
 from tests.builders import LogDir
 from tests.compaction.directories import Verbs, options
-from tests.ops.test_other_replicas import EXPIRED, OLD
-from tests.ops.test_replicas_read import FIXES, LINE, broker, cleaned, in_txn, left_in, part, value, whole
-from tests.ops.test_replicas_read import verbs as of_replicas
+from tests.ops.replica_scenes import EXPIRED, OLD, left_in
+from tests.ops.replicas_read import FIXES, LINE, broker, cleaned, in_txn, part, value, whole
+from tests.ops.replicas_read import verbs as of_replicas
 
 KINDS: dict[str, dict[str, Any]] = {
     "only-replica": {"only_replica": ("t",)},

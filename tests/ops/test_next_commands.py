@@ -14,7 +14,7 @@ from krepair.ops.show import show_view
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs
 from tests.hostile.verbs import run
-from tests.ops.test_other_replicas import directory, given, watermark
+from tests.ops.replica_scenes import directory, given, watermark
 
 pytestmark = pytest.mark.replicas
 

@@ -20,6 +20,7 @@ from tests import builders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline
+from tests.ops.next_start import KILLS, compacted
 
 MINUTE_MS = 60_000
 
@@ -250,33 +251,6 @@ def test_segments_past_a_known_retention_are_told_by_the_logs_own_times(tmp_path
     assert f"their youngest record is of {old + 1} ms" in evidence(report, "KR702")[0]
     assert line_of(report, "t-0").expected == "delete"
     assert evidence(checked(path, now_ms=NOW_MS + 10**12), "KR702") == []
-
-
-def compacted(root: Path, damage: str) -> Path:
-    directory = builders.LogDir(root)
-    big = [builders.Record(b"k", b"x" * 2000)]
-    first = data(0, big) if damage == "large" else data(0, 3)
-    directory.partition("c").segment(first, data(3, 2)).segment(data(5, 2)).segment(data(7, 1))
-    path = directory.write()
-    log = path / "c-0" / f"{0:020d}.log"
-    raw = bytearray(log.read_bytes())
-    if damage == "cut":
-        raw = raw[:-7]
-    elif damage == "crc":
-        raw[len(first.raw) - 2] ^= 0xFF  # in a value: the records can still be read
-    elif damage == "zeros":
-        raw += b"\0" * 64
-    log.write_bytes(raw)
-    return path
-
-
-KILLS = {
-    # damage -> versions whose cleaner stops there; tests/brokers/test_next_start.py asks Kafka's own
-    "cut": ("", "1.1.0", "2.2.1", "3.9.2"),
-    "zeros": ("", "1.1.0", "2.2.1", "3.9.2"),
-    "crc": (),
-    "large": ("1.1.0",),
-}
 
 
 @pytest.mark.parametrize("damage", KILLS)

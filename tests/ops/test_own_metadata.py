@@ -17,7 +17,7 @@ from krepair.logdir.cluster import METADATA_FOLDER, read_cluster_file
 from krepair.plan.model import Evidence, Plan
 from krepair.plan.review import review
 from tests.compaction.directories import Verbs, options
-from tests.ops.test_other_replicas import EXPIRED, directory, left_in
+from tests.ops.replica_scenes import EXPIRED, directory, left_in
 
 pytestmark = pytest.mark.replicas
 LOGS = Path(__file__).resolve().parents[1] / "logdir" / "metadata_logs"

@@ -27,19 +27,10 @@ from krepair.options import Engine, Options
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir
 from tests.compaction.directories import Verbs
+from tests.ops.replica_scenes import OLD, left_in, watermark
+from tests.ops.replicas_read import applied, broker, cleaned, evidence, in_txn, part, value, verbs, whole
 from tests.ops.test_facts_evidence import other, recovery_point, taken
-from tests.ops.test_other_replicas import OLD, left_in, sealed, watermark
-from tests.ops.test_replicas_read import (
-    applied,
-    broker,
-    cleaned,
-    evidence,
-    in_txn,
-    part,
-    value,
-    verbs,
-    whole,
-)
+from tests.ops.test_other_replicas import sealed
 
 pytestmark = pytest.mark.replicas
 

@@ -11,25 +11,11 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.kernels.cache import CACHE_VARIABLE, user_folders
 from krepair.ops.removable import removable
+from tests.ops.disk_scene import FOLDER, MIB, Host, commands_in, no_inode_left, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill, free_of
-from tests.ops.test_full_disks import FOLDER, MIB, Host, commands_in, open_dir
 
 __all__ = ["open_dir"]
 TAIL = 2 * MIB
-
-
-def no_inode_left(kind: str, mount: Path) -> None:
-    """Take every inode. XFS makes them as long as there are blocks, so it has no such state of its own."""
-    if kind == "tmpfs":
-        used = os.statvfs(mount)
-        count = used.f_files - used.f_ffree
-        subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", str(mount)], check=True)
-    else:
-        folder = mount / "many"
-        folder.mkdir()
-        for number in range(os.statvfs(mount).f_ffree):
-            os.mknod(folder / str(number))
-    assert os.statvfs(mount).f_favail == 0
 
 
 def left_behind(host: Host) -> Path:

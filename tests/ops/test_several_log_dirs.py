@@ -14,8 +14,8 @@ from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir, verify_log_dirs
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS
+from tests.ops.replicas_read import broker, cleaned, whole
 from tests.ops.scene import tree
-from tests.ops.test_replicas_read import broker, cleaned, whole
 
 pytestmark = pytest.mark.replicas
 OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)

@@ -19,8 +19,8 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
-from tests.ops.test_tail import INTERVAL, Torn, options
-from tests.pipeline.test_damage import twin
+from tests.ops.tail import INTERVAL, Torn, options
+from tests.pipeline.damage import twin
 
 SEGMENTS = 3
 SPAN = 50

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.fixes import evidence, markers_staging, other_logs
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.ops.facts import facts
 from krepair.options import Engine, Options
@@ -22,24 +21,13 @@ from krepair.pipeline.replicas.evidence_check import (
 )
 from krepair.pipeline.replicas.holdings import Pairs
 from tests.compaction.directories import Verbs
+from tests.ops.replica_scenes import OLD
+from tests.ops.replicas_read import FIXES, broker, cleaned, forgotten, value, verbs, whole
 from tests.ops.test_facts_evidence import other, recovery_point
-from tests.ops.test_other_replicas import OLD
 from tests.ops.test_question_answer import answered
 from tests.ops.test_question_answer import asked as ask_all
-from tests.ops.test_replicas_read import FIXES, broker, cleaned, value, verbs, whole
 
 pytestmark = pytest.mark.replicas
-
-
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No marker is held back, by whom it may be."""
-
-    def nothing(engine: object, scratch: str, asked: list[object]) -> list[object]:
-        return [other_logs.Held() for _ in asked]
-
-    monkeypatch.setattr(other_logs, "markers_held", nothing)
-    monkeypatch.setattr(evidence, "markers_held", nothing)
-    monkeypatch.setattr(markers_staging, "held_markers", lambda *_: np.empty(0, np.int64))
 
 
 def refused(run: Verbs, root: Path, why: str) -> None:

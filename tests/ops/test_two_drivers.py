@@ -21,8 +21,8 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.lab.waiting import LIMIT_S
+from tests.ops.replicas_read import broker, verbs, whole
 from tests.ops.scene import tree
-from tests.ops.test_replicas_read import broker, verbs, whole
 
 pytestmark = pytest.mark.replicas
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.builders import NOW_MS, LogDir, Record, commit, data
 from tests.compaction.directories import Verbs, options
-from tests.ops.test_other_replicas import EXPIRED, OLD
+from tests.ops.replica_scenes import EXPIRED, OLD
 
 SWAP = f"t-0/{0:020d}.log.swap"
 Planned = tuple[Plan, Options]

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.durable.tree import Tree
 from krepair.logdir import view
-from tests.ops.test_snapshots import checked, made
+from tests.ops.snapshots import checked, made
 
 WAY = ": this user may not read it; run krepair as root, or as the user of the broker"
 

@@ -29,7 +29,7 @@ from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.jobs import SCAN
 from tests.ops.scene import BLOAT, scene, tree
 from tests.pipeline.cluster import Cluster, why_no_hosts
-from tests.pipeline.test_spark import HUGE, inline, scan_items
+from tests.pipeline.scanned import HUGE, inline, scan_items
 
 pytestmark = [
     pytest.mark.spark,
@@ -116,7 +116,7 @@ from krepair.pipeline.engines import worker_watch
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.jobs import SCAN
 from tests.ops.scene import BLOAT, scene
-from tests.pipeline.test_spark import HUGE, scan_items
+from tests.pipeline.scanned import HUGE, scan_items
 worker_watch.SAID_AFTER_S, worker_watch.GIVEN_UP_AFTER_S = 2.0, 10.0
 try:
     list(SparkEngine(sys.argv[1], "test").run(SCAN, scan_items(scene(Path(sys.argv[2]), BLOAT), HUGE)))

@@ -31,7 +31,7 @@ from krepair.plan import planfile
 from tests.lab.ports import free_port
 from tests.ops.scene import BLOAT, scene, tree
 from tests.pipeline.cluster import Cluster
-from tests.pipeline.test_spark import HUGE, inline, scan_items
+from tests.pipeline.scanned import HUGE, inline, scan_items
 
 pytestmark = [
     pytest.mark.spark,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.formats import batch_v2, compression, group_metadata, message_set
+from krepair.formats import group_metadata, message_set
 from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline.coordinators import commit_tables
@@ -22,22 +22,10 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
 from tests import builders
 from tests.formats.versioned import encode_versioned
+from tests.pipeline.group_records import group_record, key_of, member, packed, text, value_of
 
 FOLDER = "__consumer_offsets-0"
 TRANSACTIONAL = 0x10
-
-
-def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def key_of(group: str, partition: int, version: int = 1) -> bytes:
-    return struct.pack(">h", version) + text(group) + text("t") + struct.pack(">i", partition)
-
-
-def value_of(offset: int, metadata: str = "") -> bytes:
-    return struct.pack(">hqi", 3, offset, -1) + text(metadata) + struct.pack(">q", 1000 + offset)
 
 
 def written(
@@ -60,15 +48,6 @@ def travelled(item: GroupsItem) -> GroupsResult:
     """The task as an engine runs it: item and result as bytes."""
     answer = run_encoded("read groups", msgspec.msgpack.encode(item))
     return msgspec.msgpack.decode(answer, type=GroupsResult)
-
-
-def packed(raw: bytes, codec: int) -> bytes:
-    """The same batch with its records compressed."""
-    header = batch_v2.decode_header(raw)
-    if codec == 0 or header.is_control:
-        return raw
-    body = compression.compress(codec, raw[batch_v2.HEADER_SIZE :])
-    return batch_v2.encode_batch(header._replace(attributes=header.attributes | codec), body)
 
 
 class Twin:
@@ -185,31 +164,6 @@ def test_tables_grow_with_keys_values_producers_and_open_transactions(
             pid for pid in range(number, 300, 50) if pid % 3 == 0
         }
     assert sum(group.state == "Dead" for group in result.groups) == 1500
-
-
-def group_record(
-    group: str, members: list[dict[str, Any]], generation: int = 1, version: int = 3
-) -> builders.Record:
-    value = {
-        "protocol_type": "consumer",
-        "generation": generation,
-        "protocol": "range",
-        "leader": "m0",
-        "members": members,
-    }
-    return builders.Record(
-        struct.pack(">h", 2) + text(group),
-        encode_versioned(group_metadata.GROUP_METADATA_VALUE, version, value),
-    )
-
-
-def member(name: str, *topics: str) -> dict[str, Any]:
-    assigned = [{"topic": topic, "partitions": [0, 1]} for topic in topics]
-    return {
-        "member_id": name, "client_id": f"client-{name}", "client_host": "/10.0.0.1", "session_timeout": 1,
-        "subscription": encode_versioned(group_metadata.SUBSCRIPTION, 1, {"topics": list(topics)}),
-        "assignment": encode_versioned(group_metadata.ASSIGNMENT, 0, {"assigned_partitions": assigned}),
-    }  # fmt: skip
 
 
 def one_group(tmp_path: Path, *records: builders.Record) -> Group:

@@ -17,7 +17,7 @@ import pytest
 from krepair.formats.codec import Codec
 from tests import builders
 from tests.builders import LogDir, Record
-from tests.pipeline.test_huge_record import ABOVE, EVERY, HUGE_AT, SIZES, STEADY_MALLOC, TWO_GB, batch
+from tests.pipeline.huge_record import ABOVE, EVERY, HUGE_AT, SIZES, STEADY_MALLOC, TWO_GB, batch
 
 pytestmark = pytest.mark.slow
 CODECS = list(SIZES) if EVERY else [Codec.ZSTD]

@@ -42,7 +42,7 @@ from tests.compaction.directories import dead_cleaner, options
 from tests.conftest import in_ci
 from tests.ops.scene import BLOAT, Scene, scene, tree
 from tests.pipeline.cluster import Cluster, why_no_hosts
-from tests.pipeline.test_spark import HUGE, inline, scan_items
+from tests.pipeline.scanned import HUGE, inline, scan_items
 from tests.recovery.scene import Verbs, write_unclean
 from tools.torture.faults import VARIABLE, Control, Fault, Kind, Mode, environment, mask
 

@@ -28,7 +28,7 @@ from krepair.pipeline.scan import scan
 from tests import builders
 from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain
-from tests.pipeline.test_scan_and_indexes import LOGS, log_of
+from tests.pipeline.scanned import LOGS, log_of
 from tests.plan.plans import replaced_file
 
 INTERVALS = (0, 77, 300, 4096)

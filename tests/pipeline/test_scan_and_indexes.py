@@ -15,36 +15,11 @@ from krepair.pipeline.indexes.segment import Depth, InspectItem, inspect
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.scan import scan
 from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look
-from tests import builders
 from tests.builders import NOW_MS
-from tests.kernels.scanning import joined
-from tests.old_messages import plain
+from tests.pipeline.scanned import LOGS, log_of
 
 INTERVAL = 300
-LOGS = ("whole", "torn", "empty", "old formats", "a huge batch", "wrong CRC", "zeros behind")
 INDEXES = ("none", "empty", "true", "half", "padded", "wrong entry", "torn")
-
-
-def log_of(kind: str, chance: random.Random) -> bytes:
-    """A log of one kind."""
-    if kind == "empty":
-        return b""
-    batches = [
-        builders.data(3 * number, 3, timestamp=NOW_MS + chance.randrange(-500, 500)) for number in range(60)
-    ]
-    if kind == "old formats":
-        batches[10:12] = [plain(30), plain(33, magic=0)]
-    if kind == "a huge batch":
-        value = builders.Record(b"k", b"v" * (3 << 20))
-        batches[20] = builders.data(60, [value, value], timestamp=NOW_MS)
-    log = bytearray(joined(batches))
-    if kind == "torn":
-        del log[-20:]
-    if kind == "wrong CRC":
-        log[len(log) // 2] ^= 1
-    if kind == "zeros behind":
-        log += bytes(100)
-    return bytes(log)
 
 
 def index_of(kind: str, data: bytes, entry: int) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,49 +13,22 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
-from krepair.formats.java_numbers import INT64_MAX
-from krepair.logdir.view import read_log_dir
 from krepair.options import Engine
-from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
 from krepair.pipeline.engines.spark_worker import Proof
-from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile
-from tests.ops.scene import BLOAT, TV2, Scene, scene, tree
+from tests.ops.scene import BLOAT, TV2, scene, tree
 from tests.pipeline.cluster import Cluster
+from tests.pipeline.scanned import HUGE, inline, scan_items
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-HUGE = "__consumer_offsets-0"
 
 
 @pytest.fixture(autouse=True)
 def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores are shared with whatever else runs."""
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
-
-
-def scan_items(one: Scene, folder: str) -> list[ScanItem]:
-    """One item per segment of a partition, as a plan makes them."""
-    from krepair.fixes.context import place_of
-
-    view = read_log_dir(str(one.path))
-    partition = next(each for each in view.partitions if each.folder == folder)
-    return [
-        ScanItem(
-            place=place_of(view, partition),
-            base_offset=segment.base_offset,
-            size=segment.log.size,
-            now_ms=one.now_ms,
-            high_watermark=INT64_MAX,
-        )
-        for segment in partition.segments
-    ]
-
-
-def inline(items: Sequence[ScanItem]) -> dict[int, object]:
-    return dict(InlineEngine("").run(SCAN, items))
 
 
 def tasks_of_last_job(engine: SparkEngine) -> int:

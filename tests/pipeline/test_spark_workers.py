@@ -13,7 +13,7 @@ from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.jobs import SCAN
 from tests.ops.scene import scene
 from tests.pipeline.cluster import Cluster
-from tests.pipeline.test_spark import HUGE, scan_items
+from tests.pipeline.scanned import HUGE, scan_items
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import LOOK, SCAN
 from tests.builders import LogDir, data
 from tests.ops.scene import BLOAT, scene
-from tests.pipeline.test_spark import HUGE, scan_items
+from tests.pipeline.scanned import HUGE, scan_items
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.swap import Swap
 from krepair.plan.model import NewFile
 from tests.plan.plans import DIGEST, completed_swap, removed_file, replaced_file
-from tests.plan.test_review_loss import log, removed
+from tests.plan.reviewed_loss import log, removed
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from krepair.plan.pictures import BeforeAfter, Cell, pictures_of
 from krepair.plan.render import plan_view
 from tests.builders import LogDir, abort, commit, data, emptied
 from tests.cli.page_reader import PageReader
+from tests.compaction.cases import OLD, batch, rec, same_length
 from tests.compaction.directories import Verbs, dead_cleaner, keys_of, logs, options
-from tests.compaction.test_cases import OLD, batch, rec
-from tests.compaction.test_equal_sizes import same_length
 
 FOLDERS = ("plain", "codecs", "transactions", "same-length", "dead-cleaner")
 

@@ -14,8 +14,8 @@ from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import Plan, RewriteSegments, SourceSegment
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.review import review
+from tests.compaction.cases import small
 from tests.compaction.directories import Verbs, keys_of, options
-from tests.compaction.test_verbs import small
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.plan.plans import (
     source,
     tally,
 )
-from tests.plan.test_review import (
+from tests.plan.reviewed import (
     SINGLE,
     Breaker,
     policy_with,

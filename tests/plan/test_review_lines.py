@@ -11,7 +11,7 @@ from krepair.plan.build import build_plan
 from krepair.plan.model import ChangedLine, ChangeLines, KeepOriginal, NotReversible, Plan, RootPlan
 from krepair.plan.review import review
 from tests.plan.plans import COMMIT, FACTS, check_begins, fingerprint, policy
-from tests.plan.test_review_loss import FILES, FOLDER, partition_with
+from tests.plan.reviewed_loss import FILES, FOLDER, partition_with
 
 NAME = "recovery-point-offset-checkpoint"
 RISES = ChangedLine("t", 0, 100, 300)

@@ -11,7 +11,7 @@ from krepair.plan.build import build_plan
 from krepair.plan.model import KeepOriginal, Plan, RollSegment
 from krepair.plan.review import review
 from tests.plan.plans import COMMIT, FACTS, fingerprint, policy
-from tests.plan.test_review_loss import FILES, FOLDER, partition_with, replaced
+from tests.plan.reviewed_loss import FILES, FOLDER, partition_with, replaced
 
 INDEX = f"{0:020d}.index"
 

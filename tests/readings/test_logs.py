@@ -17,8 +17,8 @@ from krepair.pipeline import damage
 from krepair.plan.model import MendLog, SetAside
 from tests import builders
 from tests.builders import abort, data
-from tests.ops.test_tail import WAYS, Torn
-from tests.ops.test_tail import options as tail_options
+from tests.ops.tail import WAYS, Torn
+from tests.ops.tail import options as tail_options
 from tests.readings.scenes import Applied, applied, options, read
 
 EXCISE = WAYS["excise"]

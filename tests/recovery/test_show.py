@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.test_emptied import POINT, load, made, restricted, sizes
-from tests.brokers.test_start_space import small_disk
+from tests.brokers.starts import POINT, load, made, restricted, sizes, small_disk
 from tests.lab.judge import Judge, JudgeError
 from tests.recovery.scene import Verbs, points_of
 

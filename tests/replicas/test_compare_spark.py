@@ -19,7 +19,7 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.rules.replicas.model import BYTE_EQUAL, LOST, MISSING, PartitionVerdict
-from tests.hostile.test_compare import broken_stream, directory
+from tests.hostile.broken_streams import broken_stream, directory
 from tests.replicas.directories import SETTINGS
 from tests.replicas.real_clusters import sides_of, unpack_cluster
 

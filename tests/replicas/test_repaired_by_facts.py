@@ -15,9 +15,8 @@ from krepair.options import Options
 from krepair.plan.model import Evidence
 from tests.compaction.directories import Verbs
 from tests.lab.three import Three
-from tests.replicas.absences import TOPICS, begin, end, of_readers, without_cleaner
+from tests.replicas.absences import TOPICS, begin, end, far, given, of_readers, without_cleaner
 from tests.replicas.by_facts import answer, asked
-from tests.replicas.test_repaired_clusters import far, given
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas, pytest.mark.every_broker]
 REPLICAS = "1,2,3"

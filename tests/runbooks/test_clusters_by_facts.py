@@ -9,9 +9,9 @@ import pytest
 
 from tests.lab.three import Three
 from tests.replicas.absences import of_readers, without_cleaner
+from tests.runbooks.clusters import ROOT, TOPIC, Operator, everybody_serves, story_of, tombstones, write
 from tests.runbooks.page import follow
 from tests.runbooks.stories import WHOLE
-from tests.runbooks.test_clusters import ROOT, TOPIC, Operator, everybody_serves, story_of, tombstones, write
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 FIRST_ROUND = 4

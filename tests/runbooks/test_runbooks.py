@@ -21,7 +21,7 @@ from tests.lab import client
 from tests.lab.broker import Broker, Topic
 from tests.lab.jvm import java
 from tests.ops.scene import BLOAT, tree
-from tests.ops.test_tail import INTERVAL, Torn
+from tests.ops.tail import INTERVAL, Torn
 from tests.runbooks.page import DOCS, RUNBOOKS, Shell, blocks_of, commands_of, follow
 from tests.runbooks.stories import (
     ASK_AGAIN,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED
+from tests.torture.kills import PREFACE
 from tests.torture.programme import run_part, run_script, wrong_of
-from tests.torture.test_kills import PREFACE
 from tools.torture.failing_calls import _loses, taken_for_durable
 from tools.torture.faults import Call, Fault, Kind, Mode, mask
 from tools.torture.runs import MAY_FAIL, MOVES_BYTES, parse_step

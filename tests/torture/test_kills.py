@@ -12,6 +12,7 @@ import pytest
 
 from krepair.ops.plan import make_plan
 from krepair.plan import planfile
+from tests.torture.kills import PREFACE
 from tests.torture.programme import ROOT, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
@@ -20,16 +21,6 @@ from tools.torture.scenes import SCENES, build, every_keep, look
 from tools.torture.state import State
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-
-
-PREFACE = """
-from pathlib import Path
-from tools.torture import faults
-faults.start_again(["-c", Path("/proc/self/cmdline").read_bytes().split(b"\\0")[2].decode()])
-from tools.torture.runs import *
-from tools.torture.scenes import *
-runner, work = Runner(), memory_or(None)
-"""
 
 
 @pytest.mark.slow

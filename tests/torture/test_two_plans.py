@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import LogDir, Record, data
+from tests.torture.kills import PREFACE
 from tests.torture.programme import run_part, run_script, wrong_of
-from tests.torture.test_kills import PREFACE
 from tools.torture.two_plans import records_of
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.builders import LogDir
 from tests.compaction import histories
-from tests.compaction.test_old_formats import partition_of
+from tests.compaction.old_formats import partition_of
 from tools.bench.data import make
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -29,7 +29,7 @@ from krepair.plan.model import Plan
 from tests import calls
 from tests.builders import NOW_MS
 from tests.lab.judge import Judge
-from tests.ops.test_calls import write
+from tests.ops.written import write
 from tools.bench.processes import done
 from tools.bench.setting import Setting
 from tools.bench.spent import Spent, make_cold, spent_by
