@@ -11,9 +11,29 @@ from typing import Final
 
 from krepair.checks.catalogue_replicas import REPLICAS
 from krepair.checks.catalogue_transactions import TRANSACTIONS
-from krepair.checks.rule import FIRST_VERSION, NOTHING_CHANGED, Finding, Rule, Severity
+from krepair.checks.rule import (
+    FIRST_VERSION,
+    NOTHING_CHANGED,
+    Finding,
+    Rule,
+    Severity,
+    StartEffect,
+    strongest,
+)
 
-__all__ = ["CATALOGUE", "FIRST_VERSION", "RULES", "Finding", "Rule", "Severity", "counts", "severity_of"]
+__all__ = [
+    "CATALOGUE",
+    "FIRST_VERSION",
+    "RULES",
+    "Finding",
+    "Rule",
+    "Severity",
+    "StartEffect",
+    "counts",
+    "severity_of",
+    "start_of",
+    "strongest",
+]
 
 _INDEXES = (
     Rule(
@@ -396,6 +416,7 @@ _FOLDERS = (
         title="Folder in the log directory that is not a partition",
         evidence="its name",
         danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
+        start=StartEffect.ENDS,
         source="Log.parseTopicPartitionName (2.2.1), LocalLog (3.9)",
     ),
     Rule(
@@ -404,6 +425,7 @@ _FOLDERS = (
         title="The same partition in two log directories",
         evidence="both paths, their log ends, and whether one is a prefix of the other",
         danger="the broker does not start and asks to remove one of the two, but does not say which one",
+        start=StartEffect.ENDS,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1",
     ),
     Rule(
@@ -440,6 +462,16 @@ _FOLDERS = (
         evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
         danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
         source="KIP-405, KIP-595, design",
+    ),
+    Rule(
+        code="KR610",
+        severity=Severity.BROKER_DOWN,
+        title="KRaft metadata log broken, at another place, or missing",
+        evidence="the file, what was expected in it, and what each kind of node makes of it",
+        danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
+        "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
+        source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
+        "seen on 4.3.1",
     ),
     Rule(
         code="KR608",
@@ -518,6 +550,7 @@ _FORECAST = (
         evidence="the file that causes it, by broker version",
         danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties that "
         "cannot be read, or a log, an index or a transaction index on which the loader of a partition fails",
+        start=StartEffect.ENDS,
         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader (3.9)",
     ),
     Rule(
@@ -578,6 +611,11 @@ RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}
 def severity_of(finding: Finding) -> Severity:
     """How bad this case is: what the finding itself says, else the severity of its rule."""
     return finding.severity or RULES[finding.rule].severity
+
+
+def start_of(finding: Finding) -> StartEffect:
+    """What the next start makes of this case: what the finding itself says, else what its rule says."""
+    return RULES[finding.rule].start if finding.start is None else finding.start
 
 
 def counts(finding: Finding) -> bool:

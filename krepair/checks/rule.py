@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -27,6 +28,24 @@ class Severity(StrEnum):
     INFORMATION = "information"
 
 
+class StartEffect(StrEnum):
+    """What the next start makes of a finding. A later one is worse."""
+
+    NONE = "none"
+    ASIDE = "aside"
+    """The broker renames the partition's folder to ``-stray`` and begins an empty one."""
+    DIRECTORY = "directory"
+    """This log directory goes offline; a broker with others goes on with those, one without others ends."""
+    ENDS = "ends"
+    """The broker does not start, whatever its other log directories are."""
+
+
+def strongest(effects: Iterable[StartEffect]) -> StartEffect:
+    """The worst of some effects; ``NONE`` of none."""
+    order = list(StartEffect)
+    return max(effects, key=order.index, default=StartEffect.NONE)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
     """One row of the table.
@@ -40,6 +59,7 @@ class Rule:
         fix: name for ``--fix``, or ``none``.
         lost_if_wrong: what is lost if krepair is wrong and the fix is applied.
         source: Kafka's code, KIP or issue, and the broker versions on which this was seen.
+        start: what the next start makes of it, where a finding does not say it of its own case.
         implemented_in: first version of krepair that looks for it; empty while it is planned.
         command: the command that looks for it.
     """
@@ -52,6 +72,7 @@ class Rule:
     source: str
     fix: str = "none"
     lost_if_wrong: str = NOTHING_CHANGED
+    start: StartEffect = StartEffect.NONE
     implemented_in: str = FIRST_VERSION
     command: str = CHECK
 
@@ -72,6 +93,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         evidence: one line: what is there, and what was expected.
         bytes: bytes that are wasted, damaged or at risk; 0 if a number of bytes means nothing here.
         severity: of this case, where it is not that of the rule; what ``check`` prints always has it.
+        start: what the next start makes of this case, where it is not that of the rule.
         fix: name for ``--fix`` that mends this case, or ``none``; empty until ``check`` says it.
         command: what to type for it, one line, or empty.
         first_offset: the first offset that is damaged or lost, -1 if it is not known or means nothing here.
@@ -87,6 +109,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     evidence: str = ""
     bytes: int = 0
     severity: Severity | None = None
+    start: StartEffect | None = None
     fix: str = ""
     command: str = ""
     first_offset: int = -1

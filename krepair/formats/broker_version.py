@@ -11,7 +11,8 @@ _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\
 LATEST_TRIED: Final = (4, 3, 1)
 """The latest version with whose brokers and classes krepair was tried."""
 
-Version = tuple[int, int, int] | None
+VersionNumber = tuple[int, int, int]
+Version = VersionNumber | None
 """Version of a broker; None if it is not known."""
 
 

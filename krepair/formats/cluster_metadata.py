@@ -150,6 +150,7 @@ PASSED_OVER: Final = {
     22: "RemoveUserScramCredentialRecord",
     26: "RemoveDelegationTokenRecord",
     27: "RegisterControllerRecord",
+    29: "UnregisterControllerRecord",
 }
 """Types that say nothing of a partition."""
 

@@ -14,12 +14,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from krepair.errors import RefusedError, UnreadableError
 from krepair.formats import cluster_metadata as metadata
-from krepair.formats.batch_v2 import BatchHeader, batches
+from krepair.formats.batch_v2 import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batches
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.control import ControlType, decode_key
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.message_schema import decode
@@ -104,6 +106,53 @@ class _NoProofError(Exception):
     """The copy cannot be used; the text says why, without the folder."""
 
 
+class Fault(StrEnum):
+    """What is wrong with a metadata log, by what a node that starts makes of it."""
+
+    SNAPSHOT = "snapshot"
+    """The newest snapshot is empty, cut or damaged."""
+    NO_SNAPSHOT = "no snapshot"
+    """The log begins above offset 0, and no snapshot holds what was before."""
+    CUT = "cut"
+    """A batch is damaged; recovery, which every start does, cuts the log there."""
+    MAGIC = "magic"
+    """A batch has a version that is none, and a right CRC: recovery leaves it, and who reads it fails."""
+    CONTENT = "content"
+    """The bytes are right; krepair does not understand what they say."""
+
+
+class Examined(NamedTuple):
+    """A metadata log, as far as it can be read.
+
+    Attributes:
+        image: the state at its end, or before the first fault; None if nothing was read.
+        fault: None if it is whole.
+        why: file, position, what was expected and found; empty if it is whole.
+    """
+
+    image: MetadataImage
+    fault: Fault | None = None
+    why: str = ""
+
+
+def examine_metadata_log(folder: str) -> Examined:
+    """Read the metadata log of a node that is stopped, as far as that goes.
+
+    Args:
+        folder: absolute path, no component of which is a link.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    with opened_folder(folder) as descriptor:
+        reader = _Reader(folder, os.listdir(descriptor))
+        try:
+            reader.image()
+        except _NoProofError as problem:
+            return Examined(reader.result, reader.fault, str(problem))
+    return Examined(reader.result)
+
+
 def read_metadata_log(folder: str) -> MetadataImage:
     """Read a copy of ``__cluster_metadata-0``. One file at a time is mapped into memory.
 
@@ -116,7 +165,9 @@ def read_metadata_log(folder: str) -> MetadataImage:
     """
     try:
         with opened_folder(folder) as descriptor:
-            return _Reader(folder, os.listdir(descriptor)).image()
+            image = _Reader(folder, os.listdir(descriptor)).image()
+        if image.as_of_ms < 0:
+            raise _NoProofError("no batch has a time")
     except _NoProofError as problem:
         raise RefusedError(
             f"{folder}: no proof: {problem}",
@@ -125,6 +176,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
         ) from None
     except OSError as error:
         raise UnreadableError(f"{error.filename or folder}: could not be read: {why(error)}") from error
+    return image
 
 
 class _Reader:
@@ -141,6 +193,7 @@ class _Reader:
         self.result = MetadataImage()
         self.pending: list[metadata.MetadataRecord] = []
         self.in_transaction = False
+        self.fault: Fault | None = None  # what a problem means that is met from here on
 
     def image(self) -> MetadataImage:
         if not self.segments and not self.snapshots:
@@ -148,10 +201,9 @@ class _Reader:
         snapshot = self.snapshots[-1] if self.snapshots else None
         start = 0 if snapshot is None else snapshot.end_offset
         if snapshot is not None:
+            self.fault = Fault.SNAPSHOT
             self._read_snapshot(snapshot)
         self._read_log(start, snapshot)
-        if self.result.as_of_ms < 0:
-            raise _NoProofError("no batch has a time")
         self.result.open_transaction = self.in_transaction
         read = [] if snapshot is None else [snapshot.name]
         self.result.files = (*read, *(name for _, name in self.segments))
@@ -185,9 +237,11 @@ class _Reader:
         if not self.segments:
             return
         first = self.segments[0][0]
+        self.fault = Fault.NO_SNAPSHOT
         if first > start:
             missing = "there is no snapshot" if snapshot is None else f"the newest snapshot ends at {start}"
             raise _NoProofError(f"the log begins at offset {first}, and {missing}")
+        self.fault = Fault.CONTENT
         expected, epoch = first, -1
         for base_offset, name in self.segments:
             if base_offset != expected:
@@ -225,6 +279,9 @@ class _Reader:
             with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as buf:
                 for batch in batches(buf):
                     if isinstance(batch, Damage):
+                        if self.fault is not Fault.SNAPSHOT:
+                            wrong_magic = _has_only_a_wrong_magic(buf, batch.position)
+                            self.fault = Fault.MAGIC if wrong_magic else Fault.CUT
                         raise _NoProofError(f"{name}: {_text(batch)}")
                     yield batch.position, batch.header, buf
 
@@ -270,6 +327,17 @@ class _Reader:
             self.pending.append(record)
         else:
             replay(self.result, record)
+
+
+def _has_only_a_wrong_magic(buf: Bytes, position: int) -> bool:
+    """Whether a batch has a version above 2 and is right apart from it: its CRC does not cover the version."""
+    if position + HEADER_SIZE > len(buf):
+        return False
+    header = BatchHeader(*HEADER.unpack(buf, position))
+    end = position + LOG_OVERHEAD + header.batch_length
+    if header.magic <= MAGIC or not position + HEADER_SIZE <= end <= len(buf):
+        return False
+    return crc32c(bytes(buf[position + CRC_START : end])) == header.crc
 
 
 def _records(name: str, buf: Bytes, position: int) -> Iterator[Record]:

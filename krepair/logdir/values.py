@@ -293,6 +293,7 @@ class LogDir(NamedTuple):
         log_start: ``log-start-offset-checkpoint``.
         high_watermark: ``replication-offset-checkpoint``.
         cleaner: ``cleaner-offset-checkpoint``, with the first offset that is not clean.
+        meta_version: ``version`` of ``meta.properties``, 0 for ZooKeeper and 1 for KRaft; -1 if it is not known.
     """
 
     path: str
@@ -316,3 +317,4 @@ class LogDir(NamedTuple):
     log_start: OffsetCheckpoint
     high_watermark: OffsetCheckpoint
     cleaner: OffsetCheckpoint
+    meta_version: int = -1

@@ -150,6 +150,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
         broker_id=meta.broker_id if meta else "",
         cluster_id=meta.cluster_id if meta else "",
         directory_id=meta.directory_id if meta else "",
+        meta_version=meta.version if meta else -1,
         meta_properties=entries.files.get(META_PROPERTIES),
         meta_damage=meta_damage,
         clean_shutdown=CLEAN_SHUTDOWN in entries.files,

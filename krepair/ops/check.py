@@ -35,9 +35,12 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress
-from krepair.start.forecast import RootFacts, ended_by_another, forecast
+from krepair.start.findings import Starting, starting_of
+from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import read_metadata
-from krepair.start.refusal import Cause, causes_of_refusal
+from krepair.start.metadata_log import SeenMetadata, see_metadata_log
+from krepair.start.node import StartingNode, node_of
+from krepair.start.refusal import RootFacts
 from krepair.start.rehearsal import look_at_starts
 from krepair.start.start_space import start_space
 
@@ -67,7 +70,8 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
         grounds = [Context(view, settings, options, engine, scratch) for view in views]
-        looked = [_check_one(context, views) for context in grounds]
+        node, metadata_log = node_of(views, options), see_metadata_log(views)
+        looked = [_check_one(context, views, node, metadata_log) for context in grounds]
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(
@@ -127,33 +131,38 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
 
 
 class _Looked(NamedTuple):
-    """A log directory as it was seen by itself, and what of it ends a broker with other directories, too."""
+    """A log directory as it was seen by itself, and what its broker's start comes to there."""
 
     report: LogDirReport
-    ends_all: tuple[Cause, ...]
+    starting: Starting
 
 
 def _with_others(looked: Sequence[_Looked], number: int) -> LogDirReport:
-    """The report of one directory, whose broker may not start because of another one."""
+    """The report of one directory, whose broker may not start, or put all aside, because of another one."""
     report = looked[number].report
     for other in looked:
-        if other.report is not report and other.ends_all:
-            lines = ended_by_another(report.forecast, other.report.log_dir, other.ends_all)
-            return replace(report, forecast=lines)
+        if other.report.log_dir != report.log_dir:
+            lines = with_another(report.forecast, other.report.log_dir, other.starting)
+            report = replace(report, forecast=lines)
     return report
 
 
-def _check_one(context: Context, views: Sequence[LogDir]) -> _Looked:
+def _check_one(
+    context: Context, views: Sequence[LogDir], node: StartingNode, metadata_log: SeenMetadata | None
+) -> _Looked:
     view, options = context.view, context.options
+    others = [other for other in views if other is not view]
     surveys, root = look_at_everything(context)
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
-    lines = tuple(forecast(view, surveys, going, root, context.version))
+    starting = starting_of(context, others, surveys, root, node, metadata_log)
+    lines = tuple(forecast(view, surveys, going, root, context.version, starting))
     seen = Seen(
         context=context,
-        others=[other for other in views if other is not view],
+        others=others,
         surveys=surveys,
         root=root,
         going=going,
+        starting=starting,
         forecast=lines,
         space=start_space(view, surveys, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
@@ -162,8 +171,6 @@ def _check_one(context: Context, views: Sequence[LogDir]) -> _Looked:
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
     waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
     findings = told(view.path, list(all_findings(seen)), _best_ways(context), waiting)
-    causes = causes_of_refusal(view, surveys, root.metadata, context.version)
-    ends_all = tuple(cause for cause in causes if cause.ends_all)
     report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,
@@ -182,7 +189,7 @@ def _check_one(context: Context, views: Sequence[LogDir]) -> _Looked:
         free_bytes=seen.space.free_bytes,
         kept=seen.kept,
     )
-    return _Looked(report, ends_all)
+    return _Looked(report, starting)
 
 
 def _summary(survey: Survey) -> PartitionSummary:

@@ -60,6 +60,7 @@ class RuleRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
         fix: name for ``--fix``, or ``none``.
         lost_if_wrong: what is lost if krepair is wrong and the fix was applied.
         source: where this was read or seen.
+        start: what the next start makes of it: ``none``, ``aside``, ``directory`` or ``ends``.
         implemented_in: first version that looks for it; empty while it is planned.
         command: what looks for it.
     """
@@ -72,6 +73,7 @@ class RuleRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
     fix: str
     lost_if_wrong: str
     source: str
+    start: str
     implemented_in: str
     command: str
 

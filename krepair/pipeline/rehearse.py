@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.rehearsal.behaviour import Broker, Brokers, VersionNumber, behaviour_of
+from krepair.checks.rehearsal.behaviour import Broker, Brokers, behaviour_of
 from krepair.checks.rehearsal.index_state import (
     FileEntries,
     OffsetIndexState,
@@ -21,6 +21,7 @@ from krepair.checks.rehearsal.producers import SnapshotContent
 from krepair.checks.rehearsal.segment import SegmentState
 from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
+from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why

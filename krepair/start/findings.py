@@ -1,26 +1,30 @@
-"""What the next start costs, beside what it does to each partition: findings that sum up the forecast."""
+"""What ends the next start, what it puts aside, and what it costs: findings beside what it does to each partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
+from krepair.fixes.context import Context
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
-from krepair.formats.broker_version import Version
+from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
+from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
-from krepair.start.forecast import RootFacts
+from krepair.start.duplicates import duplicate_findings
+from krepair.start.identity import meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
-from krepair.start.refusal import Cause, causes_of_refusal
-
-PROVEN_VERSIONS: Final = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
-"""The brokers whose starts were watched; without ``--broker-version`` the forecast is told for each."""
+from krepair.start.marked import marked_findings
+from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
+from krepair.start.node import StartingNode
+from krepair.start.ownership import nodes_of, ownership_findings
+from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
 
 _NAMED_AT_MOST: Final = 3
 
@@ -45,11 +49,87 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
     )
 
 
-def refusal_findings(
-    view: LogDir, surveys: Sequence[Survey], root: RootFacts, version: Version
-) -> Iterator[Finding]:
-    """KR803: each file that keeps a broker from starting, with the versions that it does so to."""
-    versions = (version,) if version is not None else PROVEN_VERSIONS
+class Starting(NamedTuple):
+    """What keeps a broker from starting on a log directory, and what its start puts aside.
+
+    Attributes:
+        findings: of this directory, with what the start makes of each.
+        refused: why the broker does not start on this directory, or goes on without it; empty if it starts.
+        ends_all: why it does not start with its other directories either; empty if it does.
+        aside: folder -> why it is put aside.
+        all_aside: why the partitions of all its directories are put aside, or empty.
+        cuts_metadata: whether the start cuts the metadata log.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    refused: str = ""
+    ends_all: str = ""
+    aside: Mapping[str, str] = {}
+    all_aside: str = ""
+    cuts_metadata: bool = False
+
+
+def starting_of(
+    context: Context,
+    others: Sequence[LogDir],
+    surveys: Sequence[Survey],
+    root: RootFacts,
+    node: StartingNode,
+    metadata_log: SeenMetadata | None,
+) -> Starting:
+    """Look for all that ends a start, or puts folders aside.
+
+    Args:
+        context: one log directory.
+        others: the other ones of this broker that were given.
+        surveys: its partitions.
+        root: what was seen in its root.
+        node: which node starts.
+        metadata_log: its metadata log, in whichever directory; None if none was given.
+    """
+    view = context.view
+    image = known_image(node, metadata_log)
+    aside = {} if image is None else strays(view, node, image, root.metadata)
+    partitions = sum(len(one.partitions) for one in (view, *others))
+    found = [
+        *meta_findings(view, others, root.metadata, node),
+        *metadata_log_findings(view, node, metadata_log, partitions),
+        *metadata_findings(view, root.metadata, node, image, aside),
+        *marked_findings(view, node.versions),
+        *duplicate_findings(view, others, context.engine),
+        *ownership_findings(view, nodes_of(view)),
+    ]
+    refusals = list(_refusals(view, surveys, root, node.versions))
+    texts = [(finding, text) for finding, text in refusals] + [(one, one.evidence) for one in found]
+    by_effect = {
+        effect: next((text for one, text in texts if start_of(one) is effect and _is_of(one, effect)), "")
+        for effect in StartEffect
+    }
+    ended = by_effect[StartEffect.ENDS]
+    examined = None if metadata_log is None or metadata_log.place != view.path else metadata_log.examined
+    return Starting(
+        findings=(*found, *(finding for finding, _ in refusals)),
+        refused=ended or by_effect[StartEffect.DIRECTORY],
+        ends_all=ended,
+        aside={
+            one.partition: one.evidence
+            for one in found
+            if one.partition and start_of(one) is StartEffect.ASIDE
+        },
+        all_aside=by_effect[StartEffect.ASIDE],
+        cuts_metadata=examined is not None and examined.fault is Fault.CUT,
+    )
+
+
+def _is_of(finding: Finding, effect: StartEffect) -> bool:
+    """Whether a finding means the whole directory: all do, but for a partition that is put aside."""
+    return effect is not StartEffect.ASIDE or not finding.partition
+
+
+def _refusals(
+    view: LogDir, surveys: Sequence[Survey], root: RootFacts, versions: Sequence[VersionNumber]
+) -> Iterator[tuple[Finding, str]]:
+    """KR803: each file that keeps a broker from starting, with the versions that it does so to; and why, in short."""
     refused: dict[Cause, list[str]] = {}
     ends_all: dict[Cause, list[str]] = {}
     for one in versions:
@@ -58,12 +138,14 @@ def refusal_findings(
             refused.setdefault(same, []).append(name)
             ends_all.setdefault(same, []).extend([name] * cause.ends_all)
     for cause, names in refused.items():
-        yield Finding(
+        finding = Finding(
             rule="KR803",
             partition=cause.partition,
             file=cause.file,
             evidence=f"{_do_not_start(names)}: {cause.text}{_with_others(names, ends_all[cause])}",
+            start=StartEffect.ENDS if ends_all[cause] else StartEffect.DIRECTORY,
         )
+        yield finding, cause.text
 
 
 def _do_not_start(versions: Sequence[str]) -> str:

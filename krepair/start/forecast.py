@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
-from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
-from krepair.formats.filenames import LOG_START_CHECKPOINT, offset_name
+from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.rules.checkpoints import LineDecision
 from krepair.rules.leftovers import Completion
-from krepair.start.identity import Metadata
+from krepair.start.findings import Starting
 from krepair.start.line import ForecastLine
 from krepair.start.marked import marked_forecast
-from krepair.start.refusal import Cause, causes_of_refusal, forgotten_epochs, reservations
+from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
 from krepair.start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 
 if TYPE_CHECKING:
@@ -32,35 +31,15 @@ if TYPE_CHECKING:
 _NOT_READ = "cleanly stopped: its logs are not read"
 
 
-class RootFacts(NamedTuple):
-    """What was seen in the root of a log directory.
-
-    Attributes:
-        checkpoints: its offset checkpoints.
-        metadata: the ``partition.metadata`` of its partitions.
-    """
-
-    checkpoints: tuple[SeenCheckpoint, ...]
-    metadata: Metadata
-
-    def log_starts_past_end(self) -> tuple[LineDecision, ...]:
-        """The lines that make a broker delete a whole partition."""
-        return tuple(
-            line
-            for one in self.checkpoints
-            if one.mended.kind.name == LOG_START_CHECKPOINT
-            for line in one.mended.past_end
-        )
-
-
 def forecast(
     view: LogDir,
     surveys: Sequence[Survey],
     going: Mapping[str, Deletions],
     root: RootFacts,
     version: Version,
+    starting: Starting,
 ) -> Iterator[ForecastLine]:
-    """One line per partition: start, recover, truncate, delete, refuse, or unknown.
+    """One line per partition: start, recover, truncate, delete, put aside, refuse, or unknown.
 
     Args:
         view: the log directory.
@@ -68,27 +47,42 @@ def forecast(
         going: folder -> what retention by time deletes.
         root: what was seen in the root.
         version: of the broker that is to start, None if not known.
+        starting: what ends the start, or puts folders aside.
     """
-    refused = next((cause.text for cause in causes_of_refusal(view, surveys, root.metadata, version)), "")
     reserved = reservations(view, version)
     emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
     for survey in surveys:
-        if refused:
-            yield refusal_line(survey, refused)
+        folder = survey.partition.folder
+        if starting.refused:
+            yield refusal_line(folder, starting.refused)
+            continue
+        if survey.partition.topic == METADATA_TOPIC:
+            yield _of_metadata(folder, cuts=starting.cuts_metadata)
+            continue
+        aside = starting.aside.get(folder) or starting.all_aside
+        if aside:
+            yield aside_line(folder, aside)
             continue
         line = _line(view, survey, version)
         recovered_from = line.segments[0] if line.segments and not view.clean_shutdown else -1
         forgotten = snapshot_forecast(survey, version, recovered_from)
         for more in (forgotten_epochs(view, survey), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if survey.partition.folder in emptied and not rehearsed_of(survey):
-            yield _emptied(line, emptied[survey.partition.folder])
+        if folder in emptied and not rehearsed_of(survey):
+            yield _emptied(line, emptied[folder])
             continue
-        deleted = going.get(survey.partition.folder)
+        deleted = going.get(folder)
         yield _with_deletions(line, deleted) if deleted and deleted.expected else line
-    if not refused:
+    if not starting.refused:
         for folder, expected, text in marked_forecast(view, version):
             yield ForecastLine(partition=folder, expected=expected, text=text)
+
+
+def _of_metadata(folder: str, *, cuts: bool) -> ForecastLine:
+    if cuts:
+        text = "recovery, which a node of KRaft does at every start, cuts it at its first damaged batch"
+        return ForecastLine(partition=folder, expected="truncate", text=text)
+    return ForecastLine(partition=folder, expected="start", text="a node of KRaft recovers it at every start")
 
 
 def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
@@ -110,30 +104,31 @@ def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     return replace(line, expected=expected, text=text)
 
 
-def ended_by_another(
-    lines: Sequence[ForecastLine], log_dir: str, causes: Sequence[Cause]
-) -> tuple[ForecastLine, ...]:
-    """The lines of a directory whose broker does not start because of another directory.
+def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -> tuple[ForecastLine, ...]:
+    """The lines of a directory whose broker has another one that ends its start, or puts all partitions aside.
 
     Args:
         lines: as they are for the directory alone.
         log_dir: path of the other one.
-        causes: what ends the broker there.
+        other: what its start comes to there.
     """
-    text = f"the broker does not start: {causes[0].text} (in {log_dir})"
-    return tuple(
-        one
-        if one.expected == "refuse"
-        else ForecastLine(partition=one.partition, expected="refuse", text=text)
-        for one in lines
-    )
+    if other.ends_all:
+        line, text = refusal_line, f"{other.ends_all} (in {log_dir})"
+    elif other.all_aside:
+        line, text = aside_line, f"{other.all_aside} (in {log_dir})"
+    else:
+        return tuple(lines)
+    return tuple(one if one.expected in {"refuse", "stray"} else line(one.partition, text) for one in lines)
 
 
-def refusal_line(survey: Survey, why: str) -> ForecastLine:
+def refusal_line(folder: str, why: str) -> ForecastLine:
     """The line of a partition that is not even loaded."""
-    return ForecastLine(
-        partition=survey.partition.folder, expected="refuse", text=f"the broker does not start: {why}"
-    )
+    return ForecastLine(partition=folder, expected="refuse", text=f"the broker does not start: {why}")
+
+
+def aside_line(folder: str, why: str) -> ForecastLine:
+    """The line of a partition whose folder is renamed."""
+    return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
 
 
 def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
@@ -216,7 +211,9 @@ def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
 def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine:
     """Of a partition whose start was played through for one version."""
     if outcome.failure:
-        return refusal_line(survey, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}")
+        return refusal_line(
+            survey.partition.folder, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}"
+        )
     if not outcome.recovered:
         line = ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
     elif view.clean_shutdown:

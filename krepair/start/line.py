@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
+Expected = Literal["start", "recover", "truncate", "delete", "stray", "refuse", "unknown"]
 
 
 class ForecastLine(Struct, frozen=True, kw_only=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from krepair.checks.catalogue import Finding
-from krepair.formats.broker_version import Version
+from krepair.checks.catalogue import Finding, StartEffect
+from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.words import count_text
 from krepair.logdir.replica import FUTURE
 from krepair.logdir.values import LogDir, Partition
@@ -15,8 +15,10 @@ STRAY_SINCE: Final = (3, 6, 1)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 
 
-def marked_findings(view: LogDir, version: Version) -> Iterator[Finding]:
+def marked_findings(view: LogDir, versions: Sequence[VersionNumber]) -> Iterator[Finding]:
     """What the root has of folders that are deleted, moved or not wanted (KR604)."""
+    version = versions[0] if len(versions) == 1 else None
+    ending = {name for one in versions for name, _ in marked_refusals(view, one)}
     for partition in view.marked:
         files = partition.files()
         size = sum(file.size for file in files)
@@ -25,6 +27,7 @@ def marked_findings(view: LogDir, version: Version) -> Iterator[Finding]:
             file=partition.folder,
             evidence=f"{count_text(len(files), 'file')} of {size} bytes; {_fate(partition, version)}",
             bytes=size,
+            start=StartEffect.ENDS if partition.folder in ending else StartEffect.NONE,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
@@ -21,15 +22,15 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
+from krepair.rules.checkpoints import LineDecision
 from krepair.rules.epochs import EpochReason
-from krepair.start.identity import Metadata
+from krepair.start.identity import METADATA_SINCE, Metadata
 from krepair.start.marked import marked_refusals
+from krepair.start.node import KRAFT_SINCE
 from krepair.start.odd_names import names_without_an_offset
 from krepair.start.rehearsal import rehearsed_of
 
-KRAFT = (3, 0, 0)
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
-METADATA_SINCE = (2, 8, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
 GOES_ON_WITHOUT_A_DIRECTORY = (3, 9, 0)
 """2.2.1 and 2.8.2 end at every error while they load a partition, 3.9.2 and 4.3.1 only where it is none of I/O."""
@@ -42,6 +43,27 @@ _WITHOUT_IT = {
     REPLICATION_CHECKPOINT: "the broker runs, but does not serve its partitions (metadata publishing fault)",
     CLEANER_CHECKPOINT: "the broker runs, but its cleaner is dead",
 }
+
+
+class RootFacts(NamedTuple):
+    """What was seen in the root of a log directory.
+
+    Attributes:
+        checkpoints: its offset checkpoints.
+        metadata: the ``partition.metadata`` of its partitions.
+    """
+
+    checkpoints: tuple[SeenCheckpoint, ...]
+    metadata: Metadata
+
+    def log_starts_past_end(self) -> tuple[LineDecision, ...]:
+        """The lines that make a broker delete a whole partition."""
+        return tuple(
+            line
+            for one in self.checkpoints
+            if one.mended.kind.name == LOG_START_CHECKPOINT
+            for line in one.mended.past_end
+        )
 
 
 class Cause(NamedTuple):
@@ -105,7 +127,7 @@ def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Itera
         if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
             continue
         text = f"{checkpoint.file.name} cannot be read by a broker"
-        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT)
+        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT_SINCE)
         late = f"{text} (2.x starts, and stops when it comes to it)" if before else text
         yield Cause("", checkpoint.file.name, late)
 
@@ -114,7 +136,7 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
     if view.meta_damage:
         return f"{META_PROPERTIES} cannot be read by a broker"
     formatted = view.meta_properties is None and bool(metadata)
-    if formatted and (version is None or version >= KRAFT):
+    if formatted and (version is None or version >= KRAFT_SINCE):
         return f"{META_PROPERTIES} is missing, which KRaft takes for a directory that was never formatted"
     return ""
 

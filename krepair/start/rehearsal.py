@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES
-from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
+from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, behaviour_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.damage import damaged_logs
 from krepair.fixes.index import indexes_of
@@ -17,6 +17,7 @@ from krepair.fixes.leftovers import LEFTOVERS_SEEN
 from krepair.fixes.snapshots import SNAPSHOTS_SEEN
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import producer_snapshot
+from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment

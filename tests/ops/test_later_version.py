@@ -8,7 +8,7 @@ import pytest
 
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
-from krepair.start.findings import PROVEN_VERSIONS
+from krepair.start.node import PROVEN_VERSIONS
 from tests.hostile.verbs import run
 from tests.ops.replica_scenes import directory
 

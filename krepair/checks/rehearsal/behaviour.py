@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-VersionNumber = tuple[int, int, int]
+from krepair.formats.broker_version import VersionNumber
 
 JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), (4, 3, 1))
 """Versions whose loader classes were compared with the forecast, for many kinds of damage."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from krepair.checks.rehearsal.behaviour import Brokers, BrokersPartError, VersionNumber
+from krepair.checks.rehearsal.behaviour import Brokers, BrokersPartError
 from krepair.checks.rehearsal.failures import (
     CorruptIndexError,
     CorruptRecordError,
@@ -18,6 +18,7 @@ from krepair.checks.rehearsal.failures import (
 )
 from krepair.checks.rehearsal.producers import ProducerStates, SnapshotContent, SnapshotFolder
 from krepair.checks.rehearsal.segment import SegmentState
+from krepair.formats.broker_version import VersionNumber
 from krepair.formats.java_numbers import INT64_MAX
 
 _SPLITS_AT_MOST = 64

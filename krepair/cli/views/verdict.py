@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 from typing import Final
 
 from krepair.checks.catalogue import Severity
@@ -13,7 +14,9 @@ from krepair.ops.reports import CheckReport, LogDirReport, RuleSummary
 from krepair.plan.view import count_text, size_text
 from krepair.start.line import Expected
 
+_MOST: Final = 110
 _DOES: Final[dict[Expected, str]] = {
+    "stray": "are put aside (-stray)",
     "refuse": "keep the broker from starting",
     "delete": "lose segments",
     "truncate": "are cut",
@@ -22,6 +25,7 @@ _DOES: Final[dict[Expected, str]] = {
     "start": "just start",
 }
 _DOES_ONE: Final[dict[Expected, str]] = {
+    "stray": "is put aside (-stray)",
     "refuse": "keeps the broker from starting",
     "delete": "loses segments",
     "truncate": "is cut",
@@ -39,11 +43,30 @@ def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
 def verdict(report: CheckReport) -> tuple[str, ...]:
     """At most five lines, none longer than a line of a terminal."""
     rules = rules_of(report)
-    lines = [_worst(rules), *_next_start(report.log_dirs), *_uncleanable(report.log_dirs)]
+    lines = [
+        *_start_fails(report.log_dirs),
+        _worst(rules),
+        *_next_start(report.log_dirs),
+        *_uncleanable(report.log_dirs),
+    ]
     if report.left_out:
         many = count_text(len(report.left_out), "log directory", "log directories")
         lines.append(f"Not looked at: {many} of the configuration, see --more.")
     return tuple(lines)
+
+
+def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+    """First of all: that the broker will not start, or that it puts partitions aside."""
+    lines = [line for one in dirs for line in one.forecast]
+    refused = next((line for line in lines if line.expected == "refuse"), None)
+    strays = [line.partition for line in lines if line.expected == "stray"]
+    if refused is not None:
+        yield shorten(f"Attention: {refused.text}", _MOST, placeholder=" ...")
+    elif strays:
+        many = count_text(len(strays), "partition will", "partitions will")
+        yield shorten(
+            f"Attention: {many} be put aside (-stray): {', '.join(strays)}", _MOST, placeholder=" ..."
+        )
 
 
 def _worst(rules: Sequence[RuleSummary]) -> str:

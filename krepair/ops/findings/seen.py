@@ -10,8 +10,9 @@ from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
 from krepair.ops.reports import KeptPlan
-from krepair.start.forecast import RootFacts
+from krepair.start.findings import Starting
 from krepair.start.line import ForecastLine
+from krepair.start.refusal import RootFacts
 from krepair.start.start_space import StartSpace
 
 
@@ -24,6 +25,7 @@ class Seen(NamedTuple):
         surveys: its partitions.
         root: what was seen in the root.
         going: folder -> what retention by time deletes at the next start.
+        starting: what ends the next start, or puts folders aside.
         forecast: what the next start does to each partition.
         space: what it needs on the disk.
         kept: what applied plans keep.
@@ -34,6 +36,7 @@ class Seen(NamedTuple):
     surveys: Sequence[Survey]
     root: RootFacts
     going: Mapping[str, Deletions]
+    starting: Starting
     forecast: tuple[ForecastLine, ...]
     space: StartSpace
     kept: tuple[KeptPlan, ...]

@@ -15,8 +15,8 @@ from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import FIXES, ROOT_FIXES
+from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.lock import is_locked
-from krepair.logdir.log_dirs import configured_id
 from krepair.ops.findings.contents import content_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
@@ -27,11 +27,8 @@ from krepair.ops.findings.partitions import partition_findings, root_findings
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.stuck import cleaner_findings
 from krepair.ops.findings.unread import with_way_to_read
-from krepair.start.duplicates import duplicate_findings
-from krepair.start.findings import recovery_findings, refusal_findings, retention_findings
-from krepair.start.identity import meta_findings, metadata_findings
-from krepair.start.marked import marked_findings
-from krepair.start.ownership import nodes_of, ownership_findings
+from krepair.start.findings import recovery_findings, retention_findings
+from krepair.start.ownership import nodes_of
 from krepair.start.start_space import space_findings
 
 Row = Callable[[Seen], Iterator[Finding]]
@@ -62,6 +59,8 @@ def _root_fixes(seen: Seen) -> Iterator[Finding]:
 
 
 def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
+    if survey.partition.topic == METADATA_TOPIC:
+        return  # a node of KRaft makes all of it anew at every start; what it cannot is KR610
     for fix in FIXES:
         yield from fix.findings(seen.context, survey)
 
@@ -94,14 +93,8 @@ def _emptied(seen: Seen) -> Iterator[Finding]:
 
 OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
-    lambda seen: meta_findings(
-        seen.view, seen.others, seen.root.metadata, configured_id(seen.context.options.config)
-    ),
+    lambda seen: iter(seen.starting.findings),
     _root_fixes,
-    lambda seen: metadata_findings(seen.view, seen.root.metadata),
-    lambda seen: marked_findings(seen.view, seen.context.version),
-    lambda seen: duplicate_findings(seen.view, seen.others, seen.context.engine),
-    lambda seen: ownership_findings(seen.view, nodes_of(seen.view)),
     _freed,
 )
 
@@ -120,7 +113,6 @@ OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     lambda seen: fetch_findings(seen.surveys),
     lambda seen: recovery_findings(seen.forecast),
-    lambda seen: refusal_findings(seen.view, seen.surveys, seen.root, seen.context.version),
     lambda seen: space_findings(seen.space),
     _emptied,
     lambda seen: kept_findings(seen.view, seen.kept),

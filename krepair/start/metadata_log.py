@@ -1,0 +1,234 @@
+"""The KRaft metadata log of the node (KR610): what ends its start, and which partitions it puts aside.
+
+A node of KRaft recovers this log from its first segment on at every start, after a clean stop too: recovery point 0 and
+``lastShutdownClean`` false. Seen on 3.9.2 and 4.3.1 with one controller, with one of three and with a broker alone.
+
+Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
+``KafkaRaftServer.initializeLogDirs``, ``SharedServer.metadataLoaderFaultHandler``,
+``LogManager.isStrayKraftReplica`` (3.9.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from krepair.checks.catalogue import Finding, Severity, StartEffect
+from krepair.formats.filenames import METADATA_TOPIC
+from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.formats.words import count_text
+from krepair.logdir.metadata_log import Examined, Fault, MetadataImage, examine_metadata_log
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import LogDir, Partition
+from krepair.start.identity import Metadata
+from krepair.start.node import StartingNode, metadata_log_of
+
+STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
+"""KAFKA-16082: from here on a broker looks for strays while it loads its logs."""
+_QUORUM_STATE: Final = "quorum-state"
+_MAX_BYTES: Final = 1 << 20
+_FIELDS: Final = frozenset({"leaderId", "leaderEpoch", "votedId", "data_version"})
+RESTORE: Final = (
+    "one of several controllers may set this folder aside while the others have a leader; a controller without others "
+    "restores it from a backup"
+)
+
+
+class SeenMetadata(NamedTuple):
+    """The metadata log of the node.
+
+    Attributes:
+        place: path of the log directory in which it lies.
+        log: the folder.
+        examined: its snapshot and log; None if they could not be read.
+        trouble: why not, or empty.
+        quorum_state: what is wrong with ``quorum-state``, or empty.
+    """
+
+    place: str
+    log: Partition
+    examined: Examined | None
+    trouble: str
+    quorum_state: str
+
+
+def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
+    """Read the metadata log of the first directory that has one."""
+    for view in views:
+        log = metadata_log_of(view)
+        if log is None or log.unreadable:
+            continue
+        try:
+            return SeenMetadata(view.path, log, examine_metadata_log(log.path), "", _quorum_state(log))
+        except OSError as error:
+            return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}", "")
+    return None
+
+
+def _quorum_state(log: Partition) -> str:
+    file = next((one.file for one in log.leftovers if one.file.name == _QUORUM_STATE), None)
+    if file is None:
+        return ""
+    try:
+        found = json.loads(read_whole(file.path, _MAX_BYTES))
+    except ValueError:
+        return f"expected JSON of a quorum state, found {'nothing' if not file.size else 'none'}"
+    missing = sorted(_FIELDS - found.keys()) if isinstance(found, dict) else sorted(_FIELDS)
+    return (
+        f"expected the fields {', '.join(sorted(_FIELDS))}; {', '.join(missing)} missing" if missing else ""
+    )
+
+
+def metadata_log_findings(
+    view: LogDir, node: StartingNode, seen: SeenMetadata | None, partitions: int
+) -> Iterator[Finding]:
+    """KR610 of one log directory.
+
+    Args:
+        view: the log directory.
+        node: which node starts.
+        seen: its metadata log, None if none was given.
+        partitions: how many partitions all given directories hold.
+    """
+    log = metadata_log_of(view)
+    if log is None:
+        yield from _absent(view, node, seen, partitions)
+        return
+    if node.metadata_dir and node.metadata_dir != view.path:
+        text = f"it lies here, and belongs in {node.metadata_dir}: move it there, or mend metadata.log.dir"
+        yield _finding(log, "", text, StartEffect.ENDS)
+        return
+    if seen is None or seen.place != view.path:
+        return
+    if seen.trouble:
+        yield _finding(log, "", seen.trouble, StartEffect.NONE)
+    if seen.quorum_state:
+        text = (
+            f"{seen.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
+        )
+        yield _finding(log, _QUORUM_STATE, text, StartEffect.ENDS)
+    if seen.examined is not None and seen.examined.fault is not None:
+        text, effect = _FAULTS[seen.examined.fault](node)
+        yield _finding(log, "", f"{seen.examined.why}; {text}", effect)
+
+
+def _finding(log: Partition, file: str, text: str, effect: StartEffect) -> Finding:
+    severity = None if effect is not StartEffect.NONE else Severity.CONFUSING
+    return Finding(
+        rule="KR610", partition=log.folder, file=file, evidence=text, start=effect, severity=severity
+    )
+
+
+def _absent(
+    view: LogDir, node: StartingNode, seen: SeenMetadata | None, partitions: int
+) -> Iterator[Finding]:
+    if seen is not None or not partitions or node.kraft is False:
+        return
+    if node.alone and node.metadata_dir == view.path:
+        yield Finding(
+            rule="KR610",
+            evidence=f"there is no {METADATA_TOPIC}-0 here, and this node is the only voter: it starts without any "
+            f"topic and puts {count_text(partitions, 'partition')} aside (-stray). Restore the folder from a backup "
+            "before the start",
+            start=StartEffect.ASIDE,
+        )
+    elif view.meta_version == 0 and node.kraft is None:
+        yield Finding(
+            rule="KR610",
+            evidence="meta.properties is of ZooKeeper (version 0), and no metadata log is here: a broker of a migrated "
+            "cluster starts; a controller without others puts every partition aside. --config server.properties tells "
+            "which one it is",
+            severity=Severity.INFORMATION,
+            start=StartEffect.NONE,
+        )
+
+
+def _magic(node: StartingNode) -> tuple[str, StartEffect]:
+    return f"every node of KRaft reads this batch at its start, and ends there; {RESTORE}", StartEffect.ENDS
+
+
+def _no_snapshot(node: StartingNode) -> tuple[str, StartEffect]:
+    return f"no node of KRaft starts on it; {RESTORE}", StartEffect.ENDS
+
+
+def _snapshot(node: StartingNode) -> tuple[str, StartEffect]:
+    if node.controller is False:
+        return (
+            "a broker that is no controller logs the fault and fetches the metadata from its controllers",
+            StartEffect.NONE,
+        )
+    other = "" if node.controller else "; a broker that is no controller starts"
+    return f"a controller ends when it loads the snapshot{other}; {RESTORE}", StartEffect.ENDS
+
+
+def _cut(node: StartingNode) -> tuple[str, StartEffect]:
+    if node.controller is False or (node.controller and not node.alone):
+        return "the start cuts the log there and fetches the rest from the leader", StartEffect.NONE
+    other = "" if node.controller else "; one of several fetches the rest from the leader"
+    text = (
+        "the start cuts the log there and asks nobody: a controller without others forgets every topic that was made "
+        f"after it, and puts its partitions aside{other}; {RESTORE}"
+    )
+    return text, StartEffect.NONE
+
+
+def _content(node: StartingNode) -> tuple[str, StartEffect]:
+    return "krepair cannot say which partitions this node keeps", StartEffect.NONE
+
+
+_FAULTS: Final = {
+    Fault.MAGIC: _magic,
+    Fault.NO_SNAPSHOT: _no_snapshot,
+    Fault.SNAPSHOT: _snapshot,
+    Fault.CUT: _cut,
+    Fault.CONTENT: _content,
+}
+
+
+def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage | None:
+    """The state of the cluster as this node knows it after its start; None if others may tell it more.
+
+    Of a log that the start cuts, and of a node whose role is not known, the case of a controller without others.
+    """
+    if seen is None or seen.examined is None or (node.metadata_dir and node.metadata_dir != seen.place):
+        return None
+    cut = (
+        seen.examined.fault is Fault.CUT
+        and node.controller is not False
+        and (node.alone or node.controller is None)
+    )
+    whole = seen.examined.fault is None and node.alone
+    return seen.examined.image if cut or whole else None
+
+
+def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Metadata) -> Mapping[str, str]:
+    """Folders that the start puts aside, since the metadata log does not know them, and why.
+
+    Args:
+        view: the log directory.
+        node: which node starts.
+        image: what it knows.
+        metadata: the ``partition.metadata`` of the directory.
+    """
+    if not any(one >= STRAY_AT_LOADING_SINCE for one in node.versions):
+        return {}
+    found: dict[str, str] = {}
+    for partition in view.partitions:
+        said = metadata.get(partition.folder)
+        if (
+            partition.topic == METADATA_TOPIC
+            or partition.unreadable
+            or not isinstance(said, PartitionMetadata)
+        ):
+            continue
+        state = image.partitions.get((topic_id_text(said.topic_id), partition.number))
+        if state is None:
+            found[partition.folder] = (
+                f"the metadata log does not know topic id {topic_id_text(said.topic_id)}"
+            )
+        elif node.node_id and int(node.node_id) not in state.replicas:
+            found[partition.folder] = (
+                f"its replicas are {', '.join(map(str, state.replicas))}, and not this node"
+            )
+    return found

@@ -1,0 +1,196 @@
+"""States of a log directory that end a start or put folders aside: each made of one small directory of a real 4.3.1."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+METADATA = "__cluster_metadata-0"
+LOG = f"{METADATA}/00000000000000000000.log"
+OTHER_ID = "7nPY89yXcz5QVZrqRaIv4A"
+ALL = frozenset(
+    {
+        *(f"__consumer_offsets-{n}" for n in range(4)),
+        "__transaction_state-0",
+        "__transaction_state-1",
+        "one-0",
+    }
+)
+FORGOTTEN = ALL - {"one-0"}
+"""Topics that the metadata log names after its middle."""
+
+
+class State(NamedTuple):
+    """One state.
+
+    Attributes:
+        name: what was done.
+        make: does it to a directory; gives more of the configuration.
+        ends: whether a controller without others does not start on it.
+        aside: folders that it puts aside.
+        broker_ends: whether a broker that is no controller ends, too.
+    """
+
+    name: str
+    make: Callable[[Path], Mapping[str, str] | None]
+    ends: bool = False
+    aside: frozenset[str] = frozenset()
+    broker_ends: bool = False
+
+
+def batches(data: bytes) -> list[tuple[int, int, int]]:
+    """(base offset, place, end) of each batch of a log."""
+    found, place = [], 0
+    while place < len(data):
+        base, length = struct.unpack_from(">qi", data, place)
+        found.append((base, place, place + 12 + length))
+        place += 12 + length
+    return found
+
+
+def flipped(log_dir: Path, batch: int, byte: int) -> None:
+    """Flip one bit of a batch of the metadata log; ``byte`` counts from its begin, or from its end if negative."""
+    data = bytearray((log_dir / LOG).read_bytes())
+    _, start, end = batches(bytes(data))[batch]
+    data[(start if byte >= 0 else end) + byte] ^= 0x40
+    (log_dir / LOG).write_bytes(data)
+
+
+def second(log_dir: Path, **changed: str) -> dict[str, str]:
+    """A second log directory, its ``meta.properties`` a copy of the first with values changed; None: no line."""
+    other = log_dir.with_name("logs2")
+    other.mkdir()
+    text = (log_dir / "meta.properties").read_text()
+    for key, value in changed.items():
+        line = f"{key.replace('_', '.')}={value}\n" if value else ""
+        text = re.sub(rf"(?m)^{key.replace('_', '.')}=.*\n", line, text)
+    (other / "meta.properties").write_text(text)
+    (other / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    return {"log.dirs": f"{log_dir},{other}"}
+
+
+def _above_zero(log_dir: Path) -> None:
+    data = (log_dir / LOG).read_bytes()
+    base, place, _ = next(one for one in batches(data) if one[0] >= 29)
+    for file in (log_dir / METADATA).glob("0*"):
+        file.unlink()
+    (log_dir / METADATA / f"{base:020d}.log").write_bytes(data[place:])
+
+
+def _moved(log_dir: Path) -> Mapping[str, str]:
+    more = second(log_dir, directory_id=OTHER_ID)
+    shutil.move(log_dir / METADATA, log_dir.with_name("logs2") / METADATA)
+    return more
+
+
+def _unformatted(log_dir: Path) -> Mapping[str, str]:
+    more = second(log_dir)
+    (log_dir.with_name("logs2") / "meta.properties").unlink()
+    return more
+
+
+def _zookeeper(log_dir: Path) -> None:
+    path = log_dir / "meta.properties"
+    path.write_text(path.read_text().replace("version=1", "version=0").replace("node.id", "broker.id"))
+
+
+def _zookeeper_without_log(log_dir: Path) -> None:
+    _zookeeper(log_dir)
+    shutil.rmtree(log_dir / METADATA)
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    """Writes a file."""
+
+    def make(log_dir: Path) -> None:
+        (log_dir / name).write_text(text)
+
+    return make
+
+
+ONE = "one-0/partition.metadata"
+STATES = (
+    State("as it was", lambda log_dir: None),
+    State("quorum-state empty", written(f"{METADATA}/quorum-state", ""), ends=True, broker_ends=True),
+    State(
+        "quorum-state cut", written(f"{METADATA}/quorum-state", '{"leaderId":'), ends=True, broker_ends=True
+    ),
+    State("quorum-state missing", lambda log_dir: (log_dir / METADATA / "quorum-state").unlink()),
+    State("snapshot empty", written(f"{METADATA}/00000000000000000041-0000000001.checkpoint", ""), ends=True),
+    State("magic of a batch flipped", lambda log_dir: flipped(log_dir, 10, 16), ends=True, broker_ends=True),
+    State(
+        "magic of the last batch flipped",
+        lambda log_dir: flipped(log_dir, -1, 16),
+        ends=True,
+        broker_ends=True,
+    ),
+    State("content in the middle flipped", lambda log_dir: flipped(log_dir, 13, -3), aside=FORGOTTEN),
+    State("size of a batch flipped", lambda log_dir: flipped(log_dir, 13, 8), aside=FORGOTTEN),
+    State("last batch cut", lambda log_dir: _cut(log_dir, 5)),
+    State("zeros behind the log", lambda log_dir: _zeros(log_dir)),
+    State("log empty", written(LOG, ""), aside=ALL),
+    State("log begins above 0 without a snapshot", _above_zero, ends=True, broker_ends=True),
+    State("no metadata log", lambda log_dir: shutil.rmtree(log_dir / METADATA), aside=ALL),
+    State("files of ZooKeeper, with the metadata log", _zookeeper),
+    State("files of ZooKeeper, no metadata log", _zookeeper_without_log, aside=ALL),
+    State("metadata log in the other directory", _moved, ends=True, broker_ends=True),
+    State("other directory not formatted", _unformatted, ends=True, broker_ends=True),
+    State("two directories of one id", second, ends=True, broker_ends=True),
+    State("other directory without an id", lambda log_dir: second(log_dir, directory_id="")),
+    State(
+        "other directory of another cluster",
+        lambda log_dir: second(log_dir, directory_id=OTHER_ID, cluster_id="a" * 22),
+        ends=True,
+        broker_ends=True,
+    ),
+    State(
+        "other directory of another node",
+        lambda log_dir: second(log_dir, directory_id=OTHER_ID, node_id="5"),
+        ends=True,
+        broker_ends=True,
+    ),
+    State("another node", lambda log_dir: _node(log_dir, 7), ends=True, broker_ends=True),
+    State("partition.metadata missing", lambda log_dir: (log_dir / ONE).unlink(), aside=frozenset({"one-0"})),
+    State("partition.metadata empty", written(ONE, ""), ends=True),
+    State("topic id of zeros", written(ONE, "version: 0\ntopic_id: " + "A" * 22), ends=True),
+    State("another topic id", written(ONE, f"version: 0\ntopic_id: {OTHER_ID}"), aside=frozenset({"one-0"})),
+)
+
+
+def _cut(log_dir: Path, size: int) -> None:
+    data = (log_dir / LOG).read_bytes()
+    (log_dir / LOG).write_bytes(data[:-size])
+
+
+def _zeros(log_dir: Path) -> None:
+    (log_dir / LOG).write_bytes((log_dir / LOG).read_bytes() + bytes(100))
+
+
+def _node(log_dir: Path, number: int) -> None:
+    path = log_dir / "meta.properties"
+    path.write_text(path.read_text().replace("node.id=0", f"node.id={number}"))
+
+
+def configuration(
+    log_dir: Path, role: str, more: Mapping[str, str], ports: tuple[int, int]
+) -> dict[str, str]:
+    """A ``server.properties`` of a controller without others (``alone``), or of a ``broker`` that is none."""
+    own, controller = (f"127.0.0.1:{port}" for port in ports)
+    roles, voters, listeners = {
+        "alone": ("broker,controller", f"0@{controller}", f"PLAINTEXT://{own},CONTROLLER://{controller}"),
+        "broker": ("broker", f"1@{controller}", f"PLAINTEXT://{own}"),
+    }[role]
+    return {
+        "process.roles": roles,
+        "node.id": "0",
+        "controller.quorum.voters": voters,
+        "listeners": listeners,
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(log_dir),
+        **more,
+    }
