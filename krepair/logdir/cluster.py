@@ -20,6 +20,7 @@ from krepair.formats.cluster_metadata import BROKER_RESOURCE, NO_LEADER, TOPIC_R
 from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
+from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.metadata_log import BrokerRegistration, MetadataImage, read_metadata_log
 from krepair.logdir.reading import read_whole, why
@@ -101,6 +102,29 @@ class ClusterView:
     end_offset: int = -1
     node_id: int = -1
     active_controller: int = -1
+
+
+def configs_of(cluster: ClusterView | None, broker_id: str) -> ClusterConfigs | None:
+    """The settings that a source has on record; None if there is no source.
+
+    Args:
+        cluster: the source.
+        broker_id: whose dynamic settings count, empty if that is not known.
+    """
+    if cluster is None:
+        return None
+    topics = {topic: cluster.topic_configs.get(topic, {}) for topic, _ in cluster.partitions}
+    return ClusterConfigs(
+        topics, {**cluster.broker_configs.get("", {}), **cluster.broker_configs.get(broker_id, {})}
+    )
+
+
+def configs_of_image(image: MetadataImage, broker_id: str) -> ClusterConfigs:
+    """The same of the metadata log beside the logs."""
+    configs = image.configs
+    topics = {name: configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
+    broker = {**configs.get((BROKER_RESOURCE, ""), {}), **configs.get((BROKER_RESOURCE, broker_id), {})}
+    return ClusterConfigs(topics, broker)
 
 
 def read_cluster_file(path: str) -> ClusterView:

@@ -8,7 +8,7 @@ Source of names, types, bounds and defaults: ``LogConfig`` and ``KafkaConfig`` (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,12 +51,25 @@ class Setting(Struct, frozen=True):
     Attributes:
         key: Kafka's topic-level name, such as ``delete.retention.ms``, or a broker-wide name.
         value: the value as text, in the unit of the key.
-        source: ``default``, ``server.properties: <key>``, ``topic-config FILE``, or ``--set``.
+        source: ``default``, ``server.properties: <key>``, ``metadata of the cluster``, ``topic-config FILE``, or
+            ``--set``.
     """
 
     key: str
     value: str
     source: str
+
+
+class ClusterConfigs(NamedTuple):
+    """Settings that the cluster has on record, beside the logs or in ``--cluster``.
+
+    Attributes:
+        topics: settings of each topic that the cluster knows, by name; empty for a topic without any.
+        broker: dynamic settings of the broker, under the names of ``server.properties``.
+    """
+
+    topics: Mapping[str, Mapping[str, str]]
+    broker: Mapping[str, str]
 
 
 class _Synonym(NamedTuple):
@@ -130,8 +143,16 @@ _BROKER_KEYS = {
         _Key("transaction.state.log.segment.bytes", "int", str(100 << 20), 1),
     )
 }
-# A broker creates its own topics with these sizes (GroupCoordinator.offsetsTopicConfigs,
-# TransactionStateManager.transactionTopicConfigs).
+_OF_CLUSTER: Final = "metadata of the cluster"
+# A broker creates its own topics with these (GroupCoordinator.offsetsTopicConfigs,
+# TransactionStateManager.transactionTopicConfigs, ShareCoordinatorService.shareGroupStateTopicConfigs,
+# TopicBasedRemoteLogMetadataManager.createMetadataTopicIfNotExist).
+_INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
+    OFFSETS_TOPIC: {"cleanup.policy": "compact"},
+    TRANSACTIONS_TOPIC: {"cleanup.policy": "compact"},
+    "__share_group_state": {"cleanup.policy": "delete", "retention.ms": "-1"},
+    "__remote_log_metadata": {"cleanup.policy": "delete", "retention.ms": "-1"},
+}
 _SEGMENT_BYTES_OF = {
     OFFSETS_TOPIC: "offsets.topic.segment.bytes",
     TRANSACTIONS_TOPIC: "transaction.state.log.segment.bytes",
@@ -186,6 +207,7 @@ class Settings:
         server: checked values of ``server.properties``, by topic-level or broker-wide key.
         topics: checked values of the topic-config file, by topic, then key.
         overrides: checked values of ``--set``.
+        cluster: checked values that the cluster has on record, of each topic that it knows, by topic, then key.
     """
 
     def __init__(
@@ -193,10 +215,12 @@ class Settings:
         server: dict[str, Setting],
         topics: dict[str, dict[str, Setting]],
         overrides: dict[str, Setting],
+        cluster: dict[str, dict[str, Setting]],
     ) -> None:
         self._server = server
         self._topics = topics
         self._overrides = overrides
+        self._cluster = cluster
 
     @property
     def broker(self) -> tuple[Setting, ...]:
@@ -263,7 +287,7 @@ class Settings:
         key = "cleanup.policy"
         own = self._topics.get(topic)
         described = own is not None and (key in own or bool(self._server))
-        return described or key in self._overrides or topic in _SEGMENT_BYTES_OF
+        return described or key in self._overrides or topic in _INTERNAL or topic in self._cluster
 
     def _broker_setting(self, key: str) -> Setting:
         default = Setting(key, _BROKER_KEYS[key].default, "default")
@@ -271,27 +295,32 @@ class Settings:
 
     def _topic_setting(self, topic: str, key: str) -> Setting:
         given = self._overrides.get(key) or self._topics.get(topic, {}).get(key)
+        given = given or self._cluster.get(topic, {}).get(key)
         if given is not None:
             return given
-        if topic in _SEGMENT_BYTES_OF:
-            if key == "cleanup.policy":
-                return Setting(key, "compact", "default")
-            if key == "segment.bytes":
-                return replace(self._broker_setting(_SEGMENT_BYTES_OF[topic]), key=key)
+        if key in _INTERNAL.get(topic, {}):
+            return Setting(key, _INTERNAL[topic][key], "default")
+        if topic in _SEGMENT_BYTES_OF and key == "segment.bytes":
+            return replace(self._broker_setting(_SEGMENT_BYTES_OF[topic]), key=key)
         return self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, "default")
 
 
 def load_settings(
-    config_file: str | None, topic_config_file: str | None, overrides: Mapping[str, str]
+    config_file: str | None,
+    topic_config_file: str | None,
+    overrides: Mapping[str, str],
+    cluster: ClusterConfigs | None = None,
 ) -> Settings:
     """Load settings.
 
-    The first of these that has a key counts: ``overrides``, the topic's settings, the broker's settings, the default.
+    The first of these that has a key counts: ``overrides``, the topic's settings as they were typed, those that the
+    cluster has on record, the broker's settings (dynamic ones before those of its file), the default.
 
     Args:
         config_file: a broker's ``server.properties``.
         topic_config_file: JSON ``{"topic": {"key": "value"}}``, or the output of ``kafka-configs.sh --describe``.
         overrides: topic-level or broker-wide key -> value, for all topics.
+        cluster: what the cluster has on record, None if that is not known.
 
     Raises:
         UsageError: a file cannot be read or understood, or a broker would not accept a value. The message names file
@@ -299,7 +328,21 @@ def load_settings(
     """
     server = {} if config_file is None else _server_settings(_of_a_broker(config_file))
     topics = {} if topic_config_file is None else _topics_settings(read_topic_configs(topic_config_file))
-    return Settings(server, topics, _override_settings(overrides))
+    if cluster is not None:
+        dynamic = {key: ConfigLine(value, _OF_CLUSTER) for key, value in cluster.broker.items()}
+        server |= {key: replace(one, source=_OF_CLUSTER) for key, one in _server_settings(dynamic).items()}
+    recorded = (
+        {} if cluster is None else {topic: _recorded(values) for topic, values in cluster.topics.items()}
+    )
+    return Settings(server, topics, _override_settings(overrides), recorded)
+
+
+def _recorded(values: Mapping[str, str]) -> dict[str, Setting]:
+    return {
+        key: Setting(key, _checked(_TOPIC_KEYS[key], value, f"{_OF_CLUSTER}: {key}"), _OF_CLUSTER)
+        for key, value in values.items()
+        if key in _TOPIC_KEYS
+    }
 
 
 def _of_a_broker(config_file: str) -> dict[str, ConfigLine]:

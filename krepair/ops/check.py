@@ -59,8 +59,10 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong.
     """
-    settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
+    node, metadata_log = node_of(views, options), see_metadata_log(views)
+    recorded = None if metadata_log is None else metadata_log.configs(node.node_id)
+    settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     check_named(views, options)
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
     with (
@@ -70,7 +72,6 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
         grounds = [Context(view, settings, options, engine, scratch) for view in views]
-        node, metadata_log = node_of(views, options), see_metadata_log(views)
         looked = [_check_one(context, views, node, metadata_log) for context in grounds]
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}

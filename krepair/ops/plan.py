@@ -21,7 +21,7 @@ from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
-from krepair.logdir.cluster import ClusterView
+from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
@@ -125,10 +125,11 @@ def looked_at(
     for path in (view.path, options.keep):
         _check_is_utf8(path)
     refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
-    settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     check_consents([view], options)
     clusters = read_clusters(options, view)
+    recorded = configs_of(clusters[1] or clusters[0], view.broker_id)
+    settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view, stack, clusters[0])
         engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)

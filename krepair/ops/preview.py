@@ -24,6 +24,7 @@ from krepair.fixes.fix import Fix
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.words import count_text
+from krepair.logdir.cluster import configs_of
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
@@ -85,10 +86,11 @@ def read_beside(log_dir: str, options: Options, progress: Progress | None = None
         fix.check_options(options)
     _refuse_what_needs_a_stop(fixes, options)
     view = _listed(log_dir)
-    settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     check_consents([view], options)
     clusters = read_clusters(options, view)
+    recorded = configs_of(clusters[1] or clusters[0], view.broker_id)
+    settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view, stack)
         engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)

@@ -18,6 +18,8 @@ from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
+from krepair.logdir.cluster import configs_of_image
+from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.metadata_log import Examined, Fault, MetadataImage, examine_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
@@ -51,6 +53,12 @@ class SeenMetadata(NamedTuple):
     examined: Examined | None
     trouble: str
     quorum_state: str
+
+    def configs(self, node_id: str) -> ClusterConfigs | None:
+        """The settings that it has on record; None if it is not whole."""
+        if self.examined is None or self.examined.fault is not None:
+            return None
+        return configs_of_image(self.examined.image, node_id)
 
 
 def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
