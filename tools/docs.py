@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import typer.main
-from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE
 from krepair.checks.rule import CHECK
@@ -30,10 +28,8 @@ from krepair.formats import (
 )
 from krepair.formats.layout import Layout
 from krepair.formats.message_schema import LATEST, Field, Schema
-from krepair.plan import model
 from krepair.rules.reasons import REASONS
 from tools import pictures, schemas, share
-from tools.docstrings import attributes_of, plain
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_WIDTH = 100
@@ -50,43 +46,6 @@ LAYOUTS: tuple[tuple[str, str, Layout], ...] = (
     ("Head of a producer `.snapshot`", "krepair/formats/producer_snapshot.py", producer_snapshot.HEADER),
     ("Entry of a producer `.snapshot`", "krepair/formats/producer_snapshot.py", producer_snapshot.ENTRY),
 )
-
-FIRST_STRUCTS: tuple[type, ...] = (
-    model.Plan,
-    model.Policy,
-    model.Setting,
-    model.Commit,
-    model.Risk,
-    model.PartitionPlan,
-    model.Span,
-    model.HorizonChoice,
-    model.FileFingerprint,
-    model.ReasonTally,
-)
-
-
-def structs() -> list[type]:
-    """Every structure of a plan file, wherever it is declared: the most important ones, then each with its parts."""
-    found = dict.fromkeys((*FIRST_STRUCTS, *(part for one in FIRST_STRUCTS for part in _parts(one))))
-    return list(found)
-
-
-def _parts(struct: type) -> Iterator[type]:
-    """The structures that its fields hold, each followed by its own."""
-    hints = get_type_hints(struct)
-    for kind in (part for hint in hints.values() for part in _leaves(hint)):
-        if isinstance(kind, type) and issubclass(kind, Struct):
-            yield kind
-            yield from _parts(kind)
-
-
-def _leaves(hint: Any) -> Iterator[Any]:
-    """The types that a type is made of."""
-    inner = get_args(hint)
-    if not inner:
-        yield hint
-    for one in inner:
-        yield from _leaves(one)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -184,33 +143,6 @@ def reasons_page() -> str:
     return page("Reasons", "krepair/rules/reasons.py", introduction, body)
 
 
-def plan_page() -> str:
-    """Every structure of a plan file."""
-    parts = []
-    for struct in structs():
-        first = plain((inspect.getdoc(struct) or "").partition("\n\n")[0])
-        words = attributes_of(struct)
-        config: Any = struct.__struct_config__  # type: ignore[attr-defined]
-        tag = f'\n\nIn JSON it has `"type": "{config.tag}"`.' if config.tag else ""
-        types = {name: str(kind) for name, kind in struct.__annotations__.items()}
-        rows = [(f"`{name}`", f"`{kind}`", words[name]) for name, kind in types.items()]
-        body = "\n\n" + table(("field", "type", "meaning"), rows) if rows else "\n"
-        parts.append(f"## {struct.__name__}\n\n{first}{tag}{body}")
-    introduction = f"""
-A plan is one JSON document with sorted keys, format version {model.FORMAT_VERSION}: read it with
-any tool, but do not edit it. It carries a digest of itself, and `apply` runs a coded review over it
-before anything is touched: an edited or wrongly built plan is refused with its code (exit code 12
-or 13). The same directory with the same options and the same `--now` gives the same bytes, so that
-two engineers can compare their plans with `cmp`.
-
-The same for programs: [plan-file.schema.json](schemas/plan-file.schema.json).
-
-Fields marked "reader only" do not bind `apply`; everything else does. A `tuple` is a JSON array, a
-`dict` an object.
-"""
-    return page("The plan file", "krepair/plan/model.py", introduction, "\n".join(parts))
-
-
 def schema_tables(*schemas: Schema) -> str:
     """The fields of messages, those of structures indented by dots."""
     rows = [row for schema in schemas for row in schema_rows(schema.name.split()[-1], schema.fields)]
@@ -271,7 +203,6 @@ def pages() -> dict[str, str]:
         "exit-codes.md": exit_codes_page(),
         "findings.md": findings_page(),
         "formats.md": formats_page(),
-        "plan-file.md": plan_page(),
         "reasons.md": reasons_page(),
     } | {f"schemas/{name}": text for name, text in schemas.published().items()}
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-FIRST_VERSION: Final = "0.1.0"
+FIRST_VERSION: Final = "1.0.0"
 
 NOTHING_CHANGED: Final = "nothing: krepair only reports it"
 KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"

@@ -101,6 +101,7 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOW
 def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> View:
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
+        _preview(plan, plan_path, again.after_stop),
         _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
         _summary(plan, again.with_later_horizon),

@@ -54,7 +54,8 @@ class Kept(NamedTuple):
         load = " and ".join(f"{each:.1f}" for each in self.load)
         command = f'`make bench ARGS="--only {self.part} {self.words}"`'
         said = f"{command}: {self.minutes:.0f} min, commit {self.commit}, {self.day}, load {load}; {self.machine}."
-        return f"### Part {self.part}\n\n{said}\n\n{self.table.report()}"
+        found = "\n".join(line for line in self.table.report().splitlines() if ": task " not in line)
+        return f"### Part {self.part}\n\n{said}\n\n{found}"
 
 
 def kept_in(folder: Path) -> Iterator[Kept]:
