@@ -178,6 +178,5 @@ GOING = {
     "test_one_reading.py",
     "test_counted_with_keys.py",
     "test_review_refetch.py",
-    "test_doubts.py",
 }
 """They go with what they test, or with what they import."""

@@ -16,7 +16,7 @@ from krepair.pipeline.indexes.segment import MendResult, MendResults
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.sight import why_not_here
-from tests.pipeline.test_sight import items, log_dir, sight
+from tests.pipeline.sights import items, log_dir, sight
 
 __all__ = ["log_dir"]
 BAD = ScanResult(failure="unreadable", why="t-0/0.log: Input/output error")

@@ -14,46 +14,14 @@ from msgspec.structs import replace
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir import lock
 from krepair.pipeline import greeting as greetings
 from krepair.pipeline import sight as sights
 from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, why_not_greeted
-from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.sight import Sight, sights_of, why_changed, why_not_here
-
-
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    """Two partitions with a file each."""
-    root = tmp_path / "log"
-    for folder in ("t-0", "t-1"):
-        (root / folder).mkdir(parents=True)
-        (root / folder / f"{0:020d}.log").write_bytes(os.urandom(9000))
-    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    return root
-
-
-def items(root: Path) -> list[ScanItem]:
-    return [
-        ScanItem(
-            place=Place(
-                host="driver", log_dir=str(root), log_dir_inode=root.stat().st_ino, folder=f"t-{number}"
-            ),
-            base_offset=0,
-            size=9000,
-            now_ms=0,
-            high_watermark=INT64_MAX,
-        )
-        for number in (0, 1)
-    ]
-
-
-def sight(root: Path) -> Sight:
-    (found,) = sights_of(items(root), random.Random(1))
-    return found
+from krepair.pipeline.sight import sights_of, why_changed, why_not_here
+from tests.pipeline.sights import items, sight
 
 
 def test_the_same_directory_is_seen_and_nothing_differs(log_dir: Path) -> None:
