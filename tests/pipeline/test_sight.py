@@ -21,7 +21,9 @@ from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, why_not_greeted
 from krepair.pipeline.sight import sights_of, why_changed, why_not_here
-from tests.pipeline.sights import items, sight
+from tests.pipeline.sights import items, log_dir, sight
+
+__all__ = ["log_dir"]
 
 
 def test_the_same_directory_is_seen_and_nothing_differs(log_dir: Path) -> None:
