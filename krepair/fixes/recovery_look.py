@@ -40,8 +40,10 @@ from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
     KeepOriginal,
+    MendLog,
     ReplaceFile,
     RollSegment,
+    SetAside,
 )
 from krepair.rules import epochs
 from krepair.rules.aborts import may_be_untrue
@@ -270,7 +272,13 @@ def _cut(context: Context, ranges: Sequence[Range]) -> None:
     torn = []
     for one in ranges:
         if changes_logs(one.survey.changes):
-            if any(facts.summary.damage for facts in one.part.segments_after):
+            if any(isinstance(change, SetAside) or _is_by_consent(change) for change in one.survey.changes):
+                one.leave(
+                    "damage",
+                    "bytes of its log go by a consent; once that is applied, plan its recovery",
+                    "recovery",
+                )
+            elif any(facts.summary.damage for facts in one.part.segments_after):
                 one.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
         damages = damages_in(context.view, one.part)
@@ -289,6 +297,10 @@ def _cut(context: Context, ranges: Sequence[Range]) -> None:
         one.changes += seen.changes
         one.part.changes += seen.changes
     read_logs_after(context, [one.part for one in torn if one.left is None])
+
+
+def _is_by_consent(change: Change) -> bool:
+    return isinstance(change, MendLog) and any(removed.consent for removed in change.removed)
 
 
 def _measure(context: Context, ranges: Sequence[Range]) -> None:

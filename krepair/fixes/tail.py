@@ -101,6 +101,10 @@ class Tail(Fix):
         read_logs(context, [*touched, *apart])
         look_at_damage(context, touched)
         _check_untouched(context.options, surveys)
+        found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
+        for text in context.options.accepted_losses:
+            if wrong := wrong_consent(text, found):
+                raise UsageError(wrong)
         decide(context, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
@@ -184,18 +188,9 @@ TAIL = Tail()
 
 
 def decide(context: Context, touched: Sequence[Survey]) -> None:
-    """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``.
-
-    Raises:
-        UsageError: a consent does not name a damage that is there.
-    """
-    found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
-    for text in context.options.accepted_losses:
-        wrong = wrong_consent(text, found)
-        if wrong:
-            raise UsageError(wrong)
+    """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``."""
     choices = [
-        (survey, _choice(context.options, survey, found[survey.partition.folder])) for survey in touched
+        (survey, _choice(context.options, survey, damages_in(context.view, survey))) for survey in touched
     ]
     for survey, choice in choices:
         survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=choice.left))

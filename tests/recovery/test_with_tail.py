@@ -1,0 +1,61 @@
+"""--fix tail,recovery in one plan, with and without a consent: as docs/recovery.md advises where a log is damaged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import ExitCode, UsageError
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.undo import undo
+from tests.ops.scene import tree
+from tests.recovery.scene import Verbs, write_unclean
+
+
+def damaged(root: Path) -> tuple[Path, str]:
+    """``t-0`` with one damaged batch in the middle and ``o-0`` with a torn tail; and the consent that check names."""
+    path = write_unclean(root, {"t": 0, "o": 0})
+    log = path / "t-0" / f"{100:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with open(path / "o-0" / f"{0:020d}.log", "ab") as file:
+        file.write(b"torn")
+    found = [one for report in check([str(path)], Verbs(path).options()).log_dirs for one in report.findings]
+    return path, next(named for one in found if (named := _consent(one)))
+
+
+def _consent(finding: Finding) -> str:
+    match = re.search(r"--accept-data-loss (\S+:t-0:\d+)", finding.evidence)
+    return match[1] if match else ""
+
+
+@pytest.mark.parametrize("fixes", [("tail", "recovery"), ("recovery", "tail"), ("tail=broker", "recovery")])
+def test_a_consent_is_taken_with_recovery_beside_it(fixes: tuple[str, ...], tmp_path: Path) -> None:
+    path, consent = damaged(tmp_path / "logs")
+    before = tree(path)
+    verbs = Verbs(path, fixes=fixes, accepted_losses=(consent,))
+    plan = verbs.plan()
+    assert {f"{one.topic}-{one.partition}" for one in plan.partitions if one.changes} == {"t-0", "o-0"}
+    assert apply(plan, verbs.options()).exit_code == ExitCode.DONE
+    assert verbs.wrong(plan) == []
+    then = Verbs(path).plan()
+    assert {f"{one.topic}-{one.partition}" for one in then.partitions if one.changes} == {"t-0"}
+    assert undo(plan, verbs.options()).exit_code == ExitCode.DONE
+    assert tree(path) == before
+
+
+def test_without_a_consent_the_damage_stays_and_the_other_partition_is_recovered(tmp_path: Path) -> None:
+    path, _ = damaged(tmp_path / "logs")
+    plan = Verbs(path, fixes=("tail", "recovery")).plan()
+    assert {f"{one.topic}-{one.partition}" for one in plan.partitions if one.changes} == {"o-0"}
+
+
+def test_a_consent_that_names_nothing_is_refused_with_recovery_beside_it(tmp_path: Path) -> None:
+    path, consent = damaged(tmp_path / "logs")
+    with pytest.raises(UsageError, match="is not among the partitions"):
+        Verbs(path, fixes=("tail", "recovery"), accepted_losses=(consent.replace("t-0", "x-0"),)).plan()
