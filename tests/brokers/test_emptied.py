@@ -11,11 +11,11 @@ import pytest
 
 from krepair.ops.check import check
 from krepair.options import Engine, Options
-from tests.brokers.starts import POINT, load, made, sizes, small_disk
+from tests.brokers.starts import POINT, load, made, restricted, sizes, small_disk
 from tests.builders import NOW_MS
 from tests.lab.judge import Judge
 
-__all__ = ["small_disk"]
+__all__ = ["restricted", "small_disk"]
 
 pytestmark = pytest.mark.broker
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.starts import TOPICS, VERSIONS, checked, gathered
+from tests.brokers.starts import TOPICS, VERSIONS, checked, gathered, small_disk
 from tests.lab.broker import Broker, BrokerError
+
+__all__ = ["small_disk"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -20,9 +20,11 @@ from krepair.ops.undo import undo
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.spark import folder_with_room
 from krepair.plan.model import Plan
-from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in
+from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill, fill_up, free_of
 from tools.torture.scenes import Tree, look, visible
+
+__all__ = ["open_dir"]
 
 ENGINE = Options(engine=Engine.INLINE)
 
