@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.context import Context
 from krepair.fixes.files import RECOVERED, made_anew, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -204,6 +204,8 @@ def epoch_findings(survey: Survey) -> Iterator[Finding]:
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
+            # Without the file, or with an empty one, a broker starts (seen on 3.9.2).
+            severity=Severity.CONFUSING if recorded.broker_reads else None,
             evidence="; ".join(text for text in (_state_of(seen), _summary(seen)) if text) + _left(seen),
         )
     told = [one for one in merged.decisions if one.conflict]

@@ -57,7 +57,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
         else:
             to_read.append(number)
     items = [
-        TwoLogsItem(first=_log(twins[number][0], twins[number][1]), second=_log(*twins[number][2:]))
+        TwoLogsItem(first=log_of(twins[number][0], twins[number][1]), second=log_of(*twins[number][2:]))
         for number in to_read
     ]
     for index, result in engine.run(COMPARE_TWO_LOGS, items):
@@ -71,7 +71,8 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     return [told[number] for number in range(len(twins))]
 
 
-def _log(view: LogDir, partition: Partition) -> LogsItem:
+def log_of(view: LogDir, partition: Partition) -> LogsItem:
+    """The whole log of a partition, as a task takes it."""
     from krepair.pipeline.items import LogsItem
 
     segments = partition.log_sizes

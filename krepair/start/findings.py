@@ -25,6 +25,7 @@ from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_f
 from krepair.start.node import StartingNode
 from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
+from krepair.start.strays import contents_of_strays
 
 _NAMED_AT_MOST: Final = 3
 
@@ -95,7 +96,7 @@ def starting_of(
         *meta_findings(view, others, root.metadata, node),
         *metadata_log_findings(view, node, metadata_log, partitions),
         *metadata_findings(view, root.metadata, node, image, aside),
-        *marked_findings(view, node.versions),
+        *marked_findings(view, node.versions, contents_of_strays(view, context.engine)),
         *duplicate_findings(view, others, context.engine),
         *ownership_findings(view, nodes_of(view)),
     ]

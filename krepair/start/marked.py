@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding, StartEffect
@@ -15,8 +15,16 @@ STRAY_SINCE: Final = (3, 6, 1)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 
 
-def marked_findings(view: LogDir, versions: Sequence[VersionNumber]) -> Iterator[Finding]:
-    """What the root has of folders that are deleted, moved or not wanted (KR604)."""
+def marked_findings(
+    view: LogDir, versions: Sequence[VersionNumber], strays: Mapping[str, str]
+) -> Iterator[Finding]:
+    """What the root has of folders that are deleted, moved or not wanted (KR604).
+
+    Args:
+        view: the log directory.
+        versions: those that may start.
+        strays: folder -> what a stray folder holds, see ``contents_of_strays``.
+    """
     version = versions[0] if len(versions) == 1 else None
     ending = {name for one in versions for name, _ in marked_refusals(view, one)}
     for partition in view.marked:
@@ -25,7 +33,13 @@ def marked_findings(view: LogDir, versions: Sequence[VersionNumber]) -> Iterator
         yield Finding(
             rule="KR604",
             file=partition.folder,
-            evidence=f"{count_text(len(files), 'file')} of {size} bytes; {_fate(partition, version)}",
+            evidence="; ".join(
+                [
+                    f"{count_text(len(files), 'file')} of {size} bytes",
+                    _fate(partition, version),
+                    *([strays[partition.folder]] if partition.folder in strays else []),
+                ]
+            ),
             bytes=size,
             start=StartEffect.ENDS if partition.folder in ending else StartEffect.NONE,
         )
@@ -42,8 +56,7 @@ def _fate(partition: Partition, version: Version) -> str:
     if partition.role == "stray":
         kept = "a broker since 3.6.1 loads it and never deletes it by itself"
         stops = "one before 3.6.1 does not start"
-        text = f"{kept}, {stops}" if version is None else kept if version >= STRAY_SINCE else stops
-        return f"{text}; if you do not need its data, move the folder out of the log directory or delete it"
+        return f"{kept}, {stops}" if version is None else kept if version >= STRAY_SINCE else stops
     text = "the broker deletes it after its start (file.delete.delay.ms)"
     if _crashes(partition, version):
         text = "without a .log a broker of 2.2 does not start"

@@ -1,0 +1,59 @@
+"""A folder that a broker has put aside: what it holds is said, and it may go only where another holds all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.ops.check import check
+from krepair.options import Engine, Options
+from tests.builders import NOW_MS, LogDir, data
+
+STRAY = "orders-0.0123456789abcdef0123456789abcdef-stray"
+
+
+def told(root: Path) -> str:
+    (report,) = check([str(root)], Options(engine=Engine.INLINE, now_ms=NOW_MS)).log_dirs
+    (found,) = [one.evidence for one in report.findings if one.rule == "KR604"]
+    return found
+
+
+def put_aside(tmp_path: Path, kept: int) -> Path:
+    """``orders-0`` of 30 records put aside; in its place one with the first ``kept`` batches of ten."""
+    log_dir = LogDir(tmp_path / "logs")
+    log_dir.partition("orders").segment(*(data(start, 10) for start in (0, 10, 20)))
+    path = log_dir.write()
+    shutil.copytree(path / "orders-0", path / STRAY)
+    for file in (path / "orders-0").iterdir():
+        file.unlink()
+    if kept:
+        again = LogDir(tmp_path / "again")
+        again.partition("orders").segment(*(data(start, 10) for start in (0, 10, 20)[:kept]))
+        shutil.copytree(again.write() / "orders-0", path / "orders-0", dirs_exist_ok=True)
+    else:
+        (path / "orders-0" / f"{0:020d}.log").touch()
+    return path
+
+
+@pytest.mark.parametrize(("kept", "says"), [(0, "ends at offset 30, orders-0 at 0"), (2, "orders-0 at 20")])
+def test_where_the_other_folder_is_empty_or_shorter_the_stray_one_is_kept(
+    kept: int, says: str, tmp_path: Path
+) -> None:
+    text = told(put_aside(tmp_path, kept))
+    assert says in text
+    assert "its records are only here, so keep the folder" in text
+    assert "delete" not in text.split("deletes it by itself")[-1]
+
+
+def test_where_the_other_folder_holds_all_of_it_the_stray_one_may_go(tmp_path: Path) -> None:
+    text = told(put_aside(tmp_path, 3))
+    assert "orders-0 holds all of it" in text
+    assert "it may be moved out of the log directory" in text
+
+
+def test_where_there_is_no_other_folder_the_stray_one_is_kept(tmp_path: Path) -> None:
+    path = put_aside(tmp_path, 3)
+    shutil.rmtree(path / "orders-0")
+    assert "there is no orders-0: its records are only here" in told(path)
