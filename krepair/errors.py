@@ -96,6 +96,10 @@ class RefusedError(KrepairError):
     exit_code = ExitCode.REFUSED
 
 
+class DamagedJournalError(RefusedError):
+    """The records of a journal cannot be gone by."""
+
+
 AS_OWNER: Final = "run krepair as its owner, or as root"
 """How the message of a ``WrongUserError`` ends."""
 

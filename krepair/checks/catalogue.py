@@ -576,8 +576,7 @@ _KEPT_BY_KREPAIR = (
         title="An earlier plan still keeps originals",
         evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
         danger="none by itself: they take space until krepair purge. After the broker has written to the partition, "
-        "undo is no longer possible. With a damaged journal (then: slow) undo and purge refuse until a new one is "
-        "written",
+        "undo is no longer possible. With a damaged journal (then: slow) undo shows the lines to type instead",
         source="the commit protocol of krepair",
     ),
     Rule(

@@ -105,7 +105,7 @@ def _with_others(report: ApplyReport) -> ApplyReport:
     idle = all(
         result.outcome in {"already", "purged"} and not result.bytes_freed for result in report.results
     )
-    if report.verb == "apply" or report.only_journals or report.exit_code is not ExitCode.DONE or not idle:
+    if report.verb == "apply" or report.exit_code is not ExitCode.DONE or not idle:
         return report
     if not kept.others_keep(report.log_dir, report.plan_id):
         return report

@@ -126,9 +126,6 @@ at --at LOGDIR
   the plan keeps and made have to prove that it is the plan's.
 plan_id --plan-id ID
   With LOGDIR: the plan, by its id; left out, what is kept is listed.
-rebuild_journal --rebuild-journal
-  Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new
-  one. Nothing is undone yet.
 originals --originals
   Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is kept any
   more.
@@ -216,7 +213,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     expect: str = ""
     at: str = ""
     plan_id: str = ""
-    rebuild_journal: bool = False
     originals: bool = False
     # one verb each
     facts_file: str = ""

@@ -18,7 +18,6 @@ from krepair.formats.filenames import NameState, parse_file_name
 from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
-from krepair.journal.rebuild import is_over
 from krepair.journal.record import Intent
 from krepair.journal.run import Run, in_batches
 from krepair.journal.steps import CLEANED
@@ -32,6 +31,7 @@ APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
 class Backward(Run):
     """Puts the originals of one partition back, and removes what is no longer needed for it."""
 
+    shows_damage = True
     why_skipped = "undo goes back from the last change, and stopped at a later one of this partition"
 
     def undo_all(self, bad_copies: Mapping[str, str]) -> Iterator[Outcome]:
@@ -73,23 +73,23 @@ class Backward(Run):
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:
-                outcomes[change.change_id] = self._not_back(change, intent, error)
+                outcomes[change.change_id] = self._not_back(change.change_id, error)
                 break
         outcomes |= {outcome.change_id: outcome for outcome in self.put_back(ready)}
         missing = [change for change in batch if change.change_id not in outcomes]
         outcomes |= {outcome.change_id: outcome for outcome in self.skipped(missing)}
         return [outcomes[change.change_id] for change in batch]
 
-    def _not_back(self, change: Change, intent: Intent, error: KrepairError | OSError) -> Failed:
-        """What stopped a change that was still to be looked at; with the way out, if its files are a broker's now."""
-        untouched = self.journal.states[change.change_id] in {"committed", "freed"}
-        if not untouched and isinstance(error, StalePlanError) and is_over(self.target, change, intent):
-            error.message += f"; it can neither be finished nor taken back; {self.journal.way_out()}"
-        return self.failure(change.change_id, error, rolled_back=untouched)
+    def _not_back(self, change_id: str, error: KrepairError | OSError) -> Failed:
+        """What stopped a change. Where it is half done and somebody has written its files, purge can still end it."""
+        untouched = self.journal.states[change_id] in {"committed", "freed"}
+        if not untouched and isinstance(error, StalePlanError) and not error.next_command:
+            error.next_command = self.journal.command("purge")
+            error.message += f"; it is half done and cannot be taken back; next: {error.next_command}"
+        return self.failure(change_id, error, rolled_back=untouched)
 
     def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
-        change = next(one for one in self.changes if one.change_id == intent.change_id)
-        return self._not_back(change, intent, error)
+        return self._not_back(intent.change_id, error)
 
     def _was_never_committed(self, intent: Intent) -> bool:
         half_done = self.journal.states[intent.change_id] == "committing"

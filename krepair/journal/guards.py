@@ -37,6 +37,7 @@ class Guards:
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
         asked_for: what to type next, of each failure that says it, in the order in which they were met.
+        by_hand: lines that a person types where a journal is damaged.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -50,6 +51,7 @@ class Guards:
     not_given_back: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
     asked_for: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:

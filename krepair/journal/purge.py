@@ -11,15 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 from collections.abc import Iterable
 
-from krepair.errors import RefusedError, StalePlanError
+from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
+from krepair.formats.filenames import SWAP
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Journal
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
+from krepair.journal.steps import CLEANED
 from krepair.journal.still_good import check_still_good
-from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept, has_originals
+from krepair.journal.unrecorded import (
+    check_all_recorded,
+    check_nothing_kept,
+    has_originals,
+    kept_for,
+    last_copies,
+)
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
 _APPLIED = frozenset({"committed", "freed"})
@@ -32,23 +41,28 @@ def purge_partition(folder: PartitionFolder) -> int:
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
 
     Raises:
-        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal has lost
-            a record, see ``check_all_recorded``; or a new segment was damaged since, see ``check_still_good``.
+        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal is
+            damaged, and what is kept may be the last copy; or a new segment was damaged
+            since, see ``check_still_good``.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
-    journal = folder.journal(to_write=True)
-    _check_finished(folder, journal)
-    check_all_recorded(folder, journal)
+    try:
+        journal = folder.journal(to_write=True)
+        check_all_recorded(folder, journal)
+    except DamagedJournalError as error:
+        _check_not_needed(folder, error)
+        return remove_private_folder(folder, with_fence=True)
+    given_up = _check_finished(folder, journal)
     check_still_good(folder, journal)
     journal.settle()
-    committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
+    committed = tuple(change for change, state in journal.states.items() if state in _APPLIED) + given_up
     if not committed and journal.purging is None:
         check_nothing_kept(folder, journal)
     if committed and journal.purging is None:
         journal.begin_purge(committed)
-    return remove_private_folder(folder)
+    return remove_private_folder(folder, with_fence=bool(given_up))
 
 
 def drop_finished(folder: PartitionFolder) -> None:
@@ -82,16 +96,83 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
                 continue
             try:
                 journal = folder.journal()
-            except RefusedError:
-                _check_no_fence(folder)
-            else:
-                _check_finished(folder, journal)
+                check_all_recorded(folder, journal)
+            except DamagedJournalError:
+                continue
+            _check_finished(folder, journal)
 
 
-def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
-    check_not_half_done(folder, journal)
-    if journal.purging is None:
-        _check_none_goes_back(folder, journal)
+def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> None:
+    """Checks, where the journal is damaged, that nothing which is kept is needed.
+
+    A swap that waits in the partition folder stays there: a broker's start ends it, as after a crash of apply.
+
+    Raises:
+        DamagedJournalError: something may be; the message names it.
+        OSError: something could not be looked at.
+    """
+    kept = folder.at(folder.names.keep())
+    for name in last_copies(folder):
+        raise DamagedJournalError(
+            f"{error.message.partition('; next: ')[0]}; {kept}/{name} is not in its place and may be the last copy: "
+            "undo shows how the originals come back; if krepair verify ends with 0 and you keep the new files, type "
+            f"rm -r {shlex.quote(kept)} and then purge again; next: {error.next_command}",
+            next_command=error.next_command,
+        )
+
+
+def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...]:
+    """The changes that are half done and end with this purge; see ``_check_given_up``."""
+    if journal.purging is not None:
+        return tuple(journal.unfinished())
+    half_done = tuple(journal.unfinished())
+    for change_id in half_done:
+        _check_given_up(folder, journal, change_id)
+    if not half_done:
+        _check_no_fence(folder)
+    _check_none_goes_back(folder, journal)
+    return half_done
+
+
+def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
+    """Checks that a change which is half done needs nothing that is kept: a broker has written its files since.
+
+    This asks only what would be lost, and not whether apply or undo would end the change: so whatever these refuse, a
+    purge ends it once a person has looked at what it names.
+
+    Raises:
+        RefusedError: it can go on, a swap waits, or what is kept may be the last copy.
+        OSError: something could not be looked at.
+    """
+    intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
+    action, command = action_of(intent), f"krepair {'undo' if undoing else 'apply'} PLAN"
+    what = f"{change_id}: is half done; nothing is purged of the whole plan"
+    names = [name + suffix for name in action.touches(intent) for suffix in (SWAP, CLEANED)]
+    waiting = [name for name in names if folder.state(name) is not None]
+    if waiting:
+        raise RefusedError(
+            f"{what}; if {command} is refused, start the broker and stop it: that ends the swap of "
+            f"{folder.at(waiting[0])}",
+            next_command=command,
+        )
+    if not action.kept(folder, intent) and not undoing and _can_go_on(folder, intent):
+        raise RefusedError(what, next_command=command)
+    needed = last_copies(folder, kept_for(folder, intent))
+    if needed:
+        paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
+        raise RefusedError(
+            f"{what}; if {command} is refused, this may be the last copy of what it holds; if you do not need it, type "
+            f"rm {paths} and then purge again",
+            next_command=command,
+        )
+
+
+def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
+    try:
+        action_of(intent).can_go_on(folder, intent)
+    except StalePlanError:
+        return False
+    return True
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
@@ -133,11 +214,15 @@ def _check_no_fence(folder: PartitionFolder) -> None:
         )
 
 
-def remove_private_folder(folder: PartitionFolder) -> int:
+def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) -> int:
     """Removes everything in the private sub-folder, the plan and the journal last, and the sub-folder itself.
 
     It comes to each file by its path, since purge runs beside a broker: one that renames the partition folder for its
     deletion ends this.
+
+    Args:
+        folder: the partition folder.
+        with_fence: whether a fence goes, too: the next start of a broker is as after an unclean stop then.
 
     Returns:
         Bytes of the files whose last name went.
@@ -148,7 +233,8 @@ def remove_private_folder(folder: PartitionFolder) -> int:
     """
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
-    _check_no_fence(folder)
+    if not with_fence:
+        _check_no_fence(folder)
     freed = 0
     for name, found in folder.tree.entries(folder.private):
         if name not in _LAST:

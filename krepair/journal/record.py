@@ -7,6 +7,7 @@ crash: it counts as never written. A bad line before another one is damage, and 
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import zlib
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from krepair.durable.disk import Disk
-from krepair.errors import RefusedError
+from krepair.errors import DamagedJournalError, RefusedError
 from krepair.logdir.space import read_space
 
 MAGIC = "krepair journal"
@@ -34,7 +35,7 @@ Order = Literal["P1", "P2"]
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
     "committed": frozenset({"committing"}),
-    "rolled back": frozenset({"committing", None}),  # a rebuilt journal says so of what was not begun
+    "rolled back": frozenset({"committing"}),
     "undone": frozenset({"undoing"}),
 }
 _AT_REST = frozenset({"rolled back", "undone"})
@@ -341,20 +342,6 @@ def decode_records(data: bytes, path: str) -> tuple[list[Record], int]:
     return records, position
 
 
-def whole_records(data: bytes, plan_id: str, folder: str) -> list[Record]:
-    """Every record of a damaged journal whose CRC is right, in order; none where it begins as that of another plan.
-
-    Args:
-        data: bytes of the journal.
-        plan_id: of the plan.
-        folder: name of the partition folder.
-    """
-    records = [record for line in data.split(b"\n") if (record := _decode_line(line)) is not None]
-    headers = [record for record in records if isinstance(record, Header)]
-    own = all(header == header_of(plan_id, folder) for header in headers)
-    return [record for record in records if not isinstance(record, Header)] if own else []
-
-
 def header_of(plan_id: str, folder: str) -> Header:
     """The first record of the journal of a plan for a partition folder."""
     return Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
@@ -384,11 +371,6 @@ def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, in
     disk.create(made, data, owner=owner)
     disk.rename(made, f"{private}/{JOURNAL_NAME}")
     disk.sync_dir(private)
-
-
-def _rebuild_command(private: str, plan_id: str) -> str:
-    log_dir = os.path.dirname(os.path.dirname(private))
-    return f"krepair undo {shlex.quote(log_dir)} --plan-id {plan_id} --rebuild-journal"
 
 
 class Journal:
@@ -431,25 +413,28 @@ class Journal:
         """Bytes of the records that were read."""
 
     def _read(self) -> None:
-        data = self._disk.tree.read(self.path, MOST_BYTES + 1)
+        try:
+            data = self._disk.tree.read(self.path, MOST_BYTES + 1)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise self.damaged(f"{self.path}: the disk cannot read it; nothing was changed") from error
         if data is None:
             return
         if len(data) > MOST_BYTES:
-            raise self._refused(
-                f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is"
-            )
+            raise self.damaged(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
         try:
             records, whole = decode_records(data, self.path)
         except RefusedError as error:
-            raise self._refused(error.message) from error
+            raise self.damaged(error.message) from error
         if records and records[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
-            raise self._refused(f"{self.path}: byte 0: {expected}; nothing was changed")
+            raise self.damaged(f"{self.path}: byte 0: {expected}; nothing was changed")
         self._whole, self._torn = bytearray(data[:whole]), whole < len(data)
         for line, record in enumerate(records[1:], 2):
             for step in record.records if isinstance(record, Together) else (record,):
                 if not self._may_follow(step):
-                    raise self._refused(
+                    raise self.damaged(
                         f"{self.path}: line {line}: expected a record that can follow those before it; one is gone, or "
                         "in another place; nothing was changed"
                     )
@@ -472,9 +457,6 @@ class Journal:
             case _:
                 again = state == "committed" and getattr(record, "over", None) is not None
                 return again or state in {None, "rolled back", "undone", "freed"}
-
-    def _refused(self, message: str) -> RefusedError:
-        return RefusedError(f"{message}; {self.way_out()}", next_command=self.rebuild_command())
 
     def _take(self, record: Record) -> None:
         match record:
@@ -515,13 +497,15 @@ class Journal:
         if records:
             self._append(records[0] if len(records) == 1 else Together(records=records))
 
-    def rebuild_command(self) -> str:
-        """What to type where the records cannot be gone by."""
-        return _rebuild_command(self._private, self._header.plan_id)
+    def command(self, verb: str) -> str:
+        """A verb of the plan, by its id."""
+        log_dir = os.path.dirname(os.path.dirname(self._private))
+        return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {self._header.plan_id}"
 
-    def way_out(self) -> str:
-        """The same, for the end of a message."""
-        return f"next: {self.rebuild_command()}"
+    def damaged(self, message: str) -> DamagedJournalError:
+        """What is said where the records cannot be gone by: undo shows the way back."""
+        command = self.command("undo")
+        return DamagedJournalError(f"{message}; next: {command}", next_command=command)
 
     def begin_purge(self, changes: tuple[str, ...]) -> None:
         """Announces, durably, that what is kept for these changes goes.

@@ -6,7 +6,14 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, RefusedError
+from krepair.errors import (
+    DamagedJournalError,
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+)
 from krepair.journal.actions.action import StagedGroup, Target
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.fence import Fence, Point, Watch
@@ -47,15 +54,15 @@ class Run:
         self.guards = guards
         self.target = Target(folder, partition, commit.order, damaged, staged or {})
         self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
-        offsets = [action_for(change).recovers_from(change) for change in self.changes]
-        bases = [offset for offset in offsets if offset is not None]
-        point = Point(partition.topic, partition.partition, min(bases, default=0))
-        self.fence = Fence(folder, point, self.watch)
-        self.fenced = commit.fence and bool(bases)
+        self.fence = fence_of(folder, partition, self.watch)
+        self.fenced = commit.fence and bool(_recovered_from(partition))
         self.fence_is_up = False
         self.undo_begun = False
         self._given = journal
         self.journal: Journal
+
+    shows_damage = False
+    """Whether a damaged journal is raised, and not told as a failure of the first change."""
 
     def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
         """Opens the journal, does the work, and takes the fence down.
@@ -104,6 +111,10 @@ class Run:
                     folder.make_private_folders()  # an undo whose last records were lost may have removed some
                 if not self.guards.settled:
                     folder.sync_all()
+        except DamagedJournalError as error:
+            if self.shows_damage:
+                raise
+            return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
         except (KrepairError, OSError) as error:
             return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
         return None
@@ -170,10 +181,11 @@ class Run:
             return
         for kept in action_of(intent).kept(self.folder, intent):
             if self.folder.state(kept.path) is None:
+                command = self.journal.command("purge")
                 raise RefusedError(
-                    f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; the journal "
-                    f"may have lost one; {self.journal.way_out()}",
-                    next_command=self.journal.rebuild_command(),
+                    f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; nothing can be "
+                    f"taken back, and krepair purge ends this plan; next: {command}",
+                    next_command=command,
                 )
 
     def put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
@@ -241,6 +253,17 @@ class Run:
                 self.folder.relative(name) for intent in intents for name in action.touches(intent)
             )
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
+
+
+def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
+    """The fence of a partition."""
+    point = Point(partition.topic, partition.partition, min(_recovered_from(partition), default=0))
+    return Fence(folder, point, watch)
+
+
+def _recovered_from(partition: PartitionPlan) -> list[int]:
+    offsets = (action_for(change).recovers_from(change) for change in partition.changes)
+    return [offset for offset in offsets if offset is not None]
 
 
 def in_batches(changes: Sequence[Change]) -> list[list[Change]]:

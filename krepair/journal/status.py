@@ -72,7 +72,7 @@ def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journ
         state = journal.states.get(change.change_id)
         if state is None:
             states[change.change_id] = _without_journal(folder, journal, planned, change)
-        elif journal.purging is not None and state in {"committed", "freed"}:
+        elif journal.purging is not None and change.change_id in journal.purging.changes:
             states[change.change_id] = ChangeState.PURGED
         else:
             states[change.change_id] = _STATES[state]

@@ -8,10 +8,9 @@ records nothing can be seen at all. The files tell: before the first file of a p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
-from krepair.errors import RefusedError
-from krepair.formats.filenames import SWAP, NameState, parse_file_name
+from krepair.formats.filenames import INDEX_SUFFIXES, LOG, SWAP, NameState, parse_file_name
 from krepair.journal.actions.mend import CUT
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
@@ -26,14 +25,13 @@ def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
     To be asked wherever the journal says that nothing is applied.
 
     Raises:
-        RefusedError: a kept file is not in its place; the message names it.
+        DamagedJournalError: a kept file is not in its place; the message names it.
         OSError: something could not be looked at.
     """
     for name in _kept_alone(folder, journal, frozenset()):
-        raise RefusedError(
+        raise journal.damaged(
             f"{folder.at(folder.names.keep(name))}: is kept and not in its place, but the journal has no record of a "
-            f"change; the journal may be damaged, and nothing is removed; {journal.way_out()}",
-            next_command=journal.rebuild_command(),
+            "change; the journal may be damaged, and nothing is removed"
         )
 
 
@@ -62,7 +60,7 @@ def check_all_recorded(
             original, so only its name tells of it.
 
     Raises:
-        RefusedError: files tell of more than the records do; the message names one.
+        DamagedJournalError: files tell of more than the records do; the message names one.
         OSError: something could not be looked at.
     """
     known = _known(journal)
@@ -77,11 +75,10 @@ def check_all_recorded(
         telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
     if telling:
         what = "its last record is damaged" if journal.is_torn else "a record is gone"
-        raise RefusedError(
+        raise journal.damaged(
             f"{journal.path}: {what}, and {folder.at(telling[0])} tells that a change was begun which the others do "
-            f"not know; nothing was changed, and the originals are in {folder.at(folder.names.keep())}; "
-            f"{_or_of_a_broker(telling[0])}{journal.way_out()}",
-            next_command=journal.rebuild_command(),
+            f"not know; nothing was changed, and the originals are in {folder.at(folder.names.keep())}"
+            f"{_or_of_a_broker(telling[0])}"
         )
 
 
@@ -90,8 +87,8 @@ def _or_of_a_broker(name: str) -> str:
     if not name.endswith((SWAP, CLEANED)):
         return ""
     return (
-        "if a broker was started since, it is of a cleaning that was stopped: start that broker, stop it, and run this "
-        "again; else "
+        "; if a broker was started since, it is of a cleaning that was stopped: start that broker, stop it, and run "
+        "this again"
     )
 
 
@@ -132,15 +129,56 @@ def _kept_names(folder: PartitionFolder) -> list[str]:
 
 def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str]) -> list[str]:
     """Names in ``keep/`` of files that are not in their places, and not kept for a change that is known."""
-    keep = folder.names.keep()
-    alone = []
-    for name in _kept_names(folder):
-        kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
-        if kept is None or (here is not None and _is_same(folder, f"{keep}/{name}", kept, name, here)):
-            continue
-        if _final(name) not in known and not _is_given_back(folder, journal, name):
-            alone.append(name)
-    return alone
+    return [
+        name
+        for name in _not_in_place(folder, _kept_names(folder))
+        if _final(name) not in known and not _is_given_back(folder, journal, name)
+    ]
+
+
+def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> list[str]:
+    """Names in ``keep/`` of files that may be the last copy of what they hold.
+
+    An index is none where its log is in its place: that is read without it.
+
+    Args:
+        folder: the partition folder.
+        names: in ``keep/``; None: all of them.
+
+    Raises:
+        OSError: something could not be looked at.
+    """
+    return [
+        name
+        for name in _not_in_place(folder, _kept_names(folder) if names is None else names)
+        if not name.endswith(INDEX_SUFFIXES) or folder.state(f"{name.partition('.')[0]}{LOG}") is None
+    ]
+
+
+def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
+    """Names in ``keep/`` that belong to a change, and hold what is not back without them."""
+    action = action_of(intent)
+    touched = frozenset(map(_final, action.touches(intent)))
+    return [
+        name
+        for name in _kept_names(folder)
+        if _final(name) in touched and not action.is_given_back(folder, intent, name)
+    ]
+
+
+def _not_in_place(folder: PartitionFolder, names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if is_displaced(folder, name))
+
+
+def is_displaced(folder: PartitionFolder, name: str) -> bool:
+    """Whether a file of a name is kept, and what it holds is not in its place.
+
+    Raises:
+        OSError: something could not be looked at.
+    """
+    path = folder.names.keep(name)
+    kept, here = folder.state(path), folder.state(name)
+    return kept is not None and (here is None or not _is_same(folder, path, kept, name, here))
 
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:

@@ -15,22 +15,15 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
-from krepair.formats.filenames import SWAP
-from krepair.journal.actions.action import DamagedLog
-from krepair.journal.actions.table import action_for
 from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.journals_seen import JournalsSeen
-from krepair.journal.lost_record import holds_the_plans
 from krepair.journal.moved import Rebound, adopt, has_moved, rebind, timed
-from krepair.journal.rebuild import here_in_damaged
 from krepair.journal.record import JOURNAL_NAME, Here, Journal
-from krepair.journal.root import ROOT
-from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import why
 from krepair.ops.located import Located, check_broker
 from krepair.ops.target import journal_folder, targets_of
-from krepair.plan.model import FileFingerprint, PartitionPlan, Plan, RootPlan
+from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 from krepair.plan.view import bytes_words
 
 
@@ -64,67 +57,6 @@ class _Moved(NamedTuple):
     part: Part
     journal: Journal
     rebound: Rebound
-
-
-def settle_for_rebuild(located: Located, disk: Disk) -> Settled:
-    """As ``settle``, for ``--rebuild-journal``: what damaged journals tell cannot be held against anything.
-
-    Returns:
-        In a directory that was moved the plan with the inodes that its files have here, by size, time and digest.
-    """
-    plan, here = located.plan, located.here
-    parts = [Part(journal_folder(disk, plan, target), target) for target in targets_of(plan)]
-    moved, notes = settle_parts(parts, here, is_plans=located.is_plans, made_too=False, damaged_too=True)
-    known = [here_in_damaged(part.folder) for part in parts]
-    places = {(one.host, one.file_system, one.inode, one.adopted) for one in known if one is not None}
-    if not moved and places <= {(here.host, here.file_system, here.inode, False)}:
-        return Settled(plan, False, notes)
-    folders = {part.folder.folder: part.folder for part in parts}
-    partitions = tuple(
-        replace(one, files=_files_by_digest(folders[one.folder], one)) if one.folder in folders else one
-        for one in plan.partitions
-    )
-    root = plan.root and replace(plan.root, files=_files_by_digest(folders[ROOT], plan.root))
-    return Settled(replace(plan, partitions=partitions, root=root), True, notes)
-
-
-def _files_by_digest(
-    folder: PartitionFolder, target: PartitionPlan | RootPlan
-) -> tuple[FileFingerprint, ...]:
-    found = [one for change in target.changes if (one := action_for(change).damaged(change)) is not None]
-    damaged = {one.name: one for one in found}
-    return tuple(
-        replace(file, inode=_inode_by_digest(folder, file, damaged.get(file.name))) for file in target.files
-    )
-
-
-def _inode_by_digest(folder: PartitionFolder, file: FileFingerprint, damaged: DamagedLog | None) -> int:
-    """Inode of an original as it is here; 0 if it is not here. A log that is cut in place keeps its inode.
-
-    Where the plan has no digest of all bytes (of a damaged log it has none), what is kept is the
-    original. The file in its place is the same one, torn off by a copy without hard links, if it holds the same.
-    """
-    kept = folder.names.keep(file.name)
-    places = [file.name, kept, file.name.removesuffix(SWAP)]
-    with contextlib.suppress(OSError, StalePlanError):
-        unknown = damaged is not None or not file.digest
-        if unknown and folder.state(kept) is not None and not _hold_the_same(folder, file.name, kept):
-            places = [kept]
-        for path in places:
-            found = folder.state(path)
-            same = found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
-            if found is not None and same and (unknown or holds_the_plans(folder, path, file)):
-                return found.inode
-        found = folder.state(file.name) if damaged is not None and damaged.is_cut else None
-        return 0 if found is None else found.inode
-    return 0
-
-
-def _hold_the_same(folder: PartitionFolder, one: str, other: str) -> bool:
-    if folder.state(one) is None:
-        return False
-    digests = {digest_content(folder.at(path), folder.tree) for path in (one, other)}
-    return len(digests) == 1
 
 
 def settle(
@@ -178,7 +110,6 @@ def settle_parts(
     is_plans: bool,
     made_too: bool,
     write: bool = True,
-    damaged_too: bool = False,
     journals: JournalsSeen | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
     """As ``settle``, where the plan may be lost; returns whether the directory was moved, and what to say of that.
@@ -189,9 +120,7 @@ def settle_parts(
         UnreadableError: something could not be looked at.
     """
     try:
-        found, adopted = _look(
-            parts, here, journals, is_plans=is_plans, made_too=made_too, damaged_too=damaged_too
-        )
+        found, adopted = _look(parts, here, journals, is_plans=is_plans, made_too=made_too)
         if found and write:
             for one in found:
                 _adopt(one, here)
@@ -207,13 +136,12 @@ def _look(
     *,
     is_plans: bool,
     made_too: bool,
-    damaged_too: bool,
 ) -> tuple[list[_Moved], bool]:
     """The journals that do not fit, all of them proven; and whether any was made to fit before."""
     found: list[_Moved] = []
     adopted = False
     for part in parts:
-        journal = _journal(part.folder, journals, strict=not is_plans and not damaged_too)
+        journal = _journal(part.folder, journals, strict=not is_plans)
         if journal is None:
             continue
         known = journal.here

@@ -11,11 +11,11 @@ from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import AS_OWNER, ExitCode
 from krepair.start.line import ForecastLine
 
-ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone", "rebuilt"]
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
-_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone", "rebuilt"})
+_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):
@@ -185,9 +185,9 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
         partition: folder name.
         outcome: ``committed`` now, ``already`` done before, ``skipped`` because one of the partition failed that
             comes first, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
-            what was kept, ``rebuilt``: its record was written anew from what the files tell.
+            what was kept.
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed``, ``skipped``, ``gone`` and ``rebuilt``: one line with file, position and what was
+        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was
             expected; else empty.
         bytes_freed: bytes freed by it (negative: taken).
     """
@@ -217,8 +217,8 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         notes: what has to be known besides, one sentence each: such as that the directory was moved.
         taken_back: what an earlier run had left and this one has taken back, where nothing else is done: the fence
             of a partition, or the id of a change that was half done.
-        only_journals: of ``undo --rebuild-journal``: it touched nothing but journals, and took nothing back. A result
-            ``already`` then says that there was nothing to rebuild, and not that nothing is applied.
+        by_hand: of ``undo``: the lines of a shell that put originals back where a journal is damaged; a person types
+            them while the broker is stopped.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -233,7 +233,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     digest: str = ""
     notes: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
-    only_journals: bool = False
+    by_hand: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, StalePlanError
+from krepair.errors import (
+    DamagedJournalError,
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    StalePlanError,
+)
+from krepair.journal.by_hand import by_hand
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.journals_seen import JournalsSeen
 from krepair.journal.record import Journal
+from krepair.journal.run import fence_of
 from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
@@ -89,6 +98,7 @@ def undo(
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
         notes=notes,
+        by_hand=tuple(guards.by_hand),
         next_command=again
         if interrupted
         else next_of(
@@ -160,9 +170,10 @@ def _undo_one(
         if ChangeState.PURGED in states.values() and not _are_still_staged(
             folder, journal, partition, states
         ):
-            why = _why_purged(folder, journal, partition, states)
-            return [failed_whole(partition.folder, why, ExitCode.REFUSED)]
+            return [failed_whole(partition.folder, _why_purged(folder, journal, partition), ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad, journal=journal)
+    except DamagedJournalError as error:
+        return [_by_hand(partition, folder, guards, error)]
     except OSError as error:
         why = f"{error.filename or folder.path}: {error.strerror}"
         return [failed_whole(partition.folder, why, ExitCode.PARTLY)]
@@ -197,17 +208,17 @@ def _are_still_staged(
     )
 
 
-def _why_purged(
-    folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
-) -> str:
-    """Why there is nothing to put back; or that the journal does not know of what is in place.
+def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionPlan) -> str:
+    """Why there is nothing to put back.
 
     Only a journal proves that this plan was applied: another plan may have made equal files.
+
+    Raises:
+        DamagedJournalError: the journal does not know of what is in place.
     """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
-        unknown = [name for name, state in states.items() if state is ChangeState.PURGED]
         if journal.purging is None:
-            return f"{journal.path}: has no record of {unknown[0]}, which is in place; {journal.way_out()}"
+            raise journal.damaged(f"{journal.path}: has no record of a change that is in place")
         freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
         return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
     # An empty folder is no journal: whoever removed what was kept was stopped before its last call.
@@ -216,6 +227,36 @@ def _why_purged(
         "applied and keeps nothing any more, or it was never applied here and another plan made equal files; there is "
         "nothing to put back"
     )
+
+
+def _by_hand(
+    partition: PartitionPlan, folder: PartitionFolder, guards: Guards, error: DamagedJournalError
+) -> ChangeResult:
+    """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
+    purge = f"krepair purge {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
+    again = f"krepair undo {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
+    what = error.message.partition("; next: ")[0]
+    try:
+        told = by_hand(folder, partition)
+    except OSError as failure:
+        return failed_whole(partition.folder, f"{failure.filename}: {failure.strerror}", ExitCode.PARTLY)
+    if not told.lines and not told.left:
+        fence = fence_of(folder, partition, guards.watch or Watch(folder.disk, folder.log_dir))
+        guards.hold()
+        if fence.is_up():
+            fence.lift()
+        guards.asked_for.append(purge)
+        return ChangeResult(
+            change_id=partition.folder,
+            partition=partition.folder,
+            outcome="already",
+            why=f"{what}; every original is in its place",
+        )
+    guards.by_hand += told.lines
+    lines = ["type the lines under By hand, which put its originals back, and then undo again"]
+    back = lines if told.lines else [told.left]
+    why = "; ".join([what, *back, f"next: {again if told.lines else purge}"])
+    return failed_whole(partition.folder, why, ExitCode.REFUSED)
 
 
 def _nothing_to_undo(result: ChangeResult) -> ChangeResult:

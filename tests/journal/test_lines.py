@@ -10,7 +10,6 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.lines import ChangeCheckpointLines
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.lost_record import nobody
 from krepair.journal.record import FileState
 from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -86,37 +85,6 @@ def test_lines_on_the_disk_tell_what_is_planned_and_what_is_made(
     assert LINES.is_made(site.folder, site.change(), found) is made
 
 
-@pytest.mark.parametrize("before", [-1, len(OLD)])
-@pytest.mark.parametrize("data", [NEW, OLD])
-def test_without_what_was_kept_only_a_file_that_was_not_there_can_be_taken_back(
-    memory_dir: Path, before: int, data: bytes
-) -> None:
-    site = Site(memory_dir)
-    site.put(data)
-    change = site.change(before, None if before < 0 else 10)
-    intent = LINES.from_disk(site.target, change, None)
-    if data == OLD and before >= 0:
-        assert intent is None
-    elif data == NEW:
-        assert intent is not None
-        assert intent.original == (None if before < 0 else nobody(POINTS))
-        assert intent.replacement == site.state()
-
-
-@pytest.mark.parametrize(("data", "ours"), [(NEW, True), (HALF, True), (b"0\n1\nt 0 90\n", False)])
-def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
-    memory_dir: Path, data: bytes, ours: bool
-) -> None:
-    site = Site(memory_dir)
-    put(site.path / KEEP / POINTS, OLD, 900)
-    site.put(data)
-    intent = LINES.from_disk(site.target, site.change(), None)
-    assert intent is not None
-    assert intent.original == site.folder.state(f"{KEEP}/{POINTS}")
-    assert intent.replacement == (site.state() if ours else nobody(POINTS))
-    assert len(intent.digest) == 32
-
-
 @pytest.mark.parametrize(
     ("data", "size_before", "why"),
     [(None, len(OLD), "is gone since the plan was made"), (OLD, -1, "was not there when the plan was made")],
@@ -134,3 +102,13 @@ def test_a_checkpoint_that_is_not_there_as_planned_lacks_only_its_staged_file(tm
     site = Site(tmp_path)
     with pytest.raises(RefusedError, match="is missing"):
         LINES.begin(site.target, site.change(-1, None))
+
+
+@pytest.mark.parametrize(("data", "ours"), [(NEW, True), (HALF, True), (b"0\n1\nt 0 90\n", False)])
+def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
+    memory_dir: Path, data: bytes, ours: bool
+) -> None:
+    site = Site(memory_dir)
+    put(site.path / KEEP / POINTS, OLD, 900)
+    site.put(data)
+    assert LINES.is_ours(site.folder, {}, site.change(), POINTS) is ours

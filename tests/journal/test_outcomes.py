@@ -39,7 +39,6 @@ from krepair.plan.model import (
     FreeWhenVerified,
     KeepOriginal,
     ReplaceFile,
-    RewriteSegments,
     Undo,
 )
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
@@ -469,21 +468,6 @@ def test_undo_that_cannot_be_written_down_is_a_failure_and_changes_nothing(files
     assert all(outcome.rolled_back for outcome in outcomes if isinstance(outcome, Failed))
     assert files.now() == before
     assert kinds(files.undo()) == [Undone] * 3
-
-
-def test_group_is_done_once_the_new_segment_is_there_alone(scene: Scene) -> None:
-    rewrites, target = RewriteGroups(), Target(scene.folder(), scene.partition, "P1")
-    change = scene.partition.changes[0]
-    assert isinstance(change, RewriteSegments)
-    folder, group = folder_and_group(scene)
-    told = rewrites.from_disk(target, change, group)
-    assert told is not None
-    assert rewrites.is_done(folder, told)
-    os.link(scene.path / PRIVATE / "keep" / name(300), scene.path / name(300))
-    assert not rewrites.is_done(folder, told)
-    (scene.path / name(300)).unlink()
-    (scene.path / name(100, ".index")).unlink()
-    assert not rewrites.is_done(folder, told)
 
 
 # -- originals that apply frees --------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_records_that_cannot_follow_each_other_are_refused_with_their_line(
     (tmp_path / "journal").write_bytes(b"".join(map(encode_record, [HEADER, *written])))
     line = 2 if isinstance(written[0], Together) else len(written) + 1
     with pytest.raises(
-        RefusedError, match=f"line {line}: expected a record that can follow.*--rebuild-journal"
+        RefusedError, match=f"line {line}: expected a record that can follow.*next: krepair undo .* --plan-id"
     ):
         opened(tmp_path)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import KeptFile, Target
@@ -184,19 +183,6 @@ def test_file_that_is_a_folder_or_a_link_is_refused(site: Site) -> None:
     (site.path / OLD).mkdir()
     with pytest.raises(StalePlanError, match="expected a regular file"):
         site.begin(OLD)
-
-
-@pytest.mark.parametrize("file", [OLD, NONE, GOES])
-def test_without_a_journal_the_files_tell_the_same_intent_and_only_a_digest_may_be_lost(
-    site: Site, file: str
-) -> None:
-    intent, target = site.begin(file), Target(site.folder(), site.partition, "P1")
-    assert FILES.from_disk(target, change_of(file), None) is None
-    FILES.go_on(site.folder(), intent)
-    assert FILES.from_disk(target, change_of(file), intent) == intent
-    assert FILES.from_disk(target, change_of(file), None) == replace(intent, digest="")
-    FILES.undo(site.folder(), intent, "P1")
-    assert FILES.from_disk(target, change_of(file), None) is None
 
 
 @pytest.mark.parametrize("file", [OLD, GOES])

@@ -23,7 +23,6 @@ from krepair.errors import KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.purge import purge
-from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.ops.stops import EVERY_CALL
@@ -34,7 +33,6 @@ VERBS = {
     "undo": lambda placed, options: undo(placed.plan, options),
     "purge": lambda placed, options: purge(placed.plan, options),
     "verify": lambda placed, options: verify_plan(placed.plan, options),
-    "rebuild": lambda placed, options: rebuild(placed.plan, options),
     "undo by id": lambda placed, options: undo_by_id(str(placed.path), placed.plan.plan_id, options),
     "purge by id": lambda placed, options: purge_by_id(str(placed.path), placed.plan.plan_id, options),
 }

@@ -15,7 +15,6 @@ from krepair.ops.apply import apply
 from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.kept import kept_report
 from krepair.ops.purge import purge
-from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -384,37 +383,6 @@ def test_a_host_that_was_renamed_is_proven_like_a_directory_that_moved(
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert run("undo", scene, placed).exit_code == ExitCode.DONE
     assert differences(seen(placed), before) == ""
-
-
-@HOW
-@pytest.mark.parametrize("name", NAMES)
-def test_damaged_journals_are_rebuilt_in_a_copy_and_the_plan_is_taken_back(
-    memory_dir: Path, scenes: dict[str, Scene], name: str, how: tuple[str, ...]
-) -> None:
-    scene = scenes[name]
-    before, _, calls = ends_of(scene, memory_dir / "whole")
-    for stop in (0, *stops(calls["apply"], int(os.environ.get("KREPAIR_MOVED", "4")))):
-        placed = fresh(scene, memory_dir / "try")
-        if stop:
-            stopped(scene, placed, "apply", stop)
-        else:
-            run("apply", scene, placed)
-        journals = sorted(placed.path.rglob("journal"))
-        if not journals:
-            continue
-        moved(placed.path, how)
-        half = seen(placed)
-        for number, journal in enumerate(journals):
-            if number % 2 == 0:  # the others are whole, and prove that the directory is the plan's
-                data = journal.read_bytes()
-                journal.write_bytes(data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :])
-        report = rebuild(placed.plan, scene.options)
-        assert report.exit_code == ExitCode.DONE, (stop, [one.why for one in report.results if one.why])
-        assert differences(seen(placed), half) == "", stop
-        report = run("undo", scene, placed)
-        assert report.exit_code == ExitCode.DONE, (stop, [one.why for one in report.results if one.why])
-        assert differences(seen(placed), before) == "", stop
-        assert private(look(placed.path)) == [], stop
 
 
 def test_hard_links_that_a_copy_has_torn_apart_are_counted(

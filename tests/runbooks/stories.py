@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DONE, FOUND = 0, 2
+DONE, FOUND, PARTLY = 0, 2, 3
 
 RECLAIM = "reclaim-a-full-disk.md"
 TICKET = "in-a-change-ticket.md"
@@ -209,16 +209,17 @@ STORIES = (
         JOURNAL,
         (
             ("krepair undo /var/lib/kafka # which plan", DONE),
-            ("krepair undo /var/lib/kafka --plan-id 117f4418 --rebuild-journal # what", DONE),
-            ("krepair undo /var/lib/kafka --plan-id 117f4418 # the originals", DONE),
+            ("krepair undo /var/lib/kafka --plan-id 117f4418 # shows", PARTLY),
+            ("krepair undo /var/lib/kafka --plan-id 117f4418 # shows", DONE),
+            ("krepair purge /var/lib/kafka --plan-id 117f4418", DONE),
         ),
     ),
     Story(
         "a plan whose journal is damaged is kept",
         JOURNAL,
         (
-            ("krepair undo /var/lib/kafka --plan-id 117f4418 --rebuild-journal", DONE),
             ("krepair verify /var/lib/kafka # every batch", DONE),
+            ("krepair purge /var/lib/kafka --plan-id 117f4418", PARTLY),
             ("krepair purge /var/lib/kafka --plan-id 117f4418", DONE),
         ),
     ),

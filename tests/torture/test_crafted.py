@@ -14,9 +14,9 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
-from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.ops.by_hand import take_back_by_hand
 from tests.torture.programme import run_part, wrong_of
 from tools.torture.scenes import Placed, build, look, visible
 
@@ -68,6 +68,5 @@ def test_record_of_a_swap_without_its_log_is_refused_and_the_way_out_works(
     assert "has not written this record" in said
     assert visible(look(placed.path)) == begun
     journal.unlink()
-    rebuild(placed.plan, scene.options)
-    assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert take_back_by_hand(placed.plan, scene.options).exit_code == ExitCode.DONE
     assert visible(look(placed.path)) == before

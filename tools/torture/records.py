@@ -6,28 +6,32 @@ verb is run on it. What has to be true:
 - ``apply`` and ``undo`` end with 0 only on the tree that they promise; ``purge`` leaves each file as before or as
   applied, and nothing of krepair's.
 - What is refused names a file, and touches no file of the partition but its own journal.
-- Nothing is lost: after the verb ``undo --rebuild-journal`` and ``undo`` give the original tree, unless a purge was at
-  work; after a purge that was refused, that of the partition whose journal is damaged. Where apply frees originals,
-  ``undo --rebuild-journal``, ``undo`` and ``apply`` give the applied tree.
+- Nothing is lost: after the verb ``undo``, the lines that it shows, typed in a shell, and ``undo`` again give the
+  original tree, unless a purge was at work; after a purge that was refused, that of the partition whose journal is
+  damaged. ``purge`` then leaves nothing of krepair's.
+- Where apply frees originals, each file is as before or as applied after these lines.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from krepair.errors import ExitCode, KrepairError
+from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from krepair.journal.record import encode_record, header_of
 from krepair.ops.kept import kept_report
-from krepair.ops.rebuild import rebuild
+from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.keep import INPLACE
 from tools.torture.disk_model import State
 from tools.torture.power_loss import Outcome, Site, by_partition, placed
-from tools.torture.real_tree import public_tree, read_state
+from tools.torture.real_tree import differences, has_private, public_tree, read_state
 from tools.torture.scenes import FREEING, SCENES, build
 from tools.torture.state import State as Done
 
@@ -42,9 +46,10 @@ MOMENTS: tuple[tuple[tuple[str, ...], float], ...] = (
 )
 """What was run until a journal is damaged, and where it was killed."""
 
-VERBS = ("apply", "undo", "purge", "verify", "list", "rebuild")
+VERBS = ("apply", "undo", "purge", "verify", "list")
 _KINDS = ("bit", "cut", "zeros", "lost", "doubled", "exchanged", "foreign", "gone")
 _REFUSALS = {int(code) for code in ExitCode} - {0, int(ExitCode.BUG)}
+_OF_THE_FENCE = {CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT}
 MOST = 600
 """Damages of each moment and scene, in a full run."""
 
@@ -99,7 +104,7 @@ def damaged(data: bytes, damage: Damage) -> bytes | None:
 
 
 def run_any(site: Site, verb: str) -> Outcome:
-    """Run a verb of this programme, those that only look among them."""
+    """Run a verb of this programme, those that only look among them; ``by hand``: undo, and the lines that it shows."""
     if verb in {"apply", "undo", "purge"}:
         return site.run(verb)
     try:
@@ -109,13 +114,37 @@ def run_any(site: Site, verb: str) -> Outcome:
         if verb == "list":
             listed = kept_report(site.root, site.scene.options.now_ms)
             return Outcome(0, "; ".join(one.why_not for one in listed.plans))
-        report = rebuild(site.plan, site.scene.options)
+        report = undo(site.plan, site.scene.options)
+        for line in report.by_hand:
+            _type(line)
     except KrepairError as error:
         return Outcome(int(error.exit_code), error.message)
     except Exception as error:
         return Outcome(-1, f"{type(error).__name__}: {error}")
     said = "; ".join(f"{one.change_id}: {one.outcome} {one.why}" for one in report.results)
     return Outcome(int(report.exit_code), said)
+
+
+def _type(line: str) -> None:
+    """Do what a shell does with a line of undo, by calls that this programme sees."""
+    for command in line.split(" && "):
+        match shlex.split(command):
+            case ["mv", source, target]:
+                os.rename(source, target)
+            case ["rm", path]:
+                os.unlink(path)
+            case ["cat", source, ">>", target]:
+                more = Path(source).read_bytes()
+                with open(target, "ab") as file:
+                    file.write(more)
+            case ["truncate", "-s", size, path]:
+                os.truncate(path, int(size))
+            case ["touch", "-m", "-d", moment, path]:
+                seconds, nanoseconds = moment.removeprefix("@").split(".")
+                now = os.stat(path)
+                os.utime(path, ns=(now.st_atime_ns, int(seconds) * 10**9 + int(nanoseconds)))
+            case other:
+                raise AssertionError(other)
 
 
 class Case(NamedTuple):
@@ -176,19 +205,19 @@ class Moment:
         said = f"{verb} ends with {outcome.code}: {outcome.said}"
         if outcome.code not in _REFUSALS | {0}:
             return said
-        if verb in {"verify", "list", "rebuild"} and found != was:
+        if verb in {"verify", "list"} and found != was:
             return f"{said}; it changed what a broker reads"
-        if outcome.code == 0 and not self._is_promised(verb, after, damage):
+        if outcome.code == 0 and not self._is_promised(verb, outcome.said, after, damage):
             return f"{said}; but the tree is another one"
         if outcome.code and verb != "verify" and "/" not in outcome.said:
             return f"{said}; no file is named"
         if "killed purge" in self.history or (verb == "purge" and outcome.code == 0):
             return ""
         if site.plan.policy.keep != INPLACE:
-            return self._ends_forward(said)
+            return self._ends(said)
         return self._is_lost(said, verb, self.journals[journal])
 
-    def _is_promised(self, verb: str, after: State, damage: Damage) -> bool:
+    def _is_promised(self, verb: str, said: str, after: State, damage: Damage) -> bool:
         site, found = self.site, public_tree(after)
         if verb == "apply":
             return found == site.after
@@ -196,22 +225,31 @@ class Moment:
         # A purge that was killed, and of which no record tells any more, has taken files that had no other name.
         told = "killed purge" not in self.history or damage.kind not in {"cut", "zeros", "lost", "bit"}
         if verb == "undo":
-            return not private and (found == site.before or not told)
+            ends = not private or "every original is in its place" in said
+            return ends and (found == site.before or not told)
         if verb == "purge":
             old, new = site.before, site.after
-            return not private and all(seen in (old.get(path), new.get(path)) for path, seen in found.items())
+            # A fence whose journal is damaged goes as after an unclean stop.
+            return not private and all(
+                path in _OF_THE_FENCE or seen in (old.get(path), new.get(path))
+                for path, seen in found.items()
+            )
         return True
 
-    def _ends_forward(self, said: str) -> str:
-        """Where apply frees originals there may be no way back; but there is always one forward."""
-        told = [run_any(self.site, verb) for verb in ("rebuild", "undo", "apply")]
-        if told[-1].code or public_tree(read_state(self.site.watch)) != self.site.after:
-            return f"{said}; after it rebuild, undo and apply end with {told}"
+    def _ends(self, said: str) -> str:
+        """Where apply frees originals there may be no way back; but each file is an old one or a new one."""
+        told = [run_any(self.site, "by hand") for _ in range(2)]
+        found, old, new = public_tree(read_state(self.site.watch)), self.site.before, self.site.after
+        if any(
+            path not in _OF_THE_FENCE and seen not in (old.get(path), new.get(path))
+            for path, seen in found.items()
+        ):
+            return f"{said}; after it undo ends with {told}, and a file is neither old nor new"
         return ""
 
     def _is_lost(self, said: str, verb: str, journal: str) -> str:
-        rebuilt = run_any(self.site, "rebuild")
-        back = self.site.run("undo")
+        # The lines of the root come first, or last: then undo has to be typed once more for the partitions.
+        told = [run_any(self.site, "by hand") for _ in range(3)]
         now, before = public_tree(read_state(self.site.watch)), self.site.before
         if verb == "purge":
             # The other partitions may be purged by now, and with the root goes the way back of what it trusts.
@@ -220,12 +258,12 @@ class Moment:
                 by_partition(now).get(folder) != by_partition(before).get(folder)
             )
         else:
-            lost = back.code != 0 or now != before
+            lost = told[-1].code != 0 or now != before
         if lost:
-            return (
-                f"{said}; after it rebuild ends with {rebuilt.code} ({rebuilt.said}), undo with {back.code} "
-                f"({back.said})"
-            )
+            return f"{said}; after it undo and its lines end with {told}; {differences(now, before)}"
+        purged = self.site.run("purge")
+        if verb != "purge" and (purged.code or has_private(read_state(self.site.watch))):
+            return f"{said}; after it undo and its lines end with {told}, and purge with {purged}"
         return ""
 
 

@@ -62,7 +62,7 @@ SAYS_UNCHANGED: Final = frozenset({11, 12, 13, 15, 17})
 
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
 _STEP: Final = re.compile(
-    r"(?P<verb>apply|undo|purge|verify|rebuild)"
+    r"(?P<verb>apply|undo|purge|verify)"
     r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<renames>r?)(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3]))"
     r"|~(?P<pause>\d+))?"
     r"(?P<may_refuse>\??)"
@@ -105,7 +105,7 @@ class Step(NamedTuple):
     """One verb, and what befalls it.
 
     Attributes:
-        verb: ``apply``, ``undo``, ``purge``, ``verify``, or ``rebuild``: ``undo --rebuild-journal``.
+        verb: ``apply``, ``undo``, ``purge`` or ``verify``.
         fault: what happens, None if nothing does.
         installed: whether the installed command is run, not a fork.
         may_refuse: whether another exit code than 0 is right, too.
@@ -369,8 +369,6 @@ def installed_command() -> list[str]:
 
 def _arguments(verb: str, placed: Placed) -> list[str]:
     plan = placed.by or (str(placed.plan_file),)
-    if verb == "rebuild":
-        return ["undo", *plan, "--rebuild-journal", "--engine", "inline", "--json"]
     return [verb, *plan, "--engine", "inline", "--json"]
 
 

@@ -46,7 +46,7 @@ def apply_view(report: ApplyReport) -> View:
     by_partition: dict[str, list[ChangeResult]] = {}
     for result in report.results:
         by_partition.setdefault(result.partition, []).append(result)
-    rows = _partition_rows(by_partition, only_journals=report.only_journals)
+    rows = _partition_rows(by_partition)
     failed = tuple(
         (result.change_id, result.outcome, str(result.exit_code), result.why)
         for result in report.results
@@ -74,11 +74,6 @@ def apply_view(report: ApplyReport) -> View:
             table=table_of("partition | changes | # bytes freed", rows),
         ),
         Section(
-            title="What the files tell",
-            lines=_told_lines(report),
-            table=table_of("change | where it is", _told(report)),
-        ),
-        Section(
             title="Deleted by the broker",
             lines=tuple(result.why for result in report.results if result.outcome == "gone"),
         ),
@@ -89,27 +84,26 @@ def apply_view(report: ApplyReport) -> View:
             else (),
             table=table_of("change | outcome | code | why", failed[:_MOST_ROWS]),
         ),
+        Section(
+            title="By hand, while the broker is stopped",
+            commands=report.by_hand,
+        ),
         *end_of_page(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
 
 
-def _partition_rows(
-    by_partition: dict[str, list[ChangeResult]], *, only_journals: bool
-) -> tuple[tuple[str, ...], ...]:
+def _partition_rows(by_partition: dict[str, list[ChangeResult]]) -> tuple[tuple[str, ...], ...]:
     """Each partition, if they are few; else those with something that is not done, and one row for all others."""
     told = [name for name, results in by_partition.items() if not all(map(_is_done, results))]
     if len(by_partition) <= _MOST_ROWS:
         told = list(by_partition)
     told = told[:_MOST_ROWS]
     rest = [result for name, results in by_partition.items() if name not in told for result in results]
-    rows = [
-        (name, _outcomes(by_partition[name], only_journals=only_journals), _freed(by_partition[name]))
-        for name in told
-    ]
+    rows = [(name, _outcomes(by_partition[name]), _freed(by_partition[name])) for name in told]
     if rest:
         others = count_text(len(by_partition) - len(told), f"{'other ' if told else ''}partition")
-        rows.append((others, _outcomes(rest, only_journals=only_journals), _freed(rest)))
+        rows.append((others, _outcomes(rest), _freed(rest)))
     return tuple(rows)
 
 
@@ -127,8 +121,6 @@ def _ended(report: ApplyReport) -> str:
     counts = Counter(result.outcome for result in report.results)
     missed = counts["failed"] + counts["skipped"]
     told = "; ".join(_counted(report, counts))
-    if report.only_journals:
-        return _rebuilt(report, told, missed)
     if missed:
         return f"partly: {told}; {_missed(missed)} What is done stays done."
     if set(counts) == {"already"}:
@@ -136,32 +128,14 @@ def _ended(report: ApplyReport) -> str:
     return f"Done: {told}." if told else "Done."
 
 
-def _rebuilt(report: ApplyReport, told: str, missed: int) -> str:
-    """Of journals alone: that nothing was taken back has to be said, since the verb is undo."""
-    back = "Nothing was taken back."
-    if report.next_command.startswith("krepair undo "):
-        back = "Nothing was taken back yet: the next command is the undo."
-    if missed:
-        return f"partly: {told}; {_missed(missed)} {back}"
-    if any(result.outcome == "rebuilt" for result in report.results):
-        return f"Done: {told}. {back}"
-    return f"Done: no damaged journal was found. {back}"
-
-
 def _missed(count: int) -> str:
     return f"{count:,} not done, each with its reason below."
 
 
 def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
-    """What is done, by outcome. Purge and a rebuild go by folders, and the others by changes."""
+    """What is done, by outcome. Purge goes by folders, and the others by changes."""
     done, before = counts.get(_DONE_OUTCOMES[report.verb], 0), counts.get("already", 0)
     partly = report.exit_code is ExitCode.PARTLY
-    if report.only_journals:
-        journals = {result.partition for result in report.results if result.outcome == "rebuilt"}
-        yield count_text(len(journals), "journal") + " rebuilt"
-        if before:
-            yield f"nothing to rebuild in {count_text(before, 'folder')}"
-        return
     if done or partly:
         yield _done_text(report.verb, done, whole=not partly)
     if before and report.verb == "purge":
@@ -190,28 +164,10 @@ def freed_in_all(verb: str, count: int) -> str:
     return f"{more}." if verb == "undo" else f"{more}; purge frees the originals."
 
 
-def _told(report: ApplyReport) -> tuple[tuple[str, ...], ...]:
-    return tuple((one.change_id, one.why) for one in report.results if one.outcome == "rebuilt")
-
-
-def _told_lines(report: ApplyReport) -> tuple[str, ...]:
-    if not _told(report):
-        return ()
-    text = (
-        "The journals of these changes were written anew. Nothing that a broker reads was touched, and the damaged "
-        "journals lie beside the new ones."
-    )
-    return (text,)
-
-
 def _what_was_done(report: ApplyReport) -> str:
     """The heading's word: it promises nothing that was not done."""
     outcomes = {result.outcome for result in report.results}
     missed = bool(outcomes & {"failed", "skipped"}) or report.interrupted
-    if report.only_journals:
-        if "rebuilt" not in outcomes:
-            return "no journal rebuilt" if missed else "no journal to rebuild"
-        return "its journals rebuilt in part" if missed else "its journals rebuilt"
     word = _DONE_WORDS[report.verb]
     done = outcomes & {_DONE_OUTCOMES[report.verb]}
     # What was not applied was not taken back, and what was not kept was not purged.
@@ -227,10 +183,9 @@ def _what_was_done(report: ApplyReport) -> str:
     return ", or ".join(told) or "nothing to do"
 
 
-def _outcomes(results: list[ChangeResult], *, only_journals: bool) -> str:
+def _outcomes(results: list[ChangeResult]) -> str:
     counts = Counter(result.outcome for result in results)
-    words = {"already": "nothing to rebuild"} if only_journals else {}
-    return ", ".join(words.get(outcome, f"{count:,} {outcome}") for outcome, count in counts.items())
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
 
 
 def _freed(results: list[ChangeResult]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,18 +53,6 @@ class Target:
     def planned(self) -> Mapping[str, FileFingerprint]:
         """Fingerprints of the partition's files as they were planned, by name."""
         return self.partition.by_name
-
-
-class DamagedLog(NamedTuple):
-    """A damaged log of the plan, of whose bytes the plan has no digest.
-
-    Attributes:
-        name: of the file.
-        is_cut: whether it is cut in place, and so stays the same file.
-    """
-
-    name: str
-    is_cut: bool
 
 
 class KeptFile(NamedTuple):
@@ -120,6 +109,8 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
             is still committed, or not, by itself.
         inode_tells: whether a file with another inode is another file. It is not where a restored copy will do.
         after_fences: whether it waits until the fences of all partitions are down.
+        at_log_end: whether it may take the end of a log away, or make a new one.
+        crc_told: whether every batch of its originals had a right CRC when the plan was made.
     """
 
     kind: type[Change]
@@ -128,6 +119,8 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     together: bool = False
     inode_tells: bool = True
     after_fences: bool = False
+    at_log_end: bool = False
+    crc_told: bool = False
 
     # -- before
 
@@ -158,30 +151,35 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     # -- without a journal
 
     @abstractmethod
-    def from_disk(self, target: Target, change: ChangeT_contra, known: IntentT | None) -> IntentT | None:
-        """The intent of a change whose record is lost, as plan and files tell it.
-
-        Args:
-            target: the partition.
-            change: of the plan.
-            known: the intent that a damaged journal still holds, or None; digests are taken from it.
-
-        Returns:
-            The intent, or None where every original is in its place and nothing of krepair's has a name that a broker
-            reads: then nothing was begun, or all of it is taken back.
-
-        Raises:
-            StalePlanError: the files can be neither; the message names one.
-            OSError: a file could not be looked at.
-        """
+    def names_by_hand(
+        self, change: ChangeT_contra, planned: Mapping[str, FileFingerprint]
+    ) -> tuple[str, ...]:
+        """Every name in the partition folder under which an original or a new file of a change can be."""
 
     @abstractmethod
-    def is_done(self, folder: PartitionFolder, intent: IntentT) -> bool:
-        """Whether nothing of a change is left to do, forward: what it made, or what was written since, is in place."""
+    def is_ours(
+        self,
+        folder: PartitionFolder,
+        planned: Mapping[str, FileFingerprint],
+        change: ChangeT_contra,
+        name: str,
+    ) -> bool:
+        """Whether the file that has such a name may give way: the change made it, or a broker can make it anew.
 
-    def is_out_of_place(self, folder: PartitionFolder, intent: IntentT) -> bool:
-        """Whether no log at all is where those were that a change replaced."""
-        return False
+        Raises:
+            OSError: it cannot be read.
+        """
+
+    def lines_by_hand(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: ChangeT_contra
+    ) -> Sequence[str]:
+        """What is typed for a file that no renaming brings back.
+
+        Raises:
+            StalePlanError: it cannot come back.
+            OSError: it cannot be read.
+        """
+        return ()
 
     # -- forward
 
@@ -350,10 +348,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """The file that the change alters in its place, with the same inode; None if there is none."""
         return None
 
-    def damaged(self, change: ChangeT_contra) -> DamagedLog | None:
-        """The damaged log that the change mends, if it does so."""
-        return None
-
     def staged(self, intent: IntentT) -> StagedGroup | None:
         """How staged files are known that the plan cannot describe; None if the plan describes all of them."""
         return None
@@ -381,6 +375,11 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         Raises:
             OSError: a file could not be looked at.
         """
+
+
+def move_line(source: str, target: str) -> str:
+    """What a person types to rename a file."""
+    return f"mv {shlex.quote(source)} {shlex.quote(target)}"
 
 
 def _is_planned(here: FileState | None, planned: FileFingerprint | None, *, by_inode: bool) -> bool:

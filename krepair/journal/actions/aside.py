@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.formats.filenames import LOG, FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
-from krepair.journal.lost_record import digests_of, original_of
 from krepair.journal.record import AsideIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_content
@@ -26,6 +25,7 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
 
     kind = SetAside
     intent = AsideIntent
+    at_log_end = True
 
     def begin(self, target: Target, change: SetAside) -> AsideIntent:
         """The intent, once every file is found as it was planned.
@@ -42,14 +42,6 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         digests = {name: digest_content(folder.at(name)) for name in change.names}
         return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
 
-    def from_disk(self, target: Target, change: SetAside, known: AsideIntent | None) -> AsideIntent | None:
-        folder, planned = target.folder, target.planned
-        files = tuple(original_of(folder, planned[name]) for name in change.names)
-        if all(folder.state(state.name) == state for state in files):
-            return None
-        digests = digests_of(folder, files, planned, {} if known is None else known.digests)
-        return AsideIntent(change_id=change.change_id, files=files, digests=digests)
-
     def files(self, intent: AsideIntent) -> tuple[Becomes, ...]:
         """The files of the segment; what a broker has put in the place of an index or a snapshot gives way."""
         log, *others = intent.files
@@ -57,6 +49,12 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
 
     def becomes(self, change: SetAside) -> tuple[NewFile, ...]:
         return tuple(NewFile(name=name, size=-1, digest="") for name in change.names)
+
+    def is_ours(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: SetAside, name: str
+    ) -> bool:
+        """An index or a snapshot that a broker has made since gives way; a log does not."""
+        return not name.endswith(LOG)
 
     def digests(self, intent: AsideIntent) -> Mapping[str, str]:
         return intent.digests

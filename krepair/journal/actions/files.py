@@ -78,6 +78,25 @@ class OfFiles(JournalAction[ChangeT_contra, IntentT]):
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
         return tuple(new.name for new in self.becomes(change))
 
+    def names_by_hand(
+        self, change: ChangeT_contra, planned: Mapping[str, FileFingerprint]
+    ) -> tuple[str, ...]:
+        return self.told_by(change)
+
+    def is_ours(
+        self,
+        folder: PartitionFolder,
+        planned: Mapping[str, FileFingerprint],
+        change: ChangeT_contra,
+        name: str,
+    ) -> bool:
+        """Whether it has the bytes of the plan."""
+        here = folder.state(name)
+        return here is not None and any(
+            (new.name, new.size) == (name, here.size) and digest_file(folder.at(name)) == new.digest
+            for new in self.becomes(change)
+        )
+
     def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
         """Whether each file has the bytes of the plan; of one that goes: whether it is gone."""
         for new in self.becomes(change):
@@ -101,13 +120,6 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
         return
 
     # -- forward
-
-    def is_done(self, folder: PartitionFolder, intent: IntentT) -> bool:
-        """Whether the new files, or what was written since, are there, and what goes is gone."""
-        return all(
-            (here := folder.state(file.name)) != file.old and (here is not None or file.new is None)
-            for file in self.files(intent)
-        )
 
     def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether the file that leads is in its place, untouched; if it goes: whether it is gone, and kept."""

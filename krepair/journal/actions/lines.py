@@ -6,18 +6,19 @@ the lines that change, and the others are taken from the disk.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.lost_record import nobody
 from krepair.journal.record import ReplaceIntent
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
 from krepair.plan.effects import trusted_after
-from krepair.plan.model import ChangeLines, NewFile
+from krepair.plan.model import ChangeLines, FileFingerprint, NewFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, with_lines
 
 LARGEST_BYTES = 1 << 28
@@ -82,35 +83,19 @@ class ChangeCheckpointLines(ReplaceFiles):
         digest = "" if original is None else digest_content(path)
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
-    def from_disk(  # type: ignore[override]
-        self, target: Target, change: ChangeLines, known: ReplaceIntent | None
-    ) -> ReplaceIntent | None:
-        """What replaced the kept file differs from it by the plan's lines, and by nothing else."""
-        folder, name = target.folder, change.name
-        kept, here = folder.state(folder.names.keep(name)), folder.state(name)
-        if here == kept:
-            return None
-        if kept is None:
-            # Without a kept original only a file that was not there before can be taken back.
-            made = self.is_made(folder, change, Found(target.planned, {name: here}))
-            original = None if change.size_before < 0 else nobody(name)
-            return (
-                ReplaceIntent(change_id=change.change_id, original=original, replacement=here)
-                if made
-                else None
-            )
-        ours = False
-        if here is not None:
-            old = read_whole(folder.at(folder.names.keep(name)), LARGEST_BYTES, folder.tree)
-            new = read_whole(folder.at(name), LARGEST_BYTES, folder.tree)
-            ours = with_lines(old, lines_in(new, change.lines)) == new
-        digest = known.digest if known is not None else digest_content(folder.at(folder.names.keep(name)))
-        return ReplaceIntent(
-            change_id=change.change_id,
-            original=kept,
-            replacement=here if ours else nobody(name),
-            digest=digest,
-        )
+    def is_ours(
+        self,
+        folder: PartitionFolder,
+        planned: Mapping[str, FileFingerprint],
+        change: ChangeLines,  # type: ignore[override]
+        name: str,
+    ) -> bool:
+        """Whether it differs from the kept file by the plan's lines, and by nothing else."""
+        kept, old = folder.names.keep(name), NO_LINES
+        if folder.state(kept) is not None:
+            old = read_whole(folder.at(kept), LARGEST_BYTES, folder.tree)
+        new = read_whole(folder.at(name), LARGEST_BYTES, folder.tree)
+        return with_lines(old, lines_in(new, change.lines)) == new
 
     def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
         """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""

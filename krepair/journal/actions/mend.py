@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
-from krepair.journal.actions.action import DamagedLog, Found, KeptFile, Target
+from krepair.journal.actions.action import Found, KeptFile, Target
 from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.known_files import InPlace
-from krepair.journal.lost_record import digests_of, holds, made_of, nobody, original_of
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -41,8 +41,8 @@ from krepair.journal.steps import (
     keep_files,
     swap_files,
 )
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
-from krepair.plan.model import MendLog, NewFile
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file, digest_front
+from krepair.plan.model import FileFingerprint, MendLog, NewFile
 
 _CHUNK_BYTES = 1 << 20
 FRONT = ".front"
@@ -55,6 +55,7 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
 
     kind = MendLog
     intent = LogIntent
+    at_log_end = True
 
     def begin(self, target: Target, change: MendLog) -> LogIntent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
@@ -97,64 +98,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             last=not _logs_behind(folder, change.name),
             digests={name: digest_content(folder.at(name)) for name in whole},
         )
-
-    def from_disk(self, target: Target, change: MendLog, known: LogIntent | None) -> LogIntent | None:
-        """A log with other bytes behind the cut than the kept ones was written since."""
-        folder, planned, name = target.folder, target.planned, change.name
-        indexes = [planned[new.name] for new in change.companions if new.name in planned]
-        originals = {one.name: original_of(folder, one) for one in (planned[name], *indexes)}
-        companions = tuple(
-            CompanionStates(
-                original=originals.get(new.name),
-                replacement=made_of(
-                    folder, new.name, holds(folder, new.size_after, new.digest_after), originals.values()
-                )
-                or nobody(new.name),
-            )
-            for new in change.companions
-        )
-        replacement, whole = None, [originals[one.name] for one in indexes]
-        if change.method == "excise":
-            new_log = made_of(
-                folder, name, holds(folder, change.size_after, change.digest_after), originals.values()
-            )
-            replacement = new_log or nobody(name)
-            whole.append(originals[name])
-        intent = LogIntent(
-            change_id=change.change_id,
-            original=originals[name],
-            replacement=replacement,
-            size_after=change.size_after,
-            digest_removed=change.digest_removed,
-            companions=companions,
-            front_bytes=change.front_bytes,
-            last=not _logs_behind(folder, name),
-            digests=digests_of(folder, whole, planned, {} if known is None else known.digests),
-        )
-        untouched = folder.state(name) == originals[name] and all(
-            folder.state(one.replacement.name) == one.original for one in companions
-        )
-        return None if untouched and folder.state(folder.names.keep(name + CUT)) is None else intent
-
-    def is_done(self, folder: PartitionFolder, intent: LogIntent) -> bool:
-        """Whether the log is mended and each index is the new one; or somebody has written to the log since."""
-        found, original = folder.state(intent.original.name), intent.original
-        if self.is_committed(folder, intent):
-            timed = found is not None and (
-                intent.replacement is not None or found.mtime_ns == original.mtime_ns
-            )
-            return timed and all(
-                folder.state(one.replacement.name) == one.replacement for one in intent.companions
-            )
-        if found is None or found == original:
-            return False
-        if intent.replacement is not None:
-            return True
-        more = found.size - intent.size_after
-        if found.inode != original.inode or more < 0 or found.size > original.size:
-            return True
-        kept = folder.state(folder.names.keep(original.name + CUT)) is not None
-        return kept and not _is_ours(folder, intent, more)
 
     def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
         """Whether the log has lost its bytes."""
@@ -258,9 +201,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         cut = 0 if intent.replacement is not None else intent.original.size - intent.size_after
         return cut + intent.front_bytes
 
-    def damaged(self, change: MendLog) -> DamagedLog:
-        return DamagedLog(change.name, change.method == "cut")
-
     def in_place(self, folder: PartitionFolder, intent: LogIntent) -> InPlace | None:
         """A log that is cut stays the same file, whatever its size is; the cut bytes are kept."""
         if intent.replacement is not None:
@@ -277,6 +217,45 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         ):
             problem = f"{folder.at(kept)}: its bytes are not those that were cut"
         return InPlace(intent.original, here, problem)
+
+    def names_by_hand(self, change: MendLog, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
+        """All but a log that is cut in its place."""
+        names = tuple(new.name for new in self.becomes(change))
+        return names[1:] if change.method == "cut" else names
+
+    def is_ours(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: MendLog, name: str
+    ) -> bool:
+        """Whether a log has the bytes of the plan; an index goes by its log."""
+        return name != change.name or super().is_ours(folder, planned, change, name)
+
+    def lines_by_hand(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: MendLog
+    ) -> Sequence[str]:
+        """The bytes that were cut come behind the log again, and it gets its time."""
+        if change.method != "cut":
+            return ()
+        plan, log, kept = planned[change.name], change.name, folder.names.keep(change.name + CUT)
+        size, here, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
+        if here is None or not change.size_after <= here.size <= plan.size:
+            raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+        path, bytes_kept = shlex.quote(folder.at(log)), shlex.quote(folder.at(kept))
+        if here.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
+            lines = [f"rm {bytes_kept}"] if cut is not None else []
+        elif _digest(folder, kept, 0, size) != change.digest_removed:
+            raise StalePlanError(f"{folder.at(kept)}: does not hold the bytes that were cut")
+        elif digest_front(
+            folder.at(log), change.size_after, folder.tree
+        ) != change.digest_after or not _is_kept(
+            folder, log, change.size_after, here.size - change.size_after
+        ):
+            raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+        else:
+            shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
+            lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
+        timed = not lines and here.mtime_ns == plan.mtime_ns
+        seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
+        return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
 
     def told_by(self, change: MendLog) -> tuple[str, ...]:
         return (change.name,)
@@ -515,9 +494,13 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
 
 
 def _is_ours(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:
+    return _is_kept(folder, intent.original.name, intent.size_after, size)
+
+
+def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
     """Whether behind the cut nothing lies but the kept bytes, or zeros where a power cut has left none of them."""
-    kept = _pieces(folder, folder.names.keep(intent.original.name + CUT), 0, size)
-    log = _pieces(folder, intent.original.name, intent.size_after, size)
+    kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
+    log = _pieces(folder, name, start, size)
     for (_, one), (_, other) in zip(kept, log, strict=True):
         bytes_kept, bytes_found = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
         if len(one) != len(other) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():

@@ -15,11 +15,9 @@ from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
-from krepair.journal.lost_record import digests_of, holds, made_of, nobody, original_of
 from krepair.journal.record import FileState, ReplaceIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_content
-from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, NewFile, ReplaceFile
 
 
@@ -47,33 +45,6 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         original, staged = check_fresh_file(target.folder, target.planned, change)
         digest = "" if original is None else digest_content(target.folder.at(change.name))
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
-
-    def from_disk(
-        self, target: Target, change: ReplaceFile, known: ReplaceIntent | None
-    ) -> ReplaceIntent | None:
-        """Without a kept original what is in its place is the broker's."""
-        folder, name, plan = target.folder, change.name, target.planned.get(change.name)
-        original = None if plan is None else original_of(folder, plan)
-        here = folder.state(name)
-        if here == original:
-            return None
-        made = None
-        if change.method != "remove":
-            others = () if original is None else (original,)
-            made = made_of(folder, name, holds(folder, change.size_after, change.digest_after), others)
-        if not _is_kept(folder, name):
-            # What nobody kept was freed by apply, or is the broker's own doing; a new file tells of itself.
-            begun = known is not None or is_freed_by_apply(change) or _others_are_kept(target)
-            gone = here is None and change.method == "remove" and begun
-            if not gone and (here is None or here != made):
-                return None
-        digest = "" if known is None or original is None else known.digest
-        if original is not None and not digest:
-            digest = digests_of(folder, [original], target.planned, {}).get(name, "")
-        replacement = (made or nobody(name)) if change.method != "remove" else None
-        return ReplaceIntent(
-            change_id=change.change_id, original=original, replacement=replacement, digest=digest
-        )
 
     def files(self, intent: ReplaceIntent) -> tuple[Becomes, ...]:
         return (Becomes(intent.name, intent.original, intent.replacement, intent.over),)
@@ -128,12 +99,6 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
 
     def originals(self, intent: ReplaceIntent) -> tuple[FileState, ...]:
         return () if intent.original is None else (intent.original,)
-
-
-def _others_are_kept(target: Target) -> bool:
-    """Files that go together are all kept before the first of them goes."""
-    others = (change for change in target.partition.changes if isinstance(change, ReplaceFile))
-    return any(_is_kept(target.folder, change.name) for change in others)
 
 
 def _is_kept(folder: PartitionFolder, name: str) -> bool:

@@ -8,8 +8,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import (
     SEGMENT_SUFFIXES,
@@ -23,7 +21,6 @@ from krepair.journal.actions.action import Found, IntentT, JournalAction, KeptFi
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.known_files import KnownFile, known_made_of_group, known_originals
-from krepair.journal.lost_record import digests_of, made_of, nobody, original_of
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -65,10 +62,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         """The files of the sources, and what goes with them."""
         return self.group(intent).originals
 
-    def is_out_of_place(self, folder: PartitionFolder, intent: IntentT) -> bool:
-        """Whether no log begins where the group does."""
-        return folder.state(segment_name(self.group(intent).base_offset, ".log")) is None
-
     def order_of(self, intent: IntentT) -> Order | None:
         return self.group(intent).order
 
@@ -92,6 +85,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
 
     kind = RewriteSegments
     intent = ApplyIntent
+    crc_told = True
 
     def group(self, intent: ApplyIntent) -> ApplyIntent:
         return intent
@@ -134,61 +128,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             parts=staged.parts,
             made=dict(staged.made),
         )
-
-    def from_disk(
-        self, target: Target, change: RewriteSegments, known: ApplyIntent | None
-    ) -> ApplyIntent | None:
-        """What a broker or its cleaner has made of the new segment since counts as written since."""
-        folder, planned = target.folder, target.planned
-        names = [segment_name(source.base_offset, e) for source in change.sources for e in SEGMENT_SUFFIXES]
-        originals = tuple(
-            original_of(folder, planned[name])
-            for name in (*names, *change.removes_snapshots)
-            if name in planned
-        )
-
-        def is_log(path: str, found: FileState) -> bool:
-            return (found.size, found.mtime_ns) == (change.log_bytes, change.mtime_ns)
-
-        log, *indexes = (
-            made_of(folder, segment_name(change.base_offset, e), is_log if e == ".log" else _any, originals)
-            for e in SEGMENT_SUFFIXES
-        )
-        intent = ApplyIntent(
-            change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=tuple(source.base_offset for source in change.sources),
-            order=target.order,
-            originals=originals,
-            snapshots=tuple(name for name in change.removes_snapshots if name in planned),
-            copied=(),
-            merged=(
-                log or nobody(segment_name(change.base_offset, ".log")),
-                *(index for index in indexes if index is not None),
-            ),
-            digests=digests_of(folder, originals, planned, {} if known is None else known.digests),
-            parts=() if known is None else known.parts,
-            made={} if known is None else dict(known.made),
-        )
-        out = folder.missing_logs(intent)
-        if log is None and len(out) == len(intent.sources):
-            intent = replace(intent, snapshots=())  # nothing of the group is left: they tell of no undo
-        litter = folder.litter(intent)
-        if log is None and litter and out:
-            raise StalePlanError(f"{folder.at(litter[0])}: is neither an original nor the new one")
-        begun = log is not None and folder.whereabouts(intent) is not Whereabouts.STAGED
-        return intent if out or litter or begun else None
-
-    def is_done(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
-        """Whether the new segment, or what was written since, is there alone."""
-        if folder.litter(intent):
-            return False
-        where = folder.whereabouts(intent)
-        if where is Whereabouts.GONE:
-            return bool(folder.missing_logs(intent))
-        indexes = (segment_name(intent.base_offset, e) for e in (".index", ".timeindex"))
-        whole = all(folder.state(name) is not None for name in indexes)
-        return where is Whereabouts.FINAL and whole and not is_group_back(folder, intent)
 
     def is_committed(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
@@ -276,6 +215,26 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             *known_originals(intent.originals, intent.digests, planned),
         ]
 
+    def names_by_hand(
+        self, change: RewriteSegments, planned: Mapping[str, FileFingerprint]
+    ) -> tuple[str, ...]:
+        bases = (source.base_offset for source in change.sources)
+        names = [segment_name(base, extension) for base in bases for extension in SEGMENT_SUFFIXES]
+        olds = [name for name in (*names, *change.removes_snapshots) if name in planned]
+        return tuple(dict.fromkeys((*names_of_new_segment(change.base_offset), *olds)))
+
+    def is_ours(
+        self,
+        folder: PartitionFolder,
+        planned: Mapping[str, FileFingerprint],
+        change: RewriteSegments,
+        name: str,
+    ) -> bool:
+        """Whether a log has the size and the time of the new one; the rest goes by the log beside it."""
+        here = folder.state(name)
+        known = (change.log_bytes, change.mtime_ns)
+        return ".log" not in name or (here is not None and (here.size, here.mtime_ns) == known)
+
     def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
         """The logs of its sources, that of the new segment first."""
         return tuple(segment_name(source.base_offset, ".log") for source in change.sources)
@@ -300,8 +259,10 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         return log is not None and (log.size, log.mtime_ns) == known and not any(others)
 
 
-def _any(path: str, found: FileState) -> bool:
-    return True
+def names_of_new_segment(base_offset: int) -> list[str]:
+    """Every name that a file of it can have on its way in and out."""
+    names = [segment_name(base_offset, extension) for extension in SEGMENT_SUFFIXES]
+    return [name + suffix for name in names for suffix in ("", SWAP, CLEANED)]
 
 
 def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:

@@ -12,7 +12,6 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.lost_record import made_of, nobody
 from krepair.journal.record import RollIntent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_bytes
@@ -26,6 +25,7 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
 
     kind = RollSegment
     intent = RollIntent
+    at_log_end = True
 
     def begin(self, target: Target, change: RollSegment) -> RollIntent:
         """The intent, once the names are free and the staged files are there, and empty.
@@ -43,17 +43,6 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
                 raise RefusedError(f"{folder.at(folder.names.stage(name))}: an empty file was expected")
             states.append(staged)
         return RollIntent(change_id=change.change_id, files=tuple(states))
-
-    def from_disk(self, target: Target, change: RollSegment, known: RollIntent | None) -> RollIntent | None:
-        """A file that has bytes was written since."""
-        folder = target.folder
-        if not any(folder.state(path) for name in change.names for path in (name, folder.names.out(name))):
-            return None
-        files = [
-            made_of(folder, name, lambda path, found: found.size == 0) or nobody(name)
-            for name in change.names
-        ]
-        return RollIntent(change_id=change.change_id, files=tuple(files))
 
     def files(self, intent: RollIntent) -> tuple[Becomes, ...]:
         """Its files, the ``.log`` first; what a broker made larger meanwhile is left to it."""

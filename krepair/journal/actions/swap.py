@@ -8,7 +8,7 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -22,12 +22,11 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.journal.actions.action import Found, Target
-from krepair.journal.actions.rewrite import OfGroup, check_group_undo, is_group_back
+from krepair.journal.actions.action import Found, Target, move_line
+from krepair.journal.actions.rewrite import OfGroup, check_group_undo, names_of_new_segment
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
-from krepair.journal.lost_record import digests_of, holds, made_of, original_of
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -75,32 +74,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         staged = check_staged_files(folder, change.makes)
         digests = {state.name: digest_content(folder.at(state.name)) for state in originals}
         return _intent(target, change, originals, (replace(pending, name=log), *staged), digests)
-
-    def from_disk(self, target: Target, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
-        folder, planned = target.folder, target.planned
-        name = segment_name(change.base_offset, ".log")
-        originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
-        staged = (
-            made_of(folder, new.name, holds(folder, new.size, new.digest), originals) for new in change.makes
-        )
-        log = replace(original_of(folder, planned[name + SWAP]), name=name)
-        digests = digests_of(folder, originals, planned, {} if known is None else known.group.digests)
-        indexes = [state for state in staged if state is not None]
-        intent = _intent(target, change, originals, (log, *indexes), digests)
-        begun = any(folder.same(path, state) for state in indexes for path in (state.name, state.name + SWAP))
-        return None if is_restored(folder, intent) and not begun else intent
-
-    def is_done(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
-        """Whether the segment, or what was written since, is there alone."""
-        group = intent.group
-        if folder.litter(group):
-            return False
-        where = folder.whereabouts(group)
-        indexes = (segment_name(group.base_offset, e) for e in (".index", ".timeindex"))
-        whole = all(folder.state(name) is not None for name in indexes)
-        return where is Whereabouts.GONE or (
-            where is Whereabouts.FINAL and whole and not is_group_back(folder, group)
-        )
 
     def is_committed(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
         """Whether the swap has become the segment; a broker that was started in between does the same."""
@@ -175,6 +148,30 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             *(KnownFile(one, True, file_check(news.get(one.name, "")), False) for one in indexes),
             *known_originals(intent.group.originals, intent.group.digests, planned),
         ]
+
+    def names_by_hand(self, change: CompleteSwap, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
+        """All but the log of the swap, which is the segment's meanwhile."""
+        log = segment_name(change.base_offset, ".log")
+        own = [name for name in names_of_new_segment(change.base_offset) if not name.startswith(log)]
+        return tuple(dict.fromkeys((*own, *(name for name in change.goes if name in planned))))
+
+    def lines_by_hand(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
+    ) -> Sequence[str]:
+        log = segment_name(change.base_offset, ".log")
+        if self.is_ours(folder, planned, change, log + SWAP):
+            return ()
+        if not self.is_ours(folder, planned, change, log):
+            raise StalePlanError(f"{folder.at(log + SWAP)}: is gone, and so is the segment that it became")
+        return (move_line(folder.at(log), folder.at(log + SWAP)),)
+
+    def is_ours(
+        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap, name: str
+    ) -> bool:
+        """Whether a log is the one that was pending; an index goes by its log."""
+        here, pending = folder.state(name), planned[segment_name(change.base_offset, ".log") + SWAP]
+        known = (pending.size, pending.mtime_ns)
+        return ".log" not in name or (here is not None and (here.size, here.mtime_ns) == known)
 
     def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
         """The ``.log.swap``, and every file that goes."""
