@@ -258,7 +258,7 @@ def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: P
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,
             states=tuple(journal.states.values()),
-            half_done=tuple(journal.unfinished()),
+            half_done=() if journal.purging is not None else tuple(journal.unfinished()),
             purging=journal.purging is not None,
             fence=disk.tree.is_folder(f"{private.path}/fence"),
             obstacle=_obstacle_of(folder, journal, partition),

@@ -20,15 +20,14 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
     """One finding for each plan that keeps something."""
     for plan in plans:
         half = plan.state == "half done"
-        # A damaged journal: undo and purge refuse until a new one is written.
-        rebuild = "" if half else next_in(plan.why_not)
+        by_hand = "" if half else next_in(plan.why_not)  # of a damaged journal
         yield Finding(
             rule="KR902" if half else "KR901",
             partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
             evidence=_half_done(view, plan) if half else _kept(view, plan),
             bytes=plan.bytes,
-            severity=Severity.SLOW if rebuild else None,
-            command=rebuild,
+            severity=Severity.SLOW if by_hand else None,
+            command=by_hand,
         )
 
 

@@ -90,7 +90,6 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l help -d 'Show thi
 complete -c krepair -n __fish_use_subcommand -a undo -d 'Put the kept originals back, byte for byte, with their modification times'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
-complete -c krepair -n '__fish_seen_subcommand_from undo' -l rebuild-journal -d 'Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new one. Nothing is undone yet.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l use-reserved -d 'As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not root, has what its next start needs afterwards.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
