@@ -26,6 +26,7 @@ from krepair.journal.unrecorded import (
     check_all_recorded,
     check_nothing_kept,
     has_originals,
+    is_displaced,
     kept_for,
     last_copies,
 )
@@ -155,9 +156,11 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
             f"{folder.at(waiting[0])}",
             next_command=command,
         )
-    if not action.kept(folder, intent) and not undoing and _can_go_on(folder, intent):
+    goes_on = not undoing and _can_go_on(folder, intent)
+    if goes_on and not action.kept(folder, intent):
         raise RefusedError(what, next_command=command)
-    needed = last_copies(folder, kept_for(folder, intent))
+    kept = kept_for(folder, intent)
+    needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
     if needed:
         paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
         raise RefusedError(
@@ -169,10 +172,9 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
 
 def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
     try:
-        action_of(intent).can_go_on(folder, intent)
+        return action_of(intent).can_go_on(folder, intent)
     except StalePlanError:
         return False
-    return True
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:

@@ -73,6 +73,8 @@ def check_all_recorded(
     telling += swaps
     if journal.is_torn:
         telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
+    if not journal.intents and folder.tree.is_folder(f"{folder.private}/fence"):
+        telling.append(f"{folder.names.private}/fence")
     if telling:
         what = "its last record is damaged" if journal.is_torn else "a record is gone"
         raise journal.damaged(

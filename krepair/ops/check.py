@@ -91,9 +91,9 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
     for report in reports:
         if any(finding.rule == "KR902" for finding in report.findings):
             return f"krepair undo {shlex.quote(report.log_dir)}"  # lists what is half done
-        rebuild = next((one.command for one in report.findings if one.rule == "KR901" and one.command), "")
-        if rebuild:
-            return rebuild
+        by_hand = next((one.command for one in report.findings if one.rule == "KR901" and one.command), "")
+        if by_hand:
+            return by_hand
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if known := _with_evidence(report):
             return with_options(known, _FREEING if _is_tight(report) else [])

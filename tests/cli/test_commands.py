@@ -99,7 +99,6 @@ def test_a_directory_that_is_called_like_a_word_of_a_command_stays_itself() -> N
         "krepair undo PLAN",
         "krepair purge PLAN",
         "krepair undo '/my logs' --plan-id 0123abcd",
-        "krepair undo /logs --plan-id 0123abcd --rebuild-journal",
     ],
 )
 def test_a_command_of_a_plan_names_the_directory_that_was_named(command: str) -> None:

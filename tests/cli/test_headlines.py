@@ -17,7 +17,6 @@ OUTCOMES = {
     "apply": ("committed", "already", "failed", "skipped"),
     "undo": ("undone", "already", "gone", "failed", "skipped"),
     "purge": ("purged", "already", "gone", "failed"),
-    "rebuild": ("rebuilt", "already", "failed"),
 }
 # How a headline tells of each outcome where there are others beside it.
 TOLD = {
@@ -29,8 +28,6 @@ TOLD = {
     ("purge", "purged"): "the originals in {n} {folder} were purged",
     ("purge", "already"): "nothing was kept in {n} {folder}",
     ("purge", "gone"): "{n} {folder} deleted by the broker",
-    ("rebuild", "rebuilt"): "{n} {journal} rebuilt",
-    ("rebuild", "already"): "nothing to rebuild in {n} {folder}",
 }
 # What only a headline of results that are all alike may say.
 OF_ALL = {
@@ -38,20 +35,19 @@ OF_ALL = {
     "nothing of this plan": {"already"},
     "nothing was changed": {"failed", "skipped"},
     "no damaged journal": {"already"},
-    "Done": {"committed", "undone", "purged", "rebuilt", "already", "gone"},
+    "Done": {"committed", "undone", "purged", "already", "gone"},
 }
 HEADINGS = {
     "applied": {"committed", "already"}, "applied before": {"already"}, "taken back": {"undone", "already", "gone"},
     "not applied here": {"already"}, "purged": {"purged", "already", "gone"}, "nothing kept here": {"already"},
-    "its journals rebuilt": {"rebuilt", "already"}, "no journal to rebuild": {"already"},
     "not applied": {"failed", "skipped"}, "not taken back": {"already", "gone", "failed", "skipped"},
-    "not purged": {"already", "gone", "failed"}, "no journal rebuilt": {"already", "failed"},
+    "not purged": {"already", "gone", "failed"},
     "deleted by the broker": {"gone"}, "not applied here, or deleted by the broker": {"already", "gone"},
     "nothing kept here, or deleted by the broker": {"already", "gone"},
 }  # fmt: skip
 NEEDS = {
-    "applied": {"committed"}, "taken back": {"undone"}, "purged": {"purged"}, "its journals rebuilt": {"rebuilt"},
-    "taken back in part": {"undone"}, "purged in part": {"purged"}, "its journals rebuilt in part": {"rebuilt"},
+    "applied": {"committed"}, "taken back": {"undone"}, "purged": {"purged"},
+    "taken back in part": {"undone"}, "purged in part": {"purged"},
     "applied in part": {"committed", "already"},
 }  # fmt: skip
 
@@ -71,18 +67,15 @@ def report_of(verb: str, outcomes: tuple[str, ...], **more: Any) -> ApplyReport:
             partition=f"t-{number}",
             outcome=outcome,  # type: ignore[arg-type]
             exit_code=code.get(outcome, 0),
-            why="w" if outcome in {"failed", "skipped", "gone", "rebuilt"} else "",
+            why="w" if outcome in {"failed", "skipped", "gone"} else "",
         )
         for number, outcome in enumerate(outcomes)
     )
-    rebuild = verb == "rebuild"
     return ApplyReport(
-        verb="undo" if rebuild else verb,  # type: ignore[arg-type]
+        verb=verb,  # type: ignore[arg-type]
         plan_id="0123abcd",
         log_dir="/data",
         results=results,
-        only_journals=rebuild,
-        next_command="krepair undo PLAN" if rebuild else "",
         **more,
     )
 
@@ -99,7 +92,6 @@ def told(verb: str, outcome: str, count: int) -> str:
         n=count,
         change="change" if one else "changes",
         folder="folder" if one else "folders",
-        journal="journal" if one else "journals",
     )
 
 
@@ -129,33 +121,17 @@ def test_a_headline_tells_of_every_outcome_and_of_none_that_is_not_there(verb: s
                 assert told(verb, outcome, count) in line, (mixed, line)
         missed = sum(outcome in {"failed", "skipped"} for outcome in mixed)
         assert (f"; {missed} not done" in line) is bool(missed), (mixed, line)
-        if verb == "rebuild":
-            assert "othing was taken back" in line, (mixed, line)
-            assert "nothing to take back" not in line
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_no_heading_claims_what_is_not_so_of_all_results(interrupted: bool) -> None:
     for verb, mixed in mixtures():
-        if interrupted and verb in {"purge", "rebuild"}:
+        if interrupted and verb == "purge":
             continue
         words, _ = head(report_of(verb, mixed, interrupted=interrupted))
         assert words in HEADINGS or words in NEEDS, words
         assert set(mixed) <= HEADINGS.get(words, set(mixed)), (verb, mixed, words)
         assert not NEEDS.get(words) or NEEDS[words] & set(mixed), (verb, mixed, words)
-
-
-def test_a_rebuilt_journal_beside_whole_ones_is_no_plan_that_was_never_applied() -> None:
-    report = report_of("rebuild", ("already", "rebuilt"))
-    title, line = head(report)
-    assert title == "its journals rebuilt"
-    assert line == (
-        "Done: 1 journal rebuilt; nothing to rebuild in 1 folder. Nothing was taken back yet: the next command "
-        "is the undo."
-    )
-    rows = apply_view(report).sections[0].table
-    assert rows is not None
-    assert "already" not in str(rows)
 
 
 def test_room_that_an_undo_takes_is_not_promised_to_come_back_with_a_purge() -> None:

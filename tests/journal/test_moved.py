@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from krepair.journal.actions.mend import CUT
 from krepair.journal.moved import Rebound, adopt, bound, has_moved, rebind, timed
 from krepair.journal.record import (
-    Done,
     FileState,
     Freed,
     Here,
@@ -428,7 +427,7 @@ def test_originals_that_were_one_file_in_two_places_and_are_two_are_counted(memo
 
 def test_journal_that_was_made_to_fit_says_so_and_every_verb_goes_on(whole: Scene) -> None:
     all_made_anew(whole)
-    whole.folder().journal(to_write=True).append(HERE, Done(change_id="c", state="rolled back"))
+    whole.folder().journal(to_write=True).append(HERE, HERE)
     journal, elsewhere = whole.folder().journal(), replace(HERE, inode=3)
     assert any(isinstance(one, Together) and HERE in one.records for one in journal.records())
     assert has_moved(whole.folder(), journal, elsewhere, is_plans=False)

@@ -14,7 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, LockLostError, RefusedError
+from krepair.errors import (
+    DamagedJournalError,
+    ExitCode,
+    InterruptedAtSafePointError,
+    LockedError,
+    LockLostError,
+    RefusedError,
+)
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
@@ -618,8 +625,10 @@ def test_a_lost_last_record_of_the_journal_never_costs_an_original(tmp_path: Pat
             continue
         lines = journal.read_bytes().split(b"\n")
         journal.write_bytes(b"\n".join(lines[:-2]) + b"\n" + lines[-2][:-1] + b"!\n")
-        outcomes = scene.undo(commit)
-        failed = any(isinstance(outcome, Failed) for outcome in outcomes)
+        try:
+            failed = any(isinstance(outcome, Failed) for outcome in scene.undo(commit))
+        except DamagedJournalError:
+            failed = True
         refused += failed
         assert failed or tree(scene.root) == scene.before, stop
         for shown, row in scene.before.items():

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from krepair.errors import RefusedError
+from krepair.errors import DamagedJournalError, RefusedError
+from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, SWAP
 from krepair.journal.outcome import Failed
 from krepair.journal.purge import purge_partition
 from krepair.journal.record import Journal
+from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_all_recorded, is_all_recorded
 from krepair.plan.model import Commit
 from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, name
@@ -96,7 +98,9 @@ def _stop_everywhere(
             if stop.happened and damage(scene, how):
                 was = scene.now()
                 if _ends_right(scene, verb, commit):
-                    assert scene.now() in ends, (stop.number, verb)
+                    assert (_but_for_swaps(scene.now()) if verb == "purge" else scene.now()) in [
+                        _but_for_swaps(end) if verb == "purge" else end for end in ends
+                    ], (stop.number, verb)
                     ended += 1
                 elif scene.now() != was:
                     # An undo that was half done goes on; one that is to begin says first that it has to.
@@ -106,6 +110,14 @@ def _stop_everywhere(
             shutil.rmtree(scene.root)
     assert ended
     assert refused
+
+
+def _but_for_swaps(found: Tree) -> Tree:
+    """A purge of a damaged journal leaves swaps to the next start of a broker, which is as after an unclean stop."""
+    left = {CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT}
+    return {
+        name: row for name, row in found.items() if name not in left and not name.endswith((SWAP, CLEANED))
+    }
 
 
 def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
@@ -141,11 +153,11 @@ def test_group_whose_record_is_lost_is_named_and_nothing_is_touched_not_even_the
     before = scene.now()
     journal = (scene.path / PRIVATE / "journal").read_bytes()
     why = "its last record is damaged, and .* tells that a change was begun"
-    if verb == "purge":
-        with pytest.raises(RefusedError, match=why):
-            purge_partition(scene.folder())
+    if verb != "apply":
+        with pytest.raises(DamagedJournalError, match=why):
+            purge_partition(scene.folder()) if verb == "purge" else scene.undo(P1)
     else:
-        first, *_ = scene.apply(P1) if verb == "apply" else scene.undo(P1)
+        first, *_ = scene.apply(P1)
         assert isinstance(first, Failed)
         assert "its last record is damaged" in first.why
     assert scene.now() == before

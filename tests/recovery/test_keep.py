@@ -77,6 +77,8 @@ def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept
     verbs.apply(plan)
     journal = path / "t-0" / f"krepair~{plan.plan_id}" / "journal"
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
+    other = journal.parent / "keep" / "00000000000000000999.snapshot"
+    other.write_bytes(b"only here")
     report = purge(plan, verbs.options())
     assert report.exit_code == ExitCode.PARTLY
     assert {one.partition: one.outcome for one in report.results} == {
@@ -86,6 +88,7 @@ def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept
     }
     assert "stays, because t-0 keeps its originals" in report.results[-1].why
     assert report.next_command == f"krepair undo {path} --plan-id {plan.plan_id}"
+    other.unlink()
     taken_back = take_back_by_hand(plan, verbs.options())
     assert {one.partition for one in taken_back.results if one.outcome == "failed"} == {"o-0"}
     assert tree(path / "t-0") == before
