@@ -166,4 +166,13 @@ REPLICAS: Final = (
         "none",
         f"Cleaner, LeaderEpochFileCache (3.9.2, 4.3.1); {_RAN}",
     ),
+    _rule(
+        "KR667",
+        Severity.DATA_LOSS,
+        "Replica that is behind, and a leader that no longer has what it lacks",
+        "its end; which brokers have removed tombstones or markers above it, and which still have them",
+        "if one of the first leads while it catches up, it serves old or aborted records, hides committed ones, or "
+        "stands still; no broker notices. Let one of the others lead until it has caught up",
+        f"AbstractFetcherThread, Cleaner.shouldRetainRecord, ProducerStateManager (3.9.2); {_RAN}",
+    ),
 )

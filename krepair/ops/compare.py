@@ -126,7 +126,7 @@ class CompareReport(Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> ExitCode:
         """FOUND before UNREADABLE before PERSON_DECIDES."""
-        if self.counts.get(m.DIVERGED) or self.counts.get(m.DAMAGED):
+        if any(self.counts.get(one) for one in (m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER)):
             return ExitCode.FOUND
         if self.counts.get(m.MISSING):
             return ExitCode.UNREADABLE

@@ -14,7 +14,7 @@ from krepair.ops.sides import parse_sides
 from krepair.options import Engine, Options
 from tests.fixture_dirs import FIXTURES
 
-NAMES = sorted(path.name.removesuffix(".tar.zst") for path in (FIXTURES / "replicas").glob("*.tar.zst"))
+NAMES = sorted(path.name.removesuffix(".tar.zst") for path in (FIXTURES / "replicas").glob("open-*.tar.zst"))
 BROKERS = (1, 2, 3)
 
 

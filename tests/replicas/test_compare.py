@@ -27,9 +27,10 @@ from krepair.rules.replicas import model as m
 from krepair.rules.replicas.transactions import last_stable_offset
 from tests.builders import LogDir, Record
 from tests.builders import data as batch_of
-from tests.replicas.directories import PLANTED, SETTINGS, written
+from tests.replicas.directories import PLANTED, written
 from tests.replicas.model import Cluster, healthy_clusters
 from tests.replicas.real_clusters import NAMES, compared, sides_of, unpack_cluster
+from tests.replicas.said import compared_cluster, compared_sides
 
 FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND}
 EXPECTED = {
@@ -161,14 +162,6 @@ def healthy(count: int, first: int, **fixed: object) -> Iterator[Cluster]:
         yield cluster
 
 
-def compared_cluster(cluster: Cluster, root: Path) -> m.PartitionVerdict:
-    policy = "compact" if cluster.kind.compacted else "delete"
-    sides = [f"{broker}={path}" for broker, path in written(cluster, root).items()]
-    options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
-    [verdict] = compare(parse_sides(sides), options).partitions
-    return verdict
-
-
 def test_healthy_clusters_give_no_alarm(tmp_path: Path) -> None:
     verdicts: Counter[str] = Counter()
     for number, cluster in enumerate(healthy(60 + MORE, first=0)):
@@ -296,15 +289,6 @@ def test_a_replica_that_is_read_in_several_parts_gets_the_same_verdict(
     facts([f"{tmp_path}/b3"], path, Options(engine=Engine.INLINE))
     report = compare(parse_sides([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=Engine.INLINE))
     assert _gist(report) == _gist(whole)
-
-
-def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> m.PartitionVerdict:
-    policy = "compact" if cluster.kind.compacted else "delete"
-    options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
-    [verdict] = compare(
-        parse_sides([f"{number}={path}" for number, path in paths.items()]), options
-    ).partitions
-    return verdict
 
 
 def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
-from krepair.rules.replicas.pairs import Ledger, judge_transactions, longer_aborts
+from krepair.rules.replicas.pairs import Ledger, judge_transactions
 from krepair.rules.replicas.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
 
 PRODUCER, MARKER = 7, 117
@@ -23,7 +23,7 @@ def ledger(broker: int, cleaner: int, begins: int, data: int = NONE, *, two_epoc
 
 
 def found(mine: Ledger, *others: Ledger) -> list[tuple[str, int]]:
-    said = longer_aborts(mine, [(other, 1000) for other in others])
+    said = judge_transactions(mine, [(other, 1000) for other in others])
     return [(one.kind, one.offset) for one in said]
 
 
@@ -34,7 +34,7 @@ def test_a_later_start_with_its_data_above_the_cleaner_position_on_two_replicas_
 
 def test_the_text_of_a_lost_marker_names_both_starts_and_their_brokers() -> None:
     others = [(ledger(one, 100, 105, 105), 1000) for one in (1, 3)]
-    [said] = longer_aborts(ledger(2, 100, 83, 83), others)
+    [said] = judge_transactions(ledger(2, 100, 83, 83), others)
     assert said.text == (
         "the ABORT of producer 7 at 117 begins at offset 83 on broker 2, and at 105 on broker 1: "
         "an earlier marker never came to broker 2"
@@ -103,7 +103,7 @@ def test_markers_that_never_came_are_found_as_by_a_slow_twin() -> None:
         chance = np.random.default_rng(seed)
         mine, other = by_chance(chance, 0.2), by_chance(chance, 0.1)
         fork = int(chance.integers(0, 80))
-        said = {one.kind: (one.offset, one.how_many) for one in judge_transactions(mine, other, fork)}
+        said = {one.kind: (one.offset, one.how_many) for one in judge_transactions(mine, [(other, fork)])}
         assert said == slow_twin(mine, other, min(60, fork))
         kinds |= set(said)
     assert len(kinds) == 4

@@ -13,7 +13,7 @@ from krepair.ops.facts import FactsReport
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of, time_text
 from krepair.rules.replicas import model as m
 
-_BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.MISSING, m.CANNOT_TELL})
+_BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, m.CANNOT_TELL})
 _PARTITIONS_SHOWN: Final = 40
 _BEHIND_SHOWN: Final = 10
 _MARKED_SHOWN: Final = 10
@@ -25,6 +25,7 @@ _WAY_BACK: Final = (
 _WORDS: Final = {
     m.DIVERGED: "replicas serve different records by who leads",
     m.DAMAGED: "a replica has damaged or torn batches",
+    m.DECIDED_BY_LEADER: "a replica is behind, and not each of the others may lead while it catches up",
     m.MISSING: "a replica could not be read",
     m.CANNOT_TELL: "they differ, and it cannot be told which is right",
     m.IS_BEHIND: "a replica ends earlier and fetches the rest",

@@ -44,9 +44,10 @@ def join(
     if compacted:
         standings = group.standings()
         forks = {pair: fork.offset for pair, fork in group.forks.items()}
+        catch_ups = group.catch_ups()
         replicas = sum(1 for of_one in keys if of_one)
         for part in key_parts(keys):
-            found += judge_keys(joined(differing(part, replicas)), standings, forks)
+            found += judge_keys(joined(differing(part, replicas)), standings, forks, catch_ups)
     return Content(
         keys=tuple(merged(found)),
         records=tuple(_record_differences(group, records, missing_too=not compacted)),

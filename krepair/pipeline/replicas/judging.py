@@ -12,7 +12,7 @@ from msgspec import Struct
 from krepair.formats.arrays import Int64s
 from krepair.pipeline.replicas.join import within
 from krepair.rules.replicas.judge import RecordDifference
-from krepair.rules.replicas.keys import KeyTable, Standing, judge_keys
+from krepair.rules.replicas.keys import CatchUp, KeyTable, Standing, judge_keys
 
 
 class PairBounds(Struct, frozen=True, kw_only=True):
@@ -42,11 +42,13 @@ class WorkContext(Struct, frozen=True, kw_only=True):
         standings: of its replicas.
         forks: (place, place, first offset of two histories).
         pairs: that are compared offset by offset.
+        catch_ups: who may lead whom.
     """
 
     standings: tuple[Standing, ...]
     forks: tuple[tuple[int, int, int], ...]
     pairs: tuple[PairBounds, ...]
+    catch_ups: tuple[CatchUp, ...]
 
 
 class Judges:
@@ -78,10 +80,11 @@ class Judges:
                     offsets=columns("offset"),
                     bits=columns("bits").view(np.uint64),
                     opens=columns("open"),
+                    open_bits=columns("open_bits").view(np.uint64),
                     aborts=columns("abort"),
                 )
                 forks = {(a, b): offset for a, b, offset in context.forks}
-                yield from _given(work, judge_keys(table, context.standings, forks))
+                yield from _given(work, judge_keys(table, context.standings, forks, context.catch_ups))
 
     def records(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Judge records offset by offset; gives (group, difference of a pair)."""

@@ -134,11 +134,12 @@ def _context(one: GroupWork) -> WorkContext:
         standings=tuple(group.standings()),
         forks=tuple((a, b, fork.offset) for (a, b), fork in group.forks.items()),
         pairs=tuple(bounds),
+        catch_ups=tuple(group.catch_ups()),
     )
 
 
 def _side_by_side(rows: Any, columns: int) -> Any:
-    """One row for each key whose last committed offset is not the same on all replicas."""
+    """One row for each key whose last committed or open offset is not the same on all replicas."""
     from pyspark.sql import functions as f
 
     committed = f.col("bits").bitwiseAND(f.lit(OTHER)) == 0
@@ -148,15 +149,18 @@ def _side_by_side(rows: Any, columns: int) -> Any:
     for column in range(columns):
         mine = f.col("replica") == column
         last = f.max(f.when(mine & committed, f.struct("offset", "bits")))
+        last_open = f.max(f.when(mine & is_open, f.struct("offset", "bits")))
         made += [
             f.coalesce(last["offset"], f.lit(-1)).alias(f"offset{column}"),
             f.coalesce(last["bits"], f.lit(0)).alias(f"bits{column}"),
-            f.coalesce(f.max(f.when(mine & is_open, f.col("offset"))), f.lit(-1)).alias(f"open{column}"),
+            f.coalesce(last_open["offset"], f.lit(-1)).alias(f"open{column}"),
+            f.coalesce(last_open["bits"], f.lit(0)).alias(f"open_bits{column}"),
             f.coalesce(f.max(f.when(mine & is_aborted, f.col("offset"))), f.lit(-1)).alias(f"abort{column}"),
         ]
     wide = rows.groupBy("work", "first", "second").agg(*made)
-    offsets = [f.col(f"offset{column}") for column in range(columns)]
-    return wide.where(f.size(f.array_distinct(f.array(*offsets))) > 1)
+    tables = [[f.col(f"{name}{column}") for column in range(columns)] for name in ("offset", "open")]
+    differ = [f.size(f.array_distinct(f.array(*table))) > 1 for table in tables]
+    return wide.where(differ[0] | differ[1])
 
 
 def _by_offset(rows: Any, columns: int) -> Any:

@@ -20,8 +20,9 @@ from krepair.kernels.replica_rows import RANGE_BITS
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
-from krepair.rules.replicas.keys import KeyFinding, Standing, Words
-from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions, longer_aborts
+from krepair.rules.replicas.keys import CatchUp, KeyFinding, Standing, Words
+from krepair.rules.replicas.leading import certainly_committed, harm_by_leaders
+from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions
 from krepair.rules.replicas.transactions import last_stable_offset
 
 _NO_FORK: Final = 2**63 - 1
@@ -164,6 +165,34 @@ class Group:
             for one in self.replicas
         ]
 
+    def leaders_of(self, place: int) -> list[int]:
+        """Places of the replicas that may lead one of them while it catches up: they are ahead of it.
+
+        A running broker's replica is not read to its end, and of two histories one is cut first: neither counts.
+        """
+        mine = self.replicas[place]
+        return [
+            number
+            for number, one in enumerate(self.replicas)
+            if mine.says
+            and one.says
+            and not (mine.limited or one.limited)
+            and one.end > mine.end
+            and self.fork_of(place, number) == _NO_FORK
+        ]
+
+    def catch_ups(self) -> list[CatchUp]:
+        """Who may lead whom."""
+        return [
+            CatchUp(
+                follower=place,
+                leader=leader,
+                commits=certainly_committed(_ledger(one), _ledger(self.replicas[leader])),
+            )
+            for place, one in enumerate(self.replicas)
+            for leader in self.leaders_of(place)
+        ]
+
 
 class RecordDifference(NamedTuple):
     """Two replicas of a group in offsets that they both cover.
@@ -246,17 +275,9 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
     ledgers = {place: _ledger(one) for place, one in enumerate(group.replicas) if one.says}
     for a, mine in ledgers.items():
         others = [(other, group.fork_of(a, b)) for b, other in ledgers.items() if b != a]
-        by_pair = [found for other, fork in others for found in judge_transactions(mine, other, fork)]
-        for found in (*_sure_of(by_pair), *longer_aborts(mine, others)):
+        for found in judge_transactions(mine, others):
             yield _of_transaction(group.replicas[a], found)
     yield from _behind(group)
-
-
-def _sure_of(found: Sequence[TransactionFinding]) -> Iterator[TransactionFinding]:
-    """Drop the doubt ``or_lost_by`` where several others show a stuck transaction: they did not all lose a file."""
-    stuck = sum(1 for one in found if one.kind == m.STUCK)
-    for one in found:
-        yield one._replace(or_lost_by=-1) if one.kind == m.STUCK and stuck >= _AGREEING else one
 
 
 def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
@@ -408,6 +429,14 @@ def verdict_of(
         found += facts_of_header(group)
         if content is not None:
             found += _of_content(group, content)
+    wrong = {broker for one in found if one.kind != m.BEHIND for broker in one.brokers}
+    decided = [
+        one
+        for group, content in zip(groups, contents, strict=True)
+        for one in _who_leads(group, content, wrong)
+    ]
+    late = {one.brokers for one in decided}
+    found = [one for one in found if one.kind != m.BEHIND or one.brokers not in late] + decided
     disagreements = [_with_rest(one, found, replicas) for one in _summed(found)]
     worst = min((m.VERDICTS.index(m.VERDICT_OF[one.kind]) for one in disagreements), default=-1)
     harmless = tuple(sorted({name for group in groups for name in _harmless(group)}))
@@ -450,9 +479,8 @@ def _with_rest(
 
 
 def _with_right(one: m.Disagreement, right: tuple[int, ...]) -> m.Disagreement:
-    if one.kind in {m.FORK, m.FORK_UNSURE, m.TOPIC_ID, m.UNKNOWN_LOSS, m.BEHIND, m.UNREADABLE, m.NOT_AT_REST}:
-        right = ()
-    return replace(one, right=right)
+    unsure = m.VERDICT_OF[one.kind] not in {m.DIVERGED, m.DAMAGED}
+    return replace(one, right=() if unsure or one.kind in {m.FORK, m.TOPIC_ID} else right)
 
 
 def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
@@ -479,6 +507,8 @@ _KEY_TEXTS: Final = {
 
 def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
     for finding in content.keys:
+        if finding.kind == m.LEADER_DECIDES:
+            continue
         number = f"{finding.count:,} key{'s' if finding.count > 1 else ''}"
         yield _said(
             finding.kind,
@@ -487,10 +517,7 @@ def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
             f"broker {finding.broker} {_KEY_TEXTS[finding.kind].format(count=number)}",
             count=finding.count,
             would_tell="a third replica, or a backup of this one" if finding.kind == m.UNKNOWN_LOSS else "",
-            keys=tuple(
-                m.KeyLine(offset=offset, key=f"{first:016x}{second:016x}", have=have, lack=lack)
-                for first, second, offset, have, lack in finding.examples
-            ),
+            keys=_key_lines(finding.examples),
         )
     for pair in content.records:
         one, other = group.replicas[pair.one], group.replicas[pair.other]
@@ -509,6 +536,71 @@ def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
                 "--topic-config or --set cleanup.policy=compact)"
             )
             yield _said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
+
+
+def _who_leads(group: Group, content: Content | None, wrong: set[int]) -> Iterator[m.Disagreement]:
+    """Replicas that are behind, and that a leader of their records can do harm to.
+
+    Args:
+        group: the replicas.
+        content: what their records came to.
+        wrong: brokers whose replicas are wrong, or in doubt, by themselves.
+    """
+    for place, one in enumerate(group.replicas):
+        leaders = [group.replicas[leader] for leader in group.leaders_of(place)]
+        by_key = [
+            finding
+            for finding in (content.keys if content is not None else ())
+            if finding.kind == m.LEADER_DECIDES and finding.broker == one.broker
+        ]
+        harm: dict[int, list[str]] = {finding.leader: [_old(finding.count)] for finding in by_key}
+        for found in harm_by_leaders(_ledger(one), [_ledger(leader) for leader in leaders]):
+            harm.setdefault(found.leader, []).append(_HARM[found.kind].format(first=found.first))
+        if not harm.keys() - wrong:
+            continue
+        fine = tuple(leader.broker for leader in leaders if leader.broker not in {*harm, *wrong})
+        texts = [
+            f"led by broker {leader}, which no longer has what comes next, it would {' and '.join(what)}"
+            for leader, what in sorted(harm.items())
+        ]
+        advice = (
+            f"let broker {' or '.join(map(str, fine))} lead until broker {one.broker} has caught up"
+            if fine
+            else "no other replica here can lead it without harm: it has to be fetched anew"
+        )
+        keys = next((finding.examples for finding in by_key), ())
+        yield replace(
+            _said(
+                m.LEADER_DECIDES,
+                (one.broker,),
+                one.end,
+                f"broker {one.broker} ends at {one.end}; {'; '.join(texts)}; {advice}",
+                count=max((finding.count for finding in by_key), default=1),
+                keys=_key_lines(keys),
+            ),
+            may_lead=fine,
+            must_not_lead=tuple(sorted(harm)),
+        )
+
+
+_HARM: Final = {
+    m.STUCK: "stand still at offset {first}",
+    m.ABORTED_TO_COMMITTED: "serve aborted records from offset {first}",
+    m.COMMITTED_TO_ABORTED: "hide committed records from offset {first}",
+}
+
+
+def _old(count: int) -> str:
+    return f"serve old records of {count:,} key{'s' if count > 1 else ''}"
+
+
+def _key_lines(
+    examples: Iterable[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]],
+) -> tuple[m.KeyLine, ...]:
+    return tuple(
+        m.KeyLine(offset=offset, key=f"{first:016x}{second:016x}", have=have, lack=lack)
+        for first, second, offset, have, lack in examples
+    )
 
 
 def _odd_one(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
@@ -580,6 +672,8 @@ def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:
 def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaColumn:
     verdicts = [m.VERDICT_OF[found.kind] for found in disagreements if one.broker in found.brokers]
     worst = min(verdicts, key=m.VERDICTS.index, default="")
+    if not worst and any(one.broker in found.must_not_lead for found in disagreements):
+        worst = m.MUST_NOT_LEAD
     state = one.state
     return m.ReplicaColumn(
         broker=one.broker,
@@ -591,6 +685,8 @@ def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaC
         clean_stop=state.clean_stop,
         log_bytes=state.log_bytes,
         segments=len(state.segments),
-        state={"": m.AS_IT_SHOULD_BE, m.DIVERGED: "wrong"}.get(worst, worst),
+        state={"": m.AS_IT_SHOULD_BE, m.DIVERGED: "wrong", m.DECIDED_BY_LEADER: m.IS_BEHIND}.get(
+            worst, worst
+        ),
         from_facts=one.from_facts,
     )

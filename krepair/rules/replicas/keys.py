@@ -8,12 +8,13 @@ Source: "Who is right" in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from krepair.formats.arrays import Bools, Int64s
 from krepair.kernels.replica_rows import (
@@ -30,6 +31,7 @@ from krepair.kernels.replica_rows import (
 )
 from krepair.rules.replicas.model import (
     ABORTED_TO_COMMITTED,
+    LEADER_DECIDES,
     LOST,
     TOMBSTONE_MISSED,
     TOMBSTONE_OR_ABORT_MISSED,
@@ -79,12 +81,28 @@ class Standing(Struct, frozen=True, kw_only=True):
         return found
 
 
+class CatchUp(Struct, frozen=True, kw_only=True):
+    """A replica that is behind, and one that may be its leader while it catches up.
+
+    Attributes:
+        follower: column of the one that is behind.
+        leader: column of the other one.
+        commits: (first offset, offset after the last) of records that are open on the follower and that this leader
+            commits; of others it is not certain.
+    """
+
+    follower: int
+    leader: int
+    commits: tuple[int, int] = (0, 0)
+
+
 class KeyFinding(Struct, frozen=True, kw_only=True):
     """One kind of disagreement on one replica.
 
     Attributes:
         kind: of the disagreement.
-        broker: whose replica is wrong, or in doubt.
+        broker: whose replica is wrong, or in doubt; of who leads decides, the one that is behind.
+        leader: of who leads decides, the broker that does harm as leader; else -1.
         count: how many keys.
         first: lowest offset.
         examples: (first half of the hash, second half, offset, brokers that have the record, brokers that lack it), of
@@ -93,6 +111,7 @@ class KeyFinding(Struct, frozen=True, kw_only=True):
 
     kind: str
     broker: int
+    leader: int = -1
     count: int
     first: int
     examples: tuple[tuple[int, int, int, tuple[int, ...], tuple[int, ...]], ...]
@@ -107,6 +126,7 @@ class KeyTable:
         offsets: int64[N, R], of the last committed record, -1 none.
         bits: uint64[N, R].
         opens: int64[N, R], offset of the last record that is open, -1 none.
+        open_bits: uint64[N, R], its bits.
         aborts: int64[N, R], offset of the last record that is aborted, -1 none.
     """
 
@@ -114,6 +134,7 @@ class KeyTable:
     offsets: Int64s
     bits: Words
     opens: Int64s
+    open_bits: Words
     aborts: Int64s
 
 
@@ -146,7 +167,7 @@ def joined(runs: Sequence[Words]) -> KeyTable:
     unique, places = _unique_pairs(hashes)
     shape = (len(unique), len(runs))
     offsets, opens, aborts = (np.full(shape, -1, np.int64) for _ in range(3))
-    bits = np.zeros(shape, np.uint64)
+    bits, open_bits = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
     begin = 0
     for column, rows in enumerate(runs):
         where = places[begin : begin + len(rows)]
@@ -159,8 +180,9 @@ def joined(runs: Sequence[Words]) -> KeyTable:
         offsets[where[committed], column] = rows[committed, K_AFTER].astype(np.int64) - 1
         bits[where[committed], column] = rows[committed, K_BITS]
         opens[where[is_open], column] = rows[is_open, K_AFTER].astype(np.int64) - 1
+        open_bits[where[is_open], column] = rows[is_open, K_BITS]
         aborts[where[is_aborted], column] = rows[is_aborted, K_AFTER].astype(np.int64) - 1
-    return KeyTable(unique, offsets, bits, opens, aborts)
+    return KeyTable(unique, offsets, bits, opens, open_bits, aborts)
 
 
 def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
@@ -175,7 +197,10 @@ def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
 
 
 def judge_keys(
-    table: KeyTable, standings: Sequence[Standing], forks: dict[tuple[int, int], int]
+    table: KeyTable,
+    standings: Sequence[Standing],
+    forks: dict[tuple[int, int], int],
+    catch_ups: Iterable[CatchUp],
 ) -> list[KeyFinding]:
     """Judge all keys of a table.
 
@@ -183,6 +208,7 @@ def judge_keys(
         table: the keys, one column for each replica.
         standings: of the replicas, in the order of the columns.
         forks: (column, column), the lower first -> first offset of two histories; nothing from there on is judged.
+        catch_ups: who may lead whom.
     """
     if not len(table.offsets):
         return []
@@ -195,7 +221,12 @@ def judge_keys(
                     if rows.any():
                         known = found.get((kind, wrong))
                         found[kind, wrong] = rows if known is None else known | rows
-    return [judge.finding(kind, wrong, rows) for (kind, wrong), rows in sorted(found.items())]
+    findings = [judge.finding(kind, wrong, rows) for (kind, wrong), rows in sorted(found.items())]
+    for one in catch_ups:
+        if (rows := judge.old_after(one)).any():
+            made = judge.finding(LEADER_DECIDES, one.follower, rows)
+            findings.append(replace(made, leader=standings[one.leader].broker))
+    return findings
 
 
 class _Judge:
@@ -208,9 +239,14 @@ class _Judge:
 
     def _lacks(self, offsets: Int64s, column: int) -> Bools:
         """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
+        table = self._table
+        return self._passed(offsets, column) & ~(table.opens[:, column] >= offsets)
+
+    def _passed(self, offsets: Int64s, column: int) -> Bools:
+        """The same, also where it has a later record that is open; another one may have cleaned because of that."""
         standing, table = self._standings[column], self._table
-        pending = (table.aborts[:, column] == offsets) | (table.opens[:, column] >= offsets)
-        found: Bools = standing.covers(offsets) & (table.offsets[:, column] < offsets) & ~pending
+        known = standing.covers(offsets) & (table.aborts[:, column] != offsets)
+        found: Bools = known & (table.offsets[:, column] < offsets)
         return found
 
     def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Bools]]:
@@ -263,6 +299,28 @@ class _Judge:
         yield TOMBSTONE_OR_ABORT_MISSED, r, value & committed
         yield TOMBSTONE_MISSED, r, value & ~committed
 
+    def old_after(self, one: CatchUp) -> Bools:
+        """Of which keys the follower serves an old record once it has caught up, since its leader has no later one.
+
+        Of what is committed already only where another replica still has what comes later: else the follower is wrong
+        now, whoever leads.
+        """
+        table, has, leads = self._table, self._standings[one.follower], self._standings[one.leader]
+        own, opens = table.offsets[:, one.follower], table.opens[:, one.follower]
+        first, end = one.commits
+        becomes = (opens > own) & (opens >= first) & (opens < end)
+        last = np.where(becomes, opens, own)
+        bits = np.where(becomes, table.open_bits[:, one.follower], table.bits[:, one.follower])
+        serves = (bits & np.uint64(TOMBSTONE) == 0) | (table.offsets[:, one.leader] >= 0)
+        known = (last >= max(has.start, leads.start)) & (last > has.hidden)
+        comes = becomes | (table.offsets.max(axis=1) >= has.end)
+        # What ends it may lie above the end of the leader, or be open there: then the leader fetches it, too.
+        opened = table.opens[:, one.leader]
+        open_there = (opened >= last) & (table.offsets.max(axis=1) >= opened)
+        above = np.maximum(table.offsets, table.opens).max(axis=1) >= leads.end
+        found: Bools = known & serves & self._passed(last, one.leader) & comes & ~open_there & ~above
+        return found
+
     def finding(self, kind: str, column: int, rows: Bools) -> KeyFinding:
         """What rows of one kind come to."""
         table = self._table
@@ -308,17 +366,18 @@ def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Standing) -> int:
 
 
 def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:
-    """Sum up the findings of parts of the keys: of one kind and broker one."""
-    by_kind: dict[tuple[str, int], list[KeyFinding]] = {}
+    """Sum up the findings of parts of the keys: of one kind, broker and leader one."""
+    by_kind: dict[tuple[str, int, int], list[KeyFinding]] = {}
     for finding in findings:
-        by_kind.setdefault((finding.kind, finding.broker), []).append(finding)
+        by_kind.setdefault((finding.kind, finding.broker, finding.leader), []).append(finding)
     found = []
-    for (kind, broker), parts in sorted(by_kind.items()):
+    for (kind, broker, leader), parts in sorted(by_kind.items()):
         examples = sorted((one for part in parts for one in part.examples), key=lambda one: (one[2], one))
         found.append(
             KeyFinding(
                 kind=kind,
                 broker=broker,
+                leader=leader,
                 count=sum(part.count for part in parts),
                 first=min(part.first for part in parts),
                 examples=tuple(examples[:MOST_EXAMPLES]),

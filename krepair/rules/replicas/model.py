@@ -25,12 +25,14 @@ UNKNOWN_LOSS: Final = "missing-or-deleted"
 UNREADABLE: Final = "unreadable"
 NOT_AT_REST: Final = "not-at-rest"
 BEHIND: Final = "behind"
+LEADER_DECIDES: Final = "leader-decides"
 
 # verdicts, the worst first
 DIVERGED: Final = "diverged"
 DAMAGED: Final = "damaged"
 MISSING: Final = "missing"
 CANNOT_TELL: Final = "cannot tell"
+DECIDED_BY_LEADER: Final = "leader decides"
 IS_BEHIND: Final = "behind"
 HARMLESS: Final = "harmless"
 EQUAL: Final = "equal"
@@ -38,7 +40,20 @@ BYTE_EQUAL: Final = "byte-equal"
 ALONE: Final = "alone"
 AS_IT_SHOULD_BE: Final = "as it should be"
 """State of a replica of which nothing is wrong."""
-VERDICTS: Final = (DIVERGED, DAMAGED, MISSING, CANNOT_TELL, IS_BEHIND, HARMLESS, EQUAL, BYTE_EQUAL, ALONE)
+MUST_NOT_LEAD: Final = "must not lead"
+"""State of a replica that is right, and does harm as the leader of one that is behind."""
+VERDICTS: Final = (
+    DIVERGED,
+    DAMAGED,
+    DECIDED_BY_LEADER,
+    MISSING,
+    CANNOT_TELL,
+    IS_BEHIND,
+    HARMLESS,
+    EQUAL,
+    BYTE_EQUAL,
+    ALONE,
+)
 
 RULE_OF: Final = {
     TOMBSTONE_MISSED: "KR650",
@@ -59,6 +74,7 @@ RULE_OF: Final = {
     UNREADABLE: "KR664",
     NOT_AT_REST: "KR664",
     BEHIND: "KR665",
+    LEADER_DECIDES: "KR667",
 }
 """Kind of disagreement -> its row in the catalogue. What is harmless has KR666."""
 
@@ -86,6 +102,7 @@ VERDICT_OF: Final = {
     UNREADABLE: MISSING,
     NOT_AT_REST: MISSING,
     BEHIND: IS_BEHIND,
+    LEADER_DECIDES: DECIDED_BY_LEADER,
 }
 
 
@@ -136,6 +153,8 @@ class Disagreement(Struct, frozen=True, kw_only=True):
         text: what is there and what it means, one line.
         would_tell: of what cannot be told: what would tell; else empty.
         keys: the first of them.
+        may_lead: of who leads decides: brokers that do no harm as leader, one of which must lead; else empty.
+        must_not_lead: of who leads decides: brokers that do harm as leader; else empty.
     """
 
     kind: str
@@ -147,6 +166,8 @@ class Disagreement(Struct, frozen=True, kw_only=True):
     count: int = 1
     would_tell: str = ""
     keys: tuple[KeyLine, ...] = ()
+    may_lead: tuple[int, ...] = ()
+    must_not_lead: tuple[int, ...] = ()
 
 
 class ReplicaColumn(Struct, frozen=True, kw_only=True):

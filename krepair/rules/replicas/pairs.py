@@ -72,17 +72,18 @@ class Ledger:
     last_gap_end: int = 0
 
 
-def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[TransactionFinding]:
-    """What is wrong with the transactions of one replica, by those of another: one finding of each kind.
+def judge_transactions(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
+    """What is wrong with the transactions of one replica, by those of others.
 
     Args:
         mine: of the replica that is judged.
-        other: of the other one.
-        fork: first offset of two histories; nothing from there on is judged.
+        others: of the other replicas, each with the first offset of two histories with mine; nothing from there on is
+            judged.
     """
-    high = min(mine.end, other.end, fork)
-    yield from _missed_markers(mine, other, high)
-    yield from _cleaned_past(mine, other, min(mine.end, fork))
+    for other, fork in others:
+        yield from _missed_markers(mine, other, min(mine.end, other.end, fork))
+    yield from _cleaned_past(mine, others)
+    yield from _longer_aborts(mine, others)
 
 
 def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
@@ -90,14 +91,9 @@ def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[Transact
     rows = mine.transactions[
         (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
     ]
-    markers = other.transactions[other.transactions[:, T_MARKER] != NONE]
-    if not len(rows) or not len(markers):
-        return
+    found = next_markers(other, rows)
     limits = np.where(rows[:, T_MARKER] == NONE, high, np.minimum(rows[:, T_MARKER], high))
-    places = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
-    found = markers[np.minimum(places, len(markers) - 1)]
-    inside = (places < len(markers)) & (found[:, T_PRODUCER] == rows[:, T_PRODUCER])
-    inside &= found[:, T_MARKER] < limits
+    inside = (found[:, T_MARKER] != NONE) & (found[:, T_MARKER] < limits)
     rows, found = rows[inside], found[inside]
     is_open, same = rows[:, T_MARKER] == NONE, rows[:, T_KIND] == found[:, T_KIND]
     aborted = rows[:, T_KIND] == ABORT
@@ -111,6 +107,23 @@ def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[Transact
             place = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
             text = _of_marker(mine, other, rows[place], found[place])
             yield TransactionFinding(kind, int(rows[place, T_FIRST]), int(chosen.sum()), text)
+
+
+def next_markers(other: Ledger, rows: Int64s) -> Int64s:
+    """Of each transaction the row of another replica with the next marker of its producer, ``NONE`` without one.
+
+    Args:
+        other: the other replica.
+        rows: int64[N, TRANSACTION_COLUMNS], with data.
+    """
+    found = np.full(rows.shape, NONE, np.int64)
+    markers = other.transactions[other.transactions[:, T_MARKER] != NONE]
+    if len(markers):
+        places = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
+        there = places < len(markers)
+        there[there] = markers[places[there], T_PRODUCER] == rows[there, T_PRODUCER]
+        found[there] = markers[places[there]]
+    return found
 
 
 def _places(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> Int64s:
@@ -142,40 +155,61 @@ def _of_marker(mine: Ledger, other: Ledger, row: Int64s, marker: Int64s) -> str:
     return f"producer {producer}'s records from {first} end with {own} on broker {mine.broker}; {theirs}"
 
 
-def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
-    """Find my open transactions past which the other replica has cleaned.
+def _cleaned_past(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
+    """Find my open transactions past which others have cleaned, and of which nobody has a marker any more.
 
-    A cleaner never cleans past an open transaction. So on the other replica the transaction had ended.
+    A cleaner never cleans past an open transaction, so it was over there. If anybody still has a marker above my end,
+    I am only behind: then it decides who leads me.
     """
-    if other.end < mine.end or other.hidden or mine.hidden:
+    if mine.hidden:
         return
     rows = open_transactions(mine.transactions)
-    rows = rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_FIRST] >= other.start)]
-    stuck = [int(row[T_FIRST]) for row in rows if not _knows(other, int(row[T_PRODUCER]), int(row[T_FIRST]))]
-    if not stuck:
-        return
-    first = min(stuck)
-    producer = int(rows[rows[:, T_FIRST] == first][0, T_PRODUCER])
-    yield TransactionFinding(
-        STUCK,
-        first,
-        len(stuck),
-        f"producer {producer}'s transaction from {first} is open on broker {mine.broker}; broker "
-        f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
-        other.broker if other.last_gap_end > first else -1,
-    )
+    for other, fork in others:
+        ends = next_markers(other, rows)[:, T_MARKER]
+        rows = rows[(ends == NONE) | (ends >= fork)]
+    witnesses = [
+        (other, past)
+        for other, fork in others
+        if other.end >= mine.end
+        and not other.hidden
+        and len(past := _over_on(other, rows, min(mine.end, fork)))
+    ]
+    for other, past in witnesses:
+        first = past[past[:, T_FIRST].argmin()]
+        offset = int(first[T_FIRST])
+        yield TransactionFinding(
+            STUCK,
+            offset,
+            len(past),
+            f"producer {first[T_PRODUCER]}'s transaction from {offset} is open on broker {mine.broker}; broker "
+            f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
+            # several others did not all lose a file
+            other.broker if other.last_gap_end > offset and len(witnesses) == 1 else -1,
+        )
 
 
-def _knows(other: Ledger, producer: int, first: int) -> bool:
-    """Whether a replica has the transaction of a producer that holds an offset, or a marker behind it."""
+def _over_on(other: Ledger, rows: Int64s, high: int) -> Int64s:
+    """The transactions whose batches another replica has cleaned away."""
+    rows = rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_LAST] >= other.start)]
+    held = [_holds(other, row) for row in rows]
+    over: Int64s = rows[~np.array(held, bool)]
+    return over
+
+
+def _holds(other: Ledger, row: Int64s) -> bool:
+    """Whether a replica has batches of the same producer in the offsets of a transaction."""
     table = other.transactions
-    begin, end = np.searchsorted(table[:, T_PRODUCER], [producer, producer + 1])
+    begin, end = np.searchsorted(table[:, T_PRODUCER], [row[T_PRODUCER], row[T_PRODUCER] + 1])
     theirs = table[begin:end]
-    holds = (theirs[:, T_FIRST] != NONE) & (theirs[:, T_FIRST] <= first) & (first <= theirs[:, T_LAST])
-    return bool((holds | (theirs[:, T_MARKER] > first)).any())
+    found = (
+        (theirs[:, T_FIRST] != NONE)
+        & (theirs[:, T_FIRST] <= row[T_LAST])
+        & (row[T_FIRST] <= theirs[:, T_LAST])
+    )
+    return bool(found.any())
 
 
-def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
+def _longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
     """Find ABORTs that begin earlier here than on others: a marker between the two starts never came here.
 
     An index that was made anew from a cleaned log also begins later, and that is harmless: a replica that fetched such
