@@ -513,6 +513,17 @@ _SPACE = (
         source="deleteRetentionMsBreachedSegments (3.9)",
     ),
     Rule(
+        code="KR704",
+        severity=Severity.CONFUSING,
+        title="Timestamps of records that cannot be",
+        evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the segments "
+        "and bytes behind it",
+        danger="a time in the future stops retention by time at its segment: nothing behind it is deleted, and the "
+        "disk fills. A time in seconds is of January 1970 for a broker: the next start deletes the segment (then: data "
+        "loss)",
+        source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2",
+    ),
+    Rule(
         code="KR703",
         severity=Severity.BROKER_DOWN,
         title="Not enough space for the next start",

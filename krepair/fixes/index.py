@@ -36,6 +36,7 @@ from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, ReplaceFile
+from krepair.plan.view import time_text
 from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
@@ -460,10 +461,17 @@ def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFil
 
 def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
     """What retention by time deletes of one partition at the next start, and what it should."""
+    settings = survey.settings
+    clocks = clocks_of(view, survey) if "delete" in settings.cleanup_policy else []
+    version = version_of(options.broker_version)
+    return deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
+
+
+def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
+    """What gives the age of each segment, ascending; empty where that is not known."""
     settings, partition = survey.settings, survey.partition
-    stays = bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings)
-    if "delete" not in settings.cleanup_policy or stays:
-        return Deletions((), ())
+    if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
+        return []
     # What is below the first swap stays as it is, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
@@ -474,7 +482,7 @@ def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
             break
         found = indexes_of(survey).get(segment.base_offset)
         if found is None or found.failure:
-            return Deletions((), ())
+            return []
         clocks.append(
             SegmentClock(
                 base_offset=segment.base_offset,
@@ -488,8 +496,7 @@ def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
                 largest=found.largest,
             )
         )
-    version = version_of(options.broker_version)
-    return deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
+    return clocks
 
 
 def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
@@ -507,7 +514,7 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
             partition=survey.partition.folder,
             file=log_name(base_offset),
             evidence=(
-                f"{who} reads {read} ms as its largest timestamp, the log has {found.largest}; "
+                f"{who} reads {time_text(read)} as its largest timestamp, the log has {time_text(found.largest)}; "
                 f"retention.ms={survey.settings.retention_ms} deletes it at the next start"
             ),
             bytes=size,

@@ -17,6 +17,7 @@ from krepair.formats.words import count_text
 from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
+from krepair.plan.view import time_text
 from krepair.start.duplicates import duplicate_findings
 from krepair.start.identity import meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
@@ -177,7 +178,8 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         evidence=(
             f"{count_text(len(bases), 'segment')} "
             f"from {offset_name(going.due[0])} to {offset_name(going.due[-1])}, {size} bytes: their youngest "
-            f"record is of {youngest} ms, retention.ms={survey.settings.retention_ms}; the next start deletes them"
+            f"record is of {time_text(youngest)}, retention.ms={survey.settings.retention_ms}; the next start "
+            "deletes them"
         ),
         bytes=size,
     )

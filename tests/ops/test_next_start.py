@@ -14,6 +14,7 @@ from krepair.logdir.space import Space
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
+from krepair.plan.view import time_text
 from krepair.start import start_space
 from krepair.start.line import ForecastLine
 from tests import builders
@@ -250,7 +251,7 @@ def test_segments_past_a_known_retention_are_told_by_the_logs_own_times(tmp_path
     known = {"settings": (("retention.ms", str(60 * MINUTE_MS)),)}
     report = checked(path, **known)
     assert [finding.bytes for finding in report.findings if finding.rule == "KR702"] == [2 * 80]
-    assert f"their youngest record is of {old + 1} ms" in evidence(report, "KR702")[0]
+    assert f"their youngest record is of {time_text(old + 1)}" in evidence(report, "KR702")[0]
     assert line_of(report, "t-0").expected == "delete"
     assert evidence(checked(path, now_ms=NOW_MS + 10**12), "KR702") == []
 

@@ -30,6 +30,7 @@ from krepair.ops.findings.unread import with_way_to_read
 from krepair.start.findings import recovery_findings, retention_findings
 from krepair.start.ownership import nodes_of
 from krepair.start.start_space import space_findings
+from krepair.start.times import time_findings
 
 Row = Callable[[Seen], Iterator[Finding]]
 PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]
@@ -104,6 +105,9 @@ OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
     _fixes,
     lambda seen, survey: cleaner_findings(seen.view, survey, seen.context.version),
     lambda seen, survey: deletion_findings(survey, seen.going[survey.partition.folder], seen.context.options),
+    lambda seen, survey: time_findings(
+        seen.view, survey, seen.going[survey.partition.folder], seen.context.options.now_ms
+    ),
     lambda seen, survey: retention_findings(
         survey, seen.going[survey.partition.folder], seen.context.options
     ),
