@@ -22,14 +22,13 @@ from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
-from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import ScanResult
-from krepair.pipeline.jobs import FIND_KEYS, SCAN, TAKE_CENSUS
+from krepair.pipeline.jobs import FIND_KEYS, SCAN
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
@@ -37,9 +36,8 @@ from krepair.rules.open_snapshot import why_a_start_would_fail
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.census import CensusItem, CensusResult
     from krepair.pipeline.compaction.items import KeysResult, OffsetFile, RowFile
-    from krepair.pipeline.compaction.partitions import Compaction, CompactionInput, Prepared
+    from krepair.pipeline.compaction.partitions import Compaction, CompactionInput
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
 
@@ -174,7 +172,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     """
     from krepair.pipeline.compaction.headers import header_bytes_of
     from krepair.pipeline.compaction.items import KeysItem
-    from krepair.pipeline.compaction.partitions import groups_at_most, rows_inline_of
+    from krepair.pipeline.compaction.partitions import rows_inline_of
 
     unread = [survey for survey in surveys if survey.log is None]
     closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
@@ -190,7 +188,6 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
             scratch=context.scratch.path,
             scan=scan_item(context, survey, segment),
             header_bytes=header_bytes_of(len(closed)),
-            most_groups=groups_at_most(len(closed)) if _counts_groups(survey.partition) else 0,
         )
         for survey, segment in closed
     ]
@@ -213,11 +210,6 @@ def _secret(partition: Partition) -> bytes:
 
     logs = (segment.log for segment in partition.segments)
     return secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode}" for log in logs)
-
-
-def _counts_groups(partition: Partition) -> bool:
-    """Whether a plan tells what goes by kind of record and by group."""
-    return partition.folder.startswith(f"{OFFSETS_TOPIC}-")
 
 
 def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
@@ -251,7 +243,6 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         keys,
         elsewhere=elsewhere,
         held=stays,
-        counts_groups=_counts_groups(survey.partition),
     )
 
 
@@ -262,8 +253,7 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
 
     prepared = prepare(context.engine, [found for _, found in able], context.scratch.path)
     outcomes = decide_compaction(context.engine, prepared)
-    censuses = _take_censuses(context, prepared, outcomes)
-    for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
+    for (survey, found), outcome in zip(able, outcomes, strict=True):
         needs = scratch_bytes_at_most([found])
         if not isinstance(outcome, LeftAlone):
             decision = outcome.decision
@@ -282,35 +272,7 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
         if isinstance(outcome, LeftAlone):
             survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
         else:
-            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs, censuses.get(number)))
-
-
-def _take_censuses(
-    context: Context, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
-) -> dict[int, CensusResult]:
-    """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group.
-
-    It was counted when their exact size was found. Where a segment has too many groups for that, they are read again.
-    """
-    from krepair.pipeline.compaction.census import CensusItem, census_of
-    from krepair.pipeline.compaction.partitions import Compaction, compact_item
-
-    numbers: list[int] = []
-    items: list[CensusItem] = []
-    found: dict[int, CensusResult] = {}
-    for number, (each, outcome) in enumerate(zip(prepared, outcomes, strict=True)):
-        if not isinstance(outcome, Compaction) or not outcome.changed or not each.partition.counts_groups:
-            continue
-        if outcome.census:
-            found[number] = census_of(outcome.census)
-        else:
-            numbers.append(number)
-            segments = (
-                replace(compact_item(each, place, outcome.sources[facts.base_offset].forced), headers=b"")
-                for place, facts in enumerate(each.span)
-            )
-            items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
-    return found | {numbers[index]: result for index, result in context.engine.run(TAKE_CENSUS, items)}
+            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs))
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
@@ -327,9 +289,7 @@ def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
 
 
 def _fields(seen: SeenKeys) -> dict[str, Any]:
-    from krepair.pipeline.compaction.census import CensusResult
-
-    compaction, census = seen.compaction, seen.census or CensusResult()
+    compaction = seen.compaction
     assert compaction is not None
     total = compaction.total
     fields = fields_of(compaction.decision)
@@ -352,8 +312,6 @@ def _fields(seen: SeenKeys) -> dict[str, Any]:
         bytes_after=_bytes_after(compaction.decision),
         scratch_bytes=seen.scratch_bytes,
         horizons=compaction.horizons,
-        kinds=census.kinds,
-        groups=census.groups,
     )
     return fields
 

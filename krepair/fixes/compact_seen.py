@@ -8,7 +8,6 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.census import CensusResult
     from krepair.pipeline.compaction.partitions import Compaction
 
 
@@ -19,13 +18,11 @@ class SeenKeys(NamedTuple):
         compaction: the decisions; None if it is left alone.
         left: why, else None.
         scratch_bytes: what its keys may take outside of memory, at most.
-        census: of ``__consumer_offsets`` what goes by kind of record and by group, else None.
     """
 
     compaction: Compaction | None
     left: LeftAlone | None
     scratch_bytes: int = 0
-    census: CensusResult | None = None
 
 
 COMPACT_SEEN: Sight[SeenKeys] = Sight("keys")

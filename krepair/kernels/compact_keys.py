@@ -27,7 +27,6 @@ from krepair.kernels.compact_records import (
 )
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.key_fronts import FRONT_BYTES, FRONT_RECORDS, front_row
 from krepair.kernels.legacy import OLD_CRC, OLD_CRC_START, SMALLEST_BYTES
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
@@ -81,29 +80,20 @@ K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
 K_ONLY_TOMBSTONES: Final = 12  # whether only records without a value are entered
-K_UNCOUNTED: Final = 13  # whether there were more fronts of keys than there is room for
-K_NOTED: Final = 14  # keys that were noted, and are not entered yet
-FIELDS: Final = 15  # fields of the current record
+K_NOTED: Final = 13  # keys that were noted, and are not entered yet
+FIELDS: Final = 14  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
 ROW_WORDS: Final = 3
-# a table whose records are counted has one column more: row of the front of the key + 1 (0: not known yet)
-R_FRONT: Final = 3
-COUNTED_WORDS: Final = 4
-# a key that was noted: two halves of the hash, offset + 1, place and size of the key, size of the record
-N_KEY: Final = 3
-N_KEY_SIZE: Final = 4
-N_SIZE: Final = 5
-NOTED_WORDS: Final = 6
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
 
 
 @inlined
-def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> Any:
-    """Enter an offset + 1 of a key; the slot of the key."""
+def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> None:
+    """Enter an offset + 1 of a key."""
     mask = np.uint64(table.shape[0] - 1)
     slot = first & mask
     while table[slot, 2] != 0 and (table[slot, 0] != first or table[slot, 1] != second):
@@ -111,48 +101,12 @@ def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> Any:
     if table[slot, 2] == 0:
         table[slot, 0] = first
         table[slot, 1] = second
-        if table.shape[1] > ROW_WORDS:
-            table[slot, R_FRONT] = 0
         state[K_KEYS] += 1
     table[slot, 2] = max(table[slot, 2], number)
-    return slot
 
 
 @inlined
-def _count(
-    buf: Any,
-    slot: Any,
-    rows: Any,
-    number: Any,
-    table: Any,
-    state: Any,
-    fronts: Any,
-    slots: Any,
-    names: Any,
-    used: Any,
-) -> None:
-    """Count a record for the front of its key, which is looked up once for a key."""
-    row: Any = np.int64(table[slot, R_FRONT]) - 1
-    if row < 0:
-        key: Any = np.int64(rows[number, N_KEY])
-        key_size: Any = np.int64(rows[number, N_KEY_SIZE])
-        row = front_row(buf, key, key_size, fronts, slots, names, used)
-        table[slot, R_FRONT] = np.uint64(row + 1)
-    if row < 0:
-        state[K_UNCOUNTED] = 1
-    else:
-        fronts[row, FRONT_RECORDS] += 1
-        fronts[row, FRONT_BYTES] += np.int64(rows[number, N_SIZE])
-
-
-@inlined
-def _contents_of(fields: Any) -> Any:
-    """Bytes of the key and the value of a message of v0 or v1, which is what the census counts of it."""
-    return max(fields[F_KEY_SIZE], 0) + max(fields[F_VALUE_SIZE], 0)
-
-
-@inlined
-def _take(buf: Any, offset: Any, size: Any, fields: Any, secret: Any, rows: Any, state: Any) -> None:
+def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any) -> None:
     """Count one record of committed data and note its key."""
     state[K_RECORDS] += 1
     if fields[F_KEY_SIZE] < 0:
@@ -166,22 +120,7 @@ def _take(buf: Any, offset: Any, size: Any, fields: Any, secret: Any, rows: Any,
             rows[row, 0] = first
             rows[row, 1] = second
             rows[row, 2] = np.uint64(LARGEST - offset if state[K_LOWEST] != 0 else offset) + np.uint64(1)
-            rows[row, N_KEY] = np.uint64(fields[F_KEY])
-            rows[row, N_KEY_SIZE] = np.uint64(fields[F_KEY_SIZE])
-            rows[row, N_SIZE] = np.uint64(size)
             state[K_NOTED] += 1
-
-
-@kernel
-def enter_rows(
-    buf: Any, rows: Any, table: Any, state: Any, fronts: Any, slots: Any, names: Any, used: Any
-) -> None:
-    """Enter the keys that were noted, in a loop of its own: so a row need not wait for the slot of the one before."""
-    for number in range(state[K_NOTED]):
-        slot = _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
-        if table.shape[1] > ROW_WORDS and state[K_UNCOUNTED] == 0:
-            _count(buf, slot, rows, number, table, state, fronts, slots, names, used)
-    state[K_NOTED] = 0
 
 
 @kernel
@@ -197,7 +136,7 @@ def keys_of_records(
         left: how many records the batch still has.
         base_offset: base offset of the batch.
         secret: uint64[2], the key of the hash.
-        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
+        rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
 
     Returns:
@@ -236,7 +175,7 @@ def _records(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, after - at, fields, secret, rows, state)
+        _take(buf, offset, fields, secret, rows, state)
         at = after
         taken += 1
     return status, taken, at
@@ -255,7 +194,7 @@ def keys_of_messages(
         magic: magic byte of the wrapper.
         base: added to stored offsets.
         secret: uint64[2].
-        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
+        rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
 
     Returns:
@@ -281,7 +220,7 @@ def keys_of_messages(
             status = BAD_ORDER
             break
         state[K_LAST_OFFSET] = offset
-        _take(buf, offset, _contents_of(fields), fields, secret, rows, state)
+        _take(buf, offset, fields, secret, rows, state)
         at = after
     return status, at
 
@@ -324,7 +263,7 @@ def keys_window(
         file_size: where the log ends.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         secret: uint64[2].
-        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
+        rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
         packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
 
@@ -401,7 +340,7 @@ def keys_window(
             if read_message(buf, place, end, fields) != end:
                 status = BAD_RECORD
                 break
-            _take(buf, base_offset, _contents_of(fields), fields, secret, rows, state)
+            _take(buf, base_offset, fields, secret, rows, state)
         place = end
     state[K_PLACE] = place
     return status
@@ -420,7 +359,7 @@ def keys_of_packed(
         after: row after the last.
         unpacked: uint8[V + SLACK].
         secret: uint64[2].
-        rows: uint64[R, NOTED_WORDS], out, from ``K_NOTED`` on.
+        rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
 
     Returns:
@@ -452,17 +391,17 @@ def keys_of_packed(
 
 @kernel
 def merge_rows(rows: Any, table: Any, state: Any) -> None:
-    """Enter rows of another table; each hash keeps its greatest offset.
+    """Enter rows that were noted, or those of another table; each hash keeps its greatest offset.
+
+    It is a loop of its own, so that a row need not wait for the slot of the one before.
 
     Args:
-        rows: uint64[N, C].
-        table: uint64[2**k, C] with room for all of them.
+        rows: uint64[N, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS] with room for all of them.
         state: int64[STATE_SIZE].
     """
     for number in range(rows.shape[0]):
-        slot = _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
-        if table.shape[1] > ROW_WORDS:
-            table[slot, R_FRONT] = rows[number, R_FRONT]
+        _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
 
 
 @kernel
@@ -500,10 +439,10 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
     """Move all rows out of a table, sorted by bucket, and leave the table empty.
 
     Args:
-        table: uint64[2**k, C]; the third word is 0 in a free slot.
+        table: uint64[2**k, ROW_WORDS]; the third word is 0 in a free slot.
         shift: the bucket of a row is its first word shifted right by this number of bits.
         counts: int64[B + 1], out: number of rows before each bucket.
-        out: uint64[N, C or less], out: has room for all rows, with their first columns.
+        out: uint64[N, ROW_WORDS], out: has room for all rows.
 
     Returns:
         Number of rows.

@@ -1,6 +1,6 @@
 """How key compaction reads single records: their fields, the hash of a key, and whether a record is aborted.
 
-All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``, ``key_census``).
+All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``).
 Nothing is trusted: every length is checked against the end of the bytes that hold it.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-1-3 with 128 bits of output (Aumasson and

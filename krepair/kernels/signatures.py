@@ -39,8 +39,6 @@ _COMMITS: Final = (
     _ROWS,
 )
 
-_FRONTS: Final = (_ROWS, _INTS, _BYTES, _LONGS)
-
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_numbers.number_at", (_BYTES, _LONG, _LONG)),
     ("check_aborted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
@@ -146,7 +144,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("compact_headers.note_headers", (_BYTES, _LONG, _BYTES)),
     ("compact_keys.drain_by_bucket", (_WORD_ROWS, _WORD, _LONGS, _WORD_ROWS)),
-    ("compact_keys.enter_rows", (_BYTES, _WORD_ROWS, _WORD_ROWS, _LONGS, *_FRONTS)),
     ("compact_keys.held_offsets", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     (
         "compact_keys.keys_of_messages",
@@ -211,18 +208,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("group_commits.take_commits", (_BYTES, *_COMMITS)),
     ("group_commits.take_commits", (_FIXED_BYTES, *_COMMITS)),
     ("header_walk.header_window", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS)),
-    (
-        "key_census.count_keys",
-        (_BYTES, _ROWS, _LONGS, _ROWS, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
-    ),
-    (
-        "key_census.count_window",
-        (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
-    ),
-    ("key_census.add_groups", (_BYTES, _ROWS, _ROWS, _INTS, _BYTES, _LONGS)),
-    ("key_census.add_fronts", (_BYTES, _ROWS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS)),
-    ("key_fronts.front_row", (_BYTES, _LONG, _LONG, *_FRONTS)),
-    ("key_fronts.name_row", (_BYTES, _LONG, _LONG, *_FRONTS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("line_parts.put_int", (_BYTES, _LONG, _LONG)),
     ("line_parts.put_time", (_BYTES, _LONG, _LONG)),

@@ -13,7 +13,6 @@ import msgspec
 from krepair.pipeline.items import WorkItem
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.census import CensusItem, CensusResult
     from krepair.pipeline.compaction.check_items import (
         AbortsItem,
         AbortsResult,
@@ -187,7 +186,6 @@ FIND_MARKERS_GONE: Task[MarkersGoneItem, MarkersGoneResult] = Task(
     "find markers gone", "replicas.evidence_check:find_markers_gone", "prove"
 )
 FIND_NEEDED: Task[NeededItem, Outcome] = Task("find needed", "replicas.evidence_check:find_needed", "prove")
-TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
 READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersPart] = Task(
     "read replica headers", "replicas.headers:read_headers", "headers"
 )

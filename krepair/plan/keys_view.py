@@ -11,17 +11,6 @@ from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
 from krepair.plan.view import Section, bytes_text, horizon_text, table_of
 
-_MOST_GROUPS: Final = 20
-_OF_A_KIND: Final = (
-    "records",
-    "superseded",
-    "tombstones_dropped",
-    "tombstones_kept",
-    "aborted",
-    "kept",
-    "bytes_before",
-    "bytes_after",
-)
 _SUMMED: Final = (
     "keys",
     "records",
@@ -42,8 +31,6 @@ def keys_sections(plan: Plan) -> Iterator[Section]:
         (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
     ]
     yield _records(found)
-    yield _kinds(found)
-    yield _groups(found)
     yield _tombstones(found)
 
 
@@ -103,39 +90,6 @@ def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
             f"{count_text(sum(one.kept for one in named), 'record stays', 'records stay')}. apply goes by that, and "
             "proves it against the log before anything is changed."
         )
-
-
-def _kinds(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
-    sums: dict[str, list[int]] = {}
-    for _, keys in found:
-        for kind in keys.kinds:
-            row = sums.setdefault(kind.kind, [0] * len(_OF_A_KIND))
-            for place, name in enumerate(_OF_A_KIND):
-                row[place] += getattr(kind, name)
-    rows = tuple((kind, *(f"{number:,}" for number in row)) for kind, row in sorted(sums.items()))
-    return Section(
-        title="__consumer_offsets by kind of record (bytes uncompressed)",
-        table=table_of(
-            "kind of record | # records | # superseded | # tombstones gone | "
-            "# tombstones that stay | # aborted | # records that stay | # bytes before | # bytes after",
-            rows,
-        ),
-    )
-
-
-def _groups(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
-    every = [(part.folder, group) for part, keys in found for group in keys.groups]
-    largest = sorted(every, key=lambda one: (-one[1].bytes_before, one[0], one[1].group))[:_MOST_GROUPS]
-    rows = tuple(
-        (group.group, folder, group.records, group.kept, group.bytes_before, group.bytes_after)
-        for folder, group in largest
-    )
-    return Section(
-        title="Groups with most bytes (uncompressed)",
-        table=table_of(
-            "group | partition | # records | # records that stay | # bytes before | # bytes after", rows
-        ),
-    )
 
 
 def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:

@@ -169,50 +169,6 @@ class TombstoneHorizon(Struct, frozen=True):
     chosen: bool
 
 
-class KindOfRecord(Struct, frozen=True, kw_only=True):
-    """The result of key compaction for one kind of record of ``__consumer_offsets``. It is only for the reader.
-
-    Attributes:
-        kind: name and version of the key, ``without key`` or ``unknown``.
-        records: number of records below the bound.
-        kept: number of records that stay.
-        superseded: number of records that go, because a later record of their key is there.
-        tombstones_dropped: number of tombstones that are the last of their key and go, because their horizon is past.
-        tombstones_kept: number of tombstones that are the last of their key and stay.
-        aborted: number of records that go, because their transaction was aborted.
-        bytes_before: uncompressed bytes of the records.
-        bytes_after: uncompressed bytes of those that stay.
-    """
-
-    kind: str
-    records: int
-    kept: int
-    superseded: int
-    tombstones_dropped: int
-    tombstones_kept: int
-    aborted: int
-    bytes_before: int
-    bytes_after: int
-
-
-class GroupBytes(Struct, frozen=True, kw_only=True):
-    """The result of key compaction for one group in ``__consumer_offsets``. It is only for the reader.
-
-    Attributes:
-        group: the group id.
-        records: number of records of all kinds below the bound.
-        kept: number of records that stay.
-        bytes_before: uncompressed bytes of the records.
-        bytes_after: uncompressed bytes of those that stay.
-    """
-
-    group: str
-    records: int
-    kept: int
-    bytes_before: int
-    bytes_after: int
-
-
 class KeyCompaction(Struct, frozen=True, kw_only=True):
     """The result of key compaction for one partition below the bound, over all segments, changed or not.
 
@@ -233,8 +189,6 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
         bytes_after: bytes of these files after the change.
         scratch_bytes: largest number of bytes that a scratch folder may have to hold during plan, apply or verify.
         horizons: the result of each choice of the horizon for tombstones (only for the reader).
-        kinds: for ``__consumer_offsets``, the same by kind of record (only for the reader).
-        groups: for ``__consumer_offsets``, the groups with most bytes, the largest first (only for the reader).
     """
 
     records: int
@@ -253,8 +207,6 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
     bytes_after: int
     scratch_bytes: int
     horizons: tuple[TombstoneHorizon, ...]
-    kinds: tuple[KindOfRecord, ...] = ()
-    groups: tuple[GroupBytes, ...] = ()
 
     @property
     def gone(self) -> int:

@@ -14,7 +14,7 @@ from krepair.pipeline.compaction.tasks import find_keys
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.scan import scan
 from tests.builders import NOW_MS
-from tests.compaction.test_census import log_of
+from tests.compaction.offsets_log import log_of
 
 
 def item_of(root: Path, log: bytes, end: int, rows_inline: int = 1 << 16) -> KeysItem:

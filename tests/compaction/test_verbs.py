@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,10 @@ from krepair.errors import ExitCode, RefusedError
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
-from krepair.pipeline.compaction import partitions
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.builders import Batch, LogDir, Record, abort, data, emptied
-from tests.compaction import twin
+from tests.builders import LogDir, abort, emptied
 from tests.compaction.cases import OLD, batch, small
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.fixture_dirs import unpack
@@ -226,79 +222,3 @@ def test_scratch_inside_of_the_log_directory_is_refused_and_beside_it_only_unask
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     assert verbs.verify(plan).problems == ()
     assert list(scratch.iterdir()) == []
-
-
-def key_of(version: int, group: bytes, rest: bytes = b"") -> bytes:
-    """A key of ``__consumer_offsets``."""
-    return struct.pack(">hh", version, len(group)) + group + rest
-
-
-@pytest.mark.parametrize("codec", [0, 4])
-@pytest.mark.parametrize(
-    "groups_each", [1, 1 << 10]
-)  # with one, the records are counted in a reading of their own
-def test_plan_of_the_offsets_topic_says_what_goes_by_kind_of_record_and_by_group(
-    codec: int, groups_each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partitions, "_MOST_GROUPS", groups_each)
-    monkeypatch.setattr(partitions, "_GROUPS_AT_LEAST", groups_each)
-    directory = LogDir(tmp_path / "logs")
-    partition = directory.partition("__consumer_offsets", index_interval_bytes=200)
-    groups = [b"group-%d" % number for number in range(50)]
-
-    def commits(offset: int, value: bytes | None) -> Batch:
-        records = [
-            Record(key_of(1, group, b"t%d" % (number % 3)), value) for number, group in enumerate(groups)
-        ]
-        made = data(
-            offset, [*records, Record(key_of(2, groups[0]), b"members"), Record(b"x", b"y")], timestamp=OLD
-        )
-        return replace(made, raw=twin.packed(made.raw, codec)) if codec else made
-
-    partition.segment(commits(0, b"an older and longer value"), commits(52, b"old"), mtime_ms=OLD)
-    gone = data(104, [Record(key_of(1, groups[7], b"t1"), None), Record(None, b"keyless")], timestamp=OLD)
-    lost = data(106, [Record(key_of(1, groups[8], b"t2"), b"lost")], pid=7, txn=True, timestamp=OLD)
-    partition.segment(gone, lost, abort(107, pid=7, timestamp=OLD), mtime_ms=OLD)
-    partition.segment(data(108, 1))
-    directory.write()
-    plan = Verbs(tmp_path / "logs", options(tmp_path, "none")).plan()
-    assert review(plan) == []
-    keys = keys_of(plan.partitions[0])
-    found = {
-        kind.kind: (kind.records, kind.kept, kind.superseded, kind.tombstones_dropped, kind.aborted)
-        for kind in keys.kinds
-    }
-    assert found == {
-        "offset_commit (key version 1)": (102, 49, 51, 1, 1),
-        "group_metadata (key version 2)": (2, 1, 1, 0, 0),
-        "unknown": (2, 1, 1, 0, 0),
-        "without key": (1, 1, 0, 0, 0),
-    }
-    assert [(one.group, one.records, one.kept) for one in keys.groups[:3]] == [
-        ("group-0", 4, 2),
-        ("group-8", 3, 1),
-        ("group-7", 3, 0),
-    ]
-    assert len(keys.groups) == 20
-    assert all(one.bytes_after < one.bytes_before for one in keys.groups)
-    text = markdown(plan_view(plan))
-    assert "| offset\\_commit (key version 1) | 102 | 51 | 1 | 0 | 1 | 49 |" in text
-    assert "| group-7 |" in text
-
-
-def test_census_of_thousands_of_groups_grows_its_tables(tmp_path: Path) -> None:
-    directory = LogDir(tmp_path / "logs")
-    partition = directory.partition("__consumer_offsets")
-    groups = [b"a group with a name of its own and of some length %d" % number for number in range(9000)]
-    for turn in range(2):
-        for first in range(0, 9000, 3000):
-            records = [Record(key_of(1, group), b"v" * (1 + turn)) for group in groups[first : first + 3000]]
-            partition.segment(data(9000 * turn + first, records, timestamp=OLD), mtime_ms=OLD)
-    partition.segment(data(18000, 1))
-    directory.write()
-    plan = Verbs(tmp_path / "logs", options(tmp_path, "none")).plan()
-    assert review(plan) == []
-    keys = keys_of(plan.partitions[0])
-    assert [(kind.records, kind.superseded) for kind in keys.kinds] == [(18000, 9000)]
-    assert {(one.records, one.kept) for one in keys.groups} == {(2, 1)}
-    assert {one.group for one in keys.groups} < {group.decode() for group in groups}

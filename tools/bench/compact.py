@@ -71,7 +71,7 @@ class Kind:
 
     @property
     def topic(self) -> str:
-        """Offset commits are in their own topic, of which a plan also tells groups."""
+        """Offset commits are in their own topic."""
         return "__consumer_offsets" if self.commits or self.half else "t"
 
 

@@ -53,7 +53,6 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         header_bytes: the result holds the headers of large batches, at most so many bytes of them.
         lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
         only_tombstones: whether only tombstones give rows.
-        most_groups: above 0, the records of ``__consumer_offsets`` are counted too, if they have not more groups.
     """
 
     place: Place
@@ -67,7 +66,6 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     header_bytes: int = 0
     lowest: bool = False
     only_tombstones: bool = False
-    most_groups: int = 0
 
     @property
     def bytes_to_read(self) -> int:
@@ -87,20 +85,6 @@ class RowFile(Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class SegmentCensus(Struct, frozen=True, kw_only=True):
-    """The records of one segment of ``__consumer_offsets``, counted; see ``kernels.key_census``.
-
-    Attributes:
-        kinds: int64[KINDS, KIND_COLUMNS].
-        groups: int64[G, GROUP_COLUMNS], in any order.
-        names: uint8[N], the names of the groups.
-    """
-
-    kinds: bytes
-    groups: bytes
-    names: bytes
-
-
 class KeysResult(Result, frozen=True, kw_only=True):
     """The keys of one segment.
 
@@ -113,7 +97,6 @@ class KeysResult(Result, frozen=True, kw_only=True):
         aborted_records: of aborted transactions.
         scan: what the scan came to, if one was asked for.
         headers: of all batches, one after the other; empty if they were not noted.
-        census: all records by kind and by group, if they were counted; nothing is known of which of them stay.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -124,7 +107,6 @@ class KeysResult(Result, frozen=True, kw_only=True):
     aborted_records: int = 0
     scan: ScanResult | None = None
     headers: bytes = b""
-    census: SegmentCensus | None = None
 
     @property
     def found(self) -> bool:
@@ -213,9 +195,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         keeps_tombstones: whether tombstones stay whatever their time, and markers need not.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
-        most_groups: above 0, the records of ``__consumer_offsets`` are counted in the same reading; if the segment has
-            more groups than that, nothing is told of them. There are no ``headers`` then.
-        counted: all its records, counted before: then only those that stay are counted in this reading.
         most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
     """
 
@@ -236,8 +215,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keeps_tombstones: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
-    most_groups: int = 0
-    counted: SegmentCensus | None = None
     most_packed: int = 0
 
     @property
@@ -258,14 +235,12 @@ class CompactResult(Result, frozen=True, kw_only=True):
         summary: of the scan, see ``wire``.
         entries: bytes of the ``.txnindex`` as they were read.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
-        census: its records by kind and by group, if that was asked for and they have room.
         stays: offsets of the last record of each key, packed; None if that was not asked for, or has no room.
     """
 
     summary: bytes = b""
     entries: bytes = b""
     tallies: bytes = b""
-    census: SegmentCensus | None = None
     stays: bytes | None = None
 
 

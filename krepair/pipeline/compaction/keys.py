@@ -28,9 +28,8 @@ from krepair.pipeline.compaction.content import (
     too_large,
     wrapper_content,
 )
-from krepair.pipeline.compaction.fronts import KeyFronts
 from krepair.pipeline.compaction.headers import HeaderNotes
-from krepair.pipeline.compaction.items import ROW_BYTES, RowFile, SegmentCensus
+from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
@@ -86,7 +85,6 @@ class KeyWalk:
         aborted_known: whether ``aborted`` was looked for.
         lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
         only_tombstones: whether only tombstones give rows.
-        fronts: counts the records of ``__consumer_offsets`` by kind and by group.
     """
 
     read_into: ReadInto
@@ -99,7 +97,6 @@ class KeyWalk:
     aborted_known: bool = True
     lowest: bool = False
     only_tombstones: bool = False
-    fronts: KeyFronts = field(default_factory=lambda: KeyFronts(0))
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -126,9 +123,8 @@ class KeyWalk:
 
     def begin(self) -> None:
         """Make the tables; then give all windows to ``take``."""
-        words = k.COUNTED_WORDS if self.fronts.counts else k.ROW_WORDS
-        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), words), np.uint64)
-        self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.NOTED_WORDS), np.uint64)
+        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.ROW_WORDS), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
@@ -168,17 +164,6 @@ class KeyWalk:
             aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
         )
 
-    @property
-    def counted(self) -> SegmentCensus | None:
-        """All records by kind and by group, after ``end``; None if they were not counted.
-
-        They were not if there are too many groups, and if there are records that have no key or were aborted: those
-        have no place in the table of keys.
-        """
-        state = self._state
-        wanting = state[k.K_UNCOUNTED] or state[k.K_KEYLESS] or state[k.K_ABORTED_BATCHES]
-        return None if wanting or not self.fronts.counts else self.fronts.counted()
-
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
@@ -193,7 +178,7 @@ class KeyWalk:
             state,
             self._packed,
         )
-        self._enter_rows(window)
+        self._enter_rows()
         if state[k.K_PACKED]:
             self._unpack(window, filled, position)
         if status in (k.PACKED_FULL, k.TABLE_FULL):
@@ -232,15 +217,16 @@ class KeyWalk:
             status, first = k.keys_of_packed(
                 window, self._packed, first, after, self._unpacked.bytes, self.secret, self._rows, self._state
             )
-            self._enter_rows(self._unpacked.bytes)
+            self._enter_rows()
             if status not in (k.TABLE_FULL, k.NEED_BYTES):
                 raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
 
-    def _enter_rows(self, buffer: Uint8s) -> None:
-        """Enter the keys that were noted of a buffer."""
+    def _enter_rows(self) -> None:
+        """Enter the keys that were noted."""
         while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
             self._make_room()
-        k.enter_rows(buffer, self._rows, self._table, self._state, *self.fronts.tables)
+        k.merge_rows(self._rows[: self._state[k.K_NOTED]], self._table, self._state)
+        self._state[k.K_NOTED] = 0
 
     def _make_room(self) -> None:
         """A larger table, or the same one emptied."""
@@ -248,7 +234,7 @@ class KeyWalk:
             self._drain()
             return
         old = self._table
-        self._table = np.zeros((min(len(old) * 8, self.table_rows), old.shape[1]), np.uint64)
+        self._table = np.zeros((min(len(old) * 8, self.table_rows), k.ROW_WORDS), np.uint64)
         self._state[k.K_KEYS] = 0
         k.merge_rows(old[old[:, 2] != 0], self._table, self._state)
 
@@ -289,7 +275,7 @@ class KeyWalk:
             status, more, place = k.keys_of_records(
                 buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state
             )
-            self._enter_rows(buffer)
+            self._enter_rows()
             taken += more
         return status, taken, place
 
@@ -315,7 +301,7 @@ class KeyWalk:
                 self._rows,
                 self._state,
             )
-            self._enter_rows(buffer)
+            self._enter_rows()
         if status != k.NEED_BYTES:
             raise ContentError(position, record_problem(status))
 

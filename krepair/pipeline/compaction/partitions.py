@@ -34,7 +34,6 @@ from krepair.pipeline.compaction.items import (
     OffsetFile,
     Result,
     RowFile,
-    SegmentCensus,
     ranges_of,
     touching,
 )
@@ -62,9 +61,6 @@ from krepair.rules.outcome import TombstoneHorizon
 _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
-_MOST_GROUPS: Final = 1 << 18
-"""Groups of all segments that travel, of some 100 bytes each. A segment with more than its share is read for them."""
-_GROUPS_AT_LEAST: Final = 1 << 10
 _MOST_PACKED: Final = 6 << 20
 """Bytes of the offsets that stay, of all partitions of a plan, in which they take a third more."""
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
@@ -84,7 +80,6 @@ class CompactionInput:
         elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
             see ``kernels.compact_keys.LARGEST``.
         held: offsets of tombstones that stay, since the answers of other brokers do not let them go.
-        counts_groups: whether its records are counted by kind and by group; it is one of ``__consumer_offsets`` then.
     """
 
     place: Place
@@ -95,7 +90,6 @@ class CompactionInput:
     forced: Mapping[int, int] = field(default_factory=dict)
     elsewhere: tuple[RowFile, ...] = ()
     held: tuple[OffsetFile, ...] = ()
-    counts_groups: bool = False
 
 
 @dataclass
@@ -160,7 +154,6 @@ class Compaction:
         keys: distinct keys below the bound.
         horizons: what each horizon would do to tombstones.
         changed: base offsets of the first source of each group that changes.
-        census: the records of each segment by kind and by group, if that was asked for and they have room.
     """
 
     decision: PartitionDecision
@@ -169,7 +162,6 @@ class Compaction:
     keys: int
     horizons: tuple[TombstoneHorizon, ...]
     changed: tuple[int, ...]
-    census: tuple[SegmentCensus, ...] = ()
 
     @property
     def total(self) -> RecordTally:
@@ -228,11 +220,6 @@ def rows_inline_of(segments: int) -> int:
     return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
 
 
-def groups_at_most(segments: int) -> int:
-    """Of how many groups the counts of each of so many segments may travel."""
-    return max(_MOST_GROUPS // max(segments, 1), _GROUPS_AT_LEAST)
-
-
 def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> None:
     every = [(partition, facts) for partition in prepared for facts in partition.span]
     rows_inline = rows_inline_of(len(every))
@@ -261,7 +248,6 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
             rows_inline=rows_inline,
             scratch=scratch,
             header_bytes=header_bytes_of(len(every)),
-            most_groups=groups_at_most(len(every)) if each.partition.counts_groups else 0,
         )
         for each, facts in work
     ]
@@ -362,10 +348,8 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 # -- the third wave ---------------------------------------------------------------------------------
-def compact_item(
-    each: Prepared, number: int, forced: int = -1, most_groups: int = 0, most_packed: int = 0
-) -> CompactItem:
-    """How segment ``number`` of the span is read; its records are counted if ``most_groups`` is above 0."""
+def compact_item(each: Prepared, number: int, forced: int = -1, most_packed: int = 0) -> CompactItem:
+    """How segment ``number`` of the span is read."""
     assert each.bound is not None
     facts, policy = each.partition.segments[number], each.partition.policy
     next_base = each.partition.segments[number + 1].base_offset
@@ -382,13 +366,11 @@ def compact_item(
         stays=_stays(each, facts.base_offset, next_base),
         forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
-        headers=b"" if most_groups else each.headers.get(facts.base_offset, b""),
+        headers=each.headers.get(facts.base_offset, b""),
         keeps_all=policy.keeps_all,
         keeps_tombstones=policy.keeps_tombstones,
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
-        most_groups=most_groups,
-        counted=each.found[facts.base_offset].census if most_groups else None,
         most_packed=most_packed,
     )
 
@@ -463,14 +445,12 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
             one.outcome, one.to_read = one.prepared.problem, []
         todo += [(one, number) for number in one.to_read]
         one.to_read = []
-    groups_each = groups_at_most(len(todo))
     most_packed = _most_packed(len(work))
     items = [
         compact_item(
             one.prepared,
             number,
             one.forced.get(one.prepared.partition.segments[number].base_offset, -1),
-            groups_each if one.prepared.partition.counts_groups else 0,
             most_packed if one.prepared.follows_from_keys else 0,
         )
         for one, number in todo
@@ -560,7 +540,6 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
             each.partition.segments, list(tallies.values()), each.bound.span, each.partition.policy
         ),
         changed=changed,
-        census=_counted(one),
     )
 
 
@@ -570,13 +549,6 @@ def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int
     if None in packed.values() or not one.prepared.follows_from_keys:
         return sources
     return {base: replace(source, stays=as_text(packed[base] or b"")) for base, source in sources.items()}
-
-
-def _counted(one: _Deciding) -> tuple[SegmentCensus, ...]:
-    """The records of all segments, ascending; nothing if one of them was not counted."""
-    found = [one.results[facts.base_offset].census for facts in one.prepared.span]
-    counted = tuple(census for census in found if census is not None)
-    return counted if len(counted) == len(found) else ()
 
 
 # -- applying ---------------------------------------------------------------------------------------

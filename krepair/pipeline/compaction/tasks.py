@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -25,7 +25,6 @@ from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
-from krepair.pipeline.compaction.fronts import KeyFronts
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
     SCRATCH_NEEDED,
@@ -59,9 +58,6 @@ from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
 from krepair.pipeline.wire import encode_summary
-
-if TYPE_CHECKING:
-    from krepair.pipeline.compaction.census import Counting
 
 _ANY_SIZE: Final = 1 << 40
 
@@ -106,7 +102,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
                 HeaderNotes(item.header_bytes), aborted_known=item.scan is None, lowest=item.lowest,
-                only_tombstones=item.only_tombstones, fronts=KeyFronts(item.most_groups),
+                only_tombstones=item.only_tombstones,
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()
@@ -133,7 +129,6 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         tombstones=counts.tombstones,
         aborted_records=counts.aborted_records,
         headers=walk.notes.found,
-        census=walk.counted,
     )
 
 
@@ -224,31 +219,19 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)
             log = CompactedLog(read_into, item.size, stay, item.headers)
-            counting = _counting(item, stay, log)
-            log.on_source = counting.take if counting else None
             entries, _ = sound_entries(item.place, item.base_offset, tree)
             inputs = _inputs(item, entries)
             summary = scan_segment(inputs, log.read_into)
-            census = counting.end(read_into) if counting else None
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactResult(**_failure(item, problem))
     stays = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
     if stays is not None and len(stays) > item.most_packed:
         stays = None
-    return replace(_as_left(item, entries, log, summary)[0], census=census, stays=stays)
+    return replace(_as_left(item, entries, log, summary)[0], stays=stays)
 
 
 def _has_room(item: CompactItem, stay: Stay) -> bool:
     return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
-
-
-def _counting(item: CompactItem, stay: Stay, log: CompactedLog) -> Counting | None:
-    """What counts the records of a segment in the same reading, if that was asked for."""
-    if not item.most_groups:
-        return None
-    from krepair.pipeline.compaction.census import Counting
-
-    return Counting(item, stay, log.tallies)
 
 
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:

@@ -163,11 +163,6 @@ def _totals(where: str, found: KeyCompaction, keys: Sequence[CompactedSource]) -
             where,
             f"{count_text(found.records, 'record')}, of which {found.kept} stay and {found.gone} go",
         )
-    for name in ("records", "kept", "superseded", "tombstones_dropped", "aborted"):
-        if found.kinds and getattr(found, name) != sum(getattr(kind, name) for kind in found.kinds):
-            yield Objection(
-                "RV32", where, f"{name} is {getattr(found, name)}, its kinds of record give another sum"
-            )
     # A record that is forced to stay is a second record of its key, or a tombstone that would go.
     least = found.kept - found.keyless - len(found.forced) + found.tombstones_dropped
     if not least <= found.keys <= least + len(found.forced):
