@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines import connect, waves, worker_watch
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.master import why_not_reached, why_not_started
@@ -56,71 +54,6 @@ def test_a_master_that_cannot_be_reached_is_said_at_once_without_a_start_of_java
 )
 def test_an_address_that_is_none_is_said(master: str) -> None:
     assert why_not_reached(master)
-
-
-def test_without_the_packages_of_spark_connect_it_is_said_how_to_get_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connect, "_PACKAGES", ("msgspec", "no_such_package", "no_such.package"))
-    with pytest.raises(
-        RefusedError,
-        match=r"sc://host is a Spark Connect server: .*\(no_such_package, no_such\.package\).*krepair\[connect\].*spark://",
-    ):
-        choose_engine("auto", "sc://host", {WorkKind.READ: 1})
-
-
-@pytest.mark.parametrize("words", ["", "/", "/;token=x;use_ssl=true"])
-def test_a_spark_connect_server_that_cannot_be_reached_is_said_without_a_start_of_java(
-    monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    monkeypatch.setattr(connect, "_PACKAGES", ())
-    with listening() as taken:
-        port = taken.getsockname()[1]
-        assert why_not_reached(f"sc://127.0.0.1:{port}{words}") == ""
-    with pytest.raises(RefusedError, match=rf"cannot be reached .*127\.0\.0\.1:{port}: Connection refused"):
-        choose_engine("spark", f"sc://127.0.0.1:{port}{words}", {WorkKind.READ: 1})
-
-
-@pytest.mark.parametrize("master", ["sc://nowhere.invalid", "sc://nowhere.invalid/;user_id=x"])
-def test_a_spark_connect_server_without_a_port_is_asked_at_its_own(master: str) -> None:
-    assert "15002" in why_not_reached(master)
-
-
-class _Server:
-    """A session on a server that has a worker, or none."""
-
-    def __init__(self, worker: bool) -> None:
-        self.ended = threading.Event()
-        self.worker = worker
-        self.cancelled = False
-
-    def range(self, end: int, numPartitions: int) -> _Server:
-        return self
-
-    def collect(self) -> list[int]:
-        if not self.worker:
-            self.ended.wait(60)
-        return [0]
-
-    def interruptAll(self) -> None:
-        self.cancelled = True
-        self.ended.set()
-
-
-def test_a_spark_connect_server_without_workers_is_given_up_and_the_task_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(worker_watch, "GIVEN_UP_AFTER_S", 0.1)
-    monkeypatch.setattr(worker_watch, "SAID_AFTER_S", 0.05)
-    monkeypatch.setattr(waves, "LOOK_EVERY_S", 0.05)
-    said: list[str] = []
-    good, empty = _Server(worker=True), _Server(worker=False)
-    connect.wait_for_a_worker(good, "sc://host", said.append)  # type: ignore[arg-type]
-    assert not said
-    with pytest.raises(RefusedError, match=r"no worker of sc://host has been there"):
-        connect.wait_for_a_worker(empty, "sc://host", said.append)  # type: ignore[arg-type]
-    assert empty.cancelled
-    assert not good.cancelled
 
 
 @pytest.mark.parametrize("master", ["local[2]", "k8s://10.0.0.1:6443", "yarn"])

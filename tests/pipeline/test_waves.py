@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from krepair.errors import RefusedError, UnreadableError
-from krepair.pipeline.engines import connect, waves, worker_watch
+from krepair.pipeline.engines import waves
 from krepair.pipeline.engines.waves import run_waves
 
 LONG_S = 60.0
@@ -69,25 +69,6 @@ def test_a_reader_that_stops_early_leaves_no_wave_behind() -> None:
     results.close()
     assert job.cancels >= 2
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("krepair-wave")]
-
-
-def test_a_spark_connect_server_without_workers_is_given_up_though_its_job_begins_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = LateJob()
-
-    class Session:
-        def range(self, _count: int, numPartitions: int) -> LateJob:
-            assert numPartitions == 1
-            return job
-
-        def interruptAll(self) -> None:
-            job.cancel()
-
-    monkeypatch.setattr(worker_watch, "GIVEN_UP_AFTER_S", 0.05)
-    with pytest.raises(RefusedError, match="no worker of sc://host"):
-        connect.wait_for_a_worker(Session(), "sc://host", lambda _line: None)  # type: ignore[arg-type]
-    assert job.cancels >= 2
 
 
 def test_more_waves_than_go_at_once_are_all_answered() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.pipeline.engines import connect, costs
+from krepair.pipeline.engines import costs
 from krepair.pipeline.engines.costs import Load
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.java import prepare_java, why_no_spark
@@ -26,22 +26,16 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
     """
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
-    by_connect = connect.is_connect(master)
-    reason, cores = "" if by_connect else why_no_spark(), costs.cores_here()
+    reason, cores = why_no_spark(), costs.cores_here()
     pays = costs.spark_pays(work, cores)
     if wanted == "spark" or (wanted == "auto" and (master or (pays and not reason))):
-        if by_connect and (missing := connect.why_not_installed()):
-            raise RefusedError(
-                f"{master} is a Spark Connect server: {missing}; or name the master itself, as spark://HOST:7077",
-                next_command="krepair ... --engine inline",
-            )
         unreached = "" if reason else why_not_reached(master)
         if unreached:
             raise RefusedError(
                 f"the Spark master {master} cannot be reached from this host: {unreached}",
                 next_command="krepair ... --engine inline",
             )
-        reason = reason or ("" if by_connect else prepare_java())
+        reason = reason or prepare_java()
         if reason and wanted == "auto" and not master:
             return InlineEngine(f"inline: {reason}", progress)
         if reason:

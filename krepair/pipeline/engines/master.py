@@ -6,8 +6,6 @@ import re
 import socket
 from typing import Final
 
-from krepair.pipeline.engines import connect
-
 _STANDALONE: Final = "spark://"
 _PATIENCE_S: Final = 5.0
 _JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<said>\S.*)")
@@ -17,17 +15,13 @@ def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
     """Why no process listens where a master should; empty if one does, or the master is of another kind.
 
     Args:
-        master: Spark master URL, as ``spark://host:7077``, ``spark://host:7077,other:7077`` or ``sc://host:15002``.
+        master: Spark master URL, as ``spark://host:7077`` or ``spark://host:7077,other:7077``.
         patience_s: how long one connection may take.
     """
-    if connect.is_connect(master):
-        addresses = [_of_connect(master)]
-    elif master.startswith(_STANDALONE):
-        addresses = master.removeprefix(_STANDALONE).split(",")
-    else:
+    if not master.startswith(_STANDALONE):
         return ""
     problems = []
-    for address in addresses:
+    for address in master.removeprefix(_STANDALONE).split(","):
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             return f"{address!r} is not HOST:PORT"
@@ -38,13 +32,6 @@ def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             problems.append(f"{address}: {said}")
     return "; ".join(problems)
-
-
-def _of_connect(master: str) -> str:
-    """Host and port of ``sc://host:port/;token=...``."""
-    address = master.removeprefix(connect.PREFIX).partition("/")[0]
-    named = address.rpartition("]")[2] if address.startswith("[") else address
-    return address if ":" in named else f"{address}:{connect.DEFAULT_PORT}"
 
 
 def why_not_started(error: Exception, master: str) -> str:

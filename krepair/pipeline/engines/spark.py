@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krepair.errors import RefusedError, UnreadableError
 from krepair.logdir.reading import why as why_of
-from krepair.pipeline.engines import connect
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.doubts import Doubts
 from krepair.pipeline.engines.engine import Engine
@@ -58,19 +57,12 @@ _SETTINGS: Final = {
     # The rows of a wave are shared out one to a task when they are sent, so that nothing has to be exchanged.
     "spark.sql.leafNodeDefaultParallelism": str(_WAVE),
 }
-"""What a session may still set on a server that is running."""
 
 ITEM_ARROW: Final = pa.schema([("task", pa.string()), ("items", pa.binary()), ("proof", pa.binary())])
 
 
 def start_session(master: str) -> SparkSession:
-    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch.
-
-    Raises:
-        RefusedError: no worker of a Spark Connect server does anything for a minute.
-    """
-    if connect.is_connect(master):
-        return connect.connect_session(master, _SETTINGS, _LOG.warning)
+    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_CONF_DIR", os.path.join(os.path.dirname(__file__), "spark_conf"))
     on_this_host = master.startswith(("local", "spark://127.", "spark://localhost"))
@@ -267,23 +259,18 @@ class SparkEngine(Engine):
         ]
 
     def _parallelism(self) -> int:
-        with contextlib.suppress(Exception):  # a Spark Connect server does not tell
-            return int(self.session.sparkContext.defaultParallelism)
-        return 1
+        return int(self.session.sparkContext.defaultParallelism)
 
     def _executors(self) -> int:
         """How many workers the session has, -1 where that is not known or this process does the work."""
         if self.master.startswith("local"):
             return -1
-        with contextlib.suppress(Exception):  # a Spark Connect server does not tell
+        with contextlib.suppress(Exception):  # the session may be gone
             tracker = self.session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - only the JVM knows
             return len(tracker.getExecutorInfos()) - 1  # one is this process
         return -1
 
     def _cancel(self) -> None:
-        if connect.is_connect(self.master):
-            connect.cancel(self.session)
-            return
         with contextlib.suppress(Exception):  # of a session that is gone nothing needs to be cancelled
             self.session.sparkContext.cancelAllJobs()
 
