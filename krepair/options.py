@@ -55,11 +55,9 @@ class Options:
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
-        include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         scratch: directory for what does not fit into memory, or empty.
-        roll: of ``plan --fix recovery``: whether log ends get an empty segment.
         use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
         replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
@@ -85,12 +83,10 @@ class Options:
     assume_high_watermark: str = ""
     engine: Engine = Engine.AUTO
     master: str = ""
-    include_active: bool = False
     scratch: str = ""
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
-    roll: bool = True
     use_reserved: bool = False
     replicas: tuple[str, ...] = ()
     cluster: str = ""
@@ -123,8 +119,6 @@ class Options:
         """All that decides what a plan is but the clock, as words of a command line; defaults are left out."""
         words = [] if self.fixes == DEFAULT_FIXES else ["--fix", ",".join(self.fixes)]
         flags = (
-            ("--include-active", self.include_active),
-            ("--no-roll", not self.roll),
             ("--no-merge", not self.merge),
             ("--as-broker", self.as_broker),
         )

@@ -12,7 +12,7 @@ from krepair.cli.options import Typed, parse_rule, takes
 
 
 @takes(
-    "config topic_config setting now broker_version topic partition deep every more rule engine "
+    "config topic_config setting now broker_version topic partition deep every rule engine "
     "master metrics html json quiet"
 )
 def check(
@@ -48,7 +48,6 @@ def check(
             report,
             Asked(
                 width=terminal_width(),
-                more=typed.more,
                 every=typed.every,
                 rule=code,
                 rows=bool(options.topics or options.partitions),

@@ -74,8 +74,6 @@ every --all
   Each finding, each partition and each line of the forecast.
 every_partition --all
   Also one line for each partition that is as it should be.
-more --more
-  On a terminal: a page of at most 60 lines, as in a file.
 rule --rule KRnnn
   Each finding of this rule, and what to type for it.
 fix --fix LIST
@@ -87,10 +85,6 @@ ask --ask FILE
   --replicas ID=ANSWER lets tombstones go.
 preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
-include_active --include-active
-  With --fix index: also the active segments, where padding is normal.
-no_roll --no-roll
-  With --fix recovery: no empty segment at the log ends; then active segments are still read.
 accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
   With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair
   check names it; may be repeated.
@@ -188,15 +182,12 @@ class Typed(Struct, frozen=True, kw_only=True):
     deep: bool = False
     every: bool = False
     every_partition: bool = False
-    more: bool = False
     rule: str = ""
     # plan: what is made, and of what
     fix: list[str] | None = None
     out: str | None = None
     ask: str = ""
     preview: bool = False
-    include_active: bool = False
-    no_roll: bool = False
     accept_data_loss: list[str] | None = None
     # plan: what may go, and where originals stay
     delete_horizon: str = "newest"
@@ -265,8 +256,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             replicas=tuple(self.replicas or ()),
             cluster=self.cluster,
             assume_high_watermark=parsing.parse_assume_high_watermark(self.assume_high_watermark),
-            include_active=self.include_active,
-            roll=not self.no_roll,
             accepted_losses=tuple(
                 sorted({parsing.parse_accepted_loss(text) for text in self.accept_data_loss or ()})
             ),

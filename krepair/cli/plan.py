@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @takes(
-    "out ask preview fix include_active no_roll accept_data_loss replicas "
+    "out ask preview fix accept_data_loss replicas "
     "cluster delete_horizon keep no_merge assume_high_watermark only_replica "
     "as_broker alone config topic_config setting now broker_version topic partition scratch use_reserved "
     "engine master metrics json quiet"

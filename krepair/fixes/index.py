@@ -94,12 +94,12 @@ class Index(Fix):
             depth = cast("Depth", self.way(context.options.fixes))
             touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
             touched += beside_leftovers(surveys)
-            look_at_indexes(context, touched, depth, include_active=context.options.include_active)
+            look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
         """KR201 to KR207."""
-        active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --include-active --out PLAN"
+        active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --out PLAN"
         last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
         for finding in index_findings(survey):
             is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
@@ -265,11 +265,11 @@ def transaction_indexes_of(survey: Survey) -> TxnResult:
 
 
 def look_at_indexes(
-    context: Context, surveys: Sequence[Survey], depth: Depth, *, include_active: bool = False
+    context: Context, surveys: Sequence[Survey], depth: Depth, *, trim_active: bool = False
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
 
-    Padded indexes of the active segment are normal and stay, unless ``include_active``.
+    Padding of the indexes of the active segment is normal and stays, unless ``trim_active``.
     """
     work = [
         (survey, segment)
@@ -277,7 +277,7 @@ def look_at_indexes(
         if not survey.partition.unreadable
         for segment in _judged(context, survey)
     ]
-    items = [_inspect_item(context, *one, depth, include_active=include_active) for one in work]
+    items = [_inspect_item(context, *one, depth, trim_active=trim_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}
     for index, result in context.engine.run(INSPECT, items):
         survey, segment = work[index]
@@ -293,7 +293,7 @@ def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
 
 
 def _inspect_item(
-    context: Context, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
+    context: Context, survey: Survey, segment: Segment, depth: Depth, *, trim_active: bool = False
 ) -> InspectItem:
     from krepair.pipeline.indexes.segment import InspectItem
 
@@ -302,14 +302,14 @@ def _inspect_item(
         base_offset=segment.base_offset,
         log_bytes=segment.log.size,
         interval_bytes=survey.settings.index_interval_bytes,
-        active=segment is survey.partition.segments[-1] and not include_active,
+        active=segment is survey.partition.segments[-1] and not trim_active,
         depth=depth,
         clean=context.view.clean_shutdown,
     )
 
 
 def read_logs_and_indexes(
-    context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
+    context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
     from krepair.pipeline.scan_and_indexes import LookItem
@@ -319,7 +319,7 @@ def read_logs_and_indexes(
     items = [
         LookItem(
             scan=scan_item(context, *one),
-            inspect=_inspect_item(context, *one, depth, include_active=include_active),
+            inspect=_inspect_item(context, *one, depth, trim_active=trim_active),
         )
         for one in work
     ]
@@ -426,11 +426,6 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             continue
         if found.failure or found.unmended:
             notes.append(f"index left as it is: {found.why or found.unmended}")
-        elif found.problems and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
-            notes.append(
-                f"{offset_name(base_offset)} is the active segment (the last one): its indexes are left; "
-                "--include-active mends them, too"
-            )
         if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
             notes.append(
                 f"{offset_name(base_offset)} is the active segment (the last one): "

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, UsageError
+from krepair.errors import RefusedError
 from krepair.fixes.context import Context
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -29,7 +29,6 @@ from krepair.formats.words import count_text
 from krepair.journal.fence import standing_fences
 from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir, Partition
-from krepair.options import Options
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.plan.model import (
     Change,
@@ -57,18 +56,6 @@ class Recovery(Fix):
         """Nothing, where no partition has anything to win."""
         seen = (survey.seen(RECOVERY_SEEN) for survey in surveys)
         return self.name if any(one is not None and one.before > one.after for one in seen) else ""
-
-    def check_options(self, options: Options) -> None:
-        """Without this fix nothing is rolled.
-
-        Raises:
-            UsageError: ``--no-roll`` without ``--fix recovery``.
-        """
-        if not options.roll and not self.is_asked(options.fixes):
-            raise UsageError(
-                "--no-roll: means nothing without --fix recovery",
-                next_command="krepair plan LOGDIR --fix recovery --no-roll --out PLAN",
-            )
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """What is above the recovery point, which is not known here."""

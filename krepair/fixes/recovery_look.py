@@ -129,8 +129,8 @@ class Range:
         self.removed: list[ReplaceFile] = []
         self.aborts: list[ReplaceFile] = []
         self.epochs: ReplaceFile | None = None
-        self.not_rolled = why_not_rolled(partition.topic, context.version) if context.options.roll else ""
-        self.roll = context.options.roll and not self.not_rolled
+        self.not_rolled = why_not_rolled(partition.topic, context.version)
+        self.roll = not self.not_rolled
         self.left = self._why_left()
 
     def _why_left(self) -> LeftAlone | None:
@@ -176,7 +176,7 @@ class Range:
                 else self.not_rolled or "the next start reads nothing that it need not"
             )
             return Recovered(
-                before=self.before, after=self.before, still=self._why_still, notes=(f"recovery: {text}",)
+                before=self.before, after=self.before, still=self.not_rolled, notes=(f"recovery: {text}",)
             )
         if self.not_rolled:
             self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
@@ -209,14 +209,9 @@ class Range:
             before=self.before,
             batches=sum(facts.summary.batches for facts in self.part.segments),
             after=after,
-            still=self._why_still if after else "",
+            still=self.not_rolled if after else "",
             notes=(self._told(after), *self.notes),
         )
-
-    @property
-    def _why_still(self) -> str:
-        """Why a start still reads its active segment."""
-        return self.not_rolled or "--no-roll: it gets no new segment"
 
     def _told(self, after: int) -> str:
         mark = self.survey.high_watermark
@@ -244,11 +239,11 @@ def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
 def _read(context: Context, ranges: Sequence[Range]) -> None:
     """Every batch of the ranges, and their indexes; what earlier fixes have read is not read again."""
     unread = [one for one in ranges if one.survey.log is None]
-    read_logs_and_indexes(context, [one.part for one in unread], "regenerate", include_active=True)
+    read_logs_and_indexes(context, [one.part for one in unread], "regenerate", trim_active=True)
     known = [one for one in ranges if one.survey.log is not None]
     for one in known:
         one.part.log = _from(one.survey.log, one.floor)
-    look_at_indexes(context, [one.part for one in known], "regenerate", include_active=True)
+    look_at_indexes(context, [one.part for one in known], "regenerate", trim_active=True)
     for one in ranges:
         one.part.log_after = _from(one.survey.log_after, one.floor)
         for facts in one.part.segments:

@@ -99,8 +99,6 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return with_options(known, _FREEING if _is_tight(report) else [])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
-            if any(" --include-active " in finding.command for finding in report.findings if counts(finding)):
-                chosen += " --include-active"
             keep = " --keep until-verified" if _is_tight(report) else ""
             return f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})

@@ -63,8 +63,6 @@ def left_alone_command(command: str, options: Options) -> str:
         topic_config=asked.topic_config or None,
         # Those of one fix are refused beside another.
         accepted_losses=options.accepted_losses if "--accept-data-loss" in command else (),
-        include_active=False,
-        roll=True,
     )
     if command.startswith("krepair plan "):
         return with_options(command, made.as_plan_words())
@@ -79,8 +77,6 @@ def asked_of(options: Options) -> Asked:
         config=os.path.abspath(options.config) if options.config else "",
         topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
         settings=options.settings,
-        include_active=options.include_active,
-        no_roll=not options.roll,
         replicas=tuple(one.text for one in parse_sides(options.replicas)) if options.replicas else UNSET,
         cluster=os.path.abspath(options.cluster) if options.cluster else UNSET,
     )
@@ -108,8 +104,6 @@ def options_of(plan: Plan) -> Options:
         merge=policy.merge,
         assume_high_watermark=policy.assume_high_watermark,
         accepted_losses=policy.accepted_losses,
-        include_active=asked.include_active,
-        roll=not asked.no_roll,
         replicas=asked.replicas or (),
         cluster=asked.cluster or "",
         only_replica=others.only_replica,
@@ -156,8 +150,6 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
         config=asked.config or None,
         topic_config=asked.topic_config or None,
         accepted_losses=(),
-        include_active=False,
-        roll=True,
     )
     # Defaults are left out of the words, and that default is markers alone.
     words = narrowed.as_plan_words()

@@ -110,10 +110,6 @@ def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
             f"--preview with --fix {', '.join(needs)}: what it looks at changes while a broker is running; "
             f"a preview is made of {able}"
         )
-    if options.include_active:
-        raise UsageError(
-            "--preview with --include-active: a running broker writes the indexes of active segments"
-        )
 
 
 def _listed(log_dir: str) -> LogDir:

@@ -593,8 +593,6 @@ class Asked(Struct, frozen=True, kw_only=True):
         config: absolute path from ``--config``, or empty.
         topic_config: absolute path from ``--topic-config``, or empty.
         settings: (key, value) from ``--set``.
-        include_active: whether ``--include-active`` was given.
-        no_roll: whether ``--no-roll`` was given.
         replicas: values of ``--replicas``, with absolute paths; absent if there are none, as all that follows.
         cluster: absolute path from ``--cluster``.
     """
@@ -604,8 +602,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     config: str = ""
     topic_config: str = ""
     settings: tuple[tuple[str, str], ...] = ()
-    include_active: bool = False
-    no_roll: bool = False
     replicas: tuple[str, ...] | UnsetType = UNSET
     cluster: str | UnsetType = UNSET
 

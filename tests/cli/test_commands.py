@@ -20,8 +20,6 @@ TYPED = Options(
     fixes=("epochs", "index"),
     keep="until-verified",
     merge=False,
-    roll=False,
-    include_active=True,
     delete_horizon="next-pass",
     config="server.properties",
     settings=(("segment.bytes", "1000"), ("delete.retention.ms", "1")),
@@ -33,7 +31,7 @@ TYPED = Options(
 def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None:
     command = filled("krepair plan LOGDIR --out PLAN", plan="old", log_dir="/var/my logs", options=TYPED)
     assert shlex.split(command) == [
-        *("krepair", "plan", "/var/my logs", "--fix", "epochs,index", "--include-active", "--no-roll"),
+        *("krepair", "plan", "/var/my logs", "--fix", "epochs,index"),
         *("--no-merge", "--accept-data-loss", "KR302:a-0:1", "--accept-data-loss", "KR302:b-0:2"),
         *("--delete-horizon", "next-pass", "--keep", "until-verified", "--config", "server.properties"),
         *("--set", "segment.bytes=1000", "--set", "delete.retention.ms=1", "--topic", "a b", "--out", "PLAN"),

@@ -103,7 +103,7 @@ def test_of_two_thousand_partitions_a_screen_has_22_lines_and_a_page_60(
     assert max(map(len, screen)) <= 80
     assert screen[-1] == "  krepair plan /data --out PLAN"
     assert len(plain(check_view(report)).splitlines()) <= 60
-    assert len(on_screen(check_view(report, Asked(width=80, more=True)), 80).splitlines()) <= 60
+    assert len(on_screen(check_view(report, Asked(width=80, every=True)), 80).splitlines()) > 60
 
 
 def test_the_verdict_has_at_most_five_lines_of_a_terminal() -> None:

@@ -124,7 +124,7 @@ def test_apply_and_undo_of_swaps_and_other_changes_list_the_folder_of_a_change_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fixes = ("index=regenerate", "markers")
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS + 10**12, fixes=fixes, include_active=True)
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS + 10**12, fixes=fixes)
     listed: Counter[str] = Counter()
     real = Tree.entries
 

@@ -135,7 +135,6 @@ def test_only_root_is_told_of_the_bytes_that_are_reserved_for_root(
 TOPIC: dict[str, object] = {"topics": ("__consumer_offsets",)}
 MANY: dict[str, object] = {
     "fixes": ("index", "markers"),
-    "include_active": True,
     "merge": False,
     "broker_version": "2.2.1",
     "assume_high_watermark": "log-end",

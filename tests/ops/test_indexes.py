@@ -257,16 +257,16 @@ def test_preallocated_indexes_of_the_active_segment_are_left_and_named(whole: Pa
     assert "active segment" in plan.partitions[0].notes[0]
 
 
-def test_preallocated_index_of_the_active_segment_is_cut_when_asked(whole: Path) -> None:
+def test_a_wrong_index_of_the_active_segment_is_made_anew(whole: Path) -> None:
     path = whole / "f-t-0" / f"{BASES[-1]:020d}.timeindex"
     right = path.read_bytes()
-    path.write_bytes(right + bytes(12_000))
+    path.write_bytes(b"\1" * len(right))
     before = tree(whole)
-    plan = planned(whole, include_active=True)
-    assert changes(plan) == {path.name: ("truncate", "KR201")}
+    plan = planned(whole, "index=regenerate")
+    assert changes(plan) == {path.name: ("regenerate", "KR204")}
     assert apply(plan, options()).exit_code == ExitCode.DONE
     assert path.read_bytes() == right
-    assert changes(planned(whole, include_active=True)) == {}
+    assert rules(checked(whole)) == []
     assert undo(plan, options()).exit_code == ExitCode.DONE
     assert tree(whole) == before
 

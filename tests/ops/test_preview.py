@@ -257,8 +257,6 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
 def test_a_fix_that_needs_a_stopped_broker_is_refused(tmp_path: Path, fix: str) -> None:
     with pytest.raises(UsageError, match=rf"--preview with --fix {fix}"):
         make(scene(tmp_path), fixes=(fix,))
-    with pytest.raises(UsageError, match="include-active"):
-        make(scene(tmp_path / "again"), fixes=("index",), include_active=True)
 
 
 # -- the real plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import RefusedError, UsageError
+from krepair.errors import RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.plan.model import Plan, RollSegment
@@ -178,25 +178,6 @@ def test_partition_that_changed_since_the_plan_keeps_its_point_and_the_other_one
     assert points_of(path) == {"t": 250, "o": 0}
 
 
-def test_without_a_roll_the_point_is_raised_and_the_active_segment_is_left_to_the_start(
-    tmp_path: Path,
-) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path, roll=False)
-    plan = verbs.plan()
-    assert rolled(plan) == set()
-    assert raised(plan) == {"t": 450}  # of o-0 nothing is won
-    verbs.apply(plan)
-    assert points_of(path) == {"t": 450, "o": 0}
-    assert verbs.wrong(plan) == []
-
-
-def test_no_roll_without_recovery_is_refused(tmp_path: Path) -> None:
-    path = write_unclean(tmp_path / "logs")
-    with pytest.raises(UsageError, match="--fix recovery"):
-        Verbs(path, fixes=("index",), roll=False).plan()
-
-
 @pytest.mark.parametrize(
     ("version", "rolls"), [("2.2.1", False), ("2.3.1", False), ("", False), ("2.4.0", True), ("4.3.1", True)]
 )
@@ -244,15 +225,6 @@ def test_the_plan_counts_the_bytes_of_what_is_left_alone(tmp_path: Path) -> None
     unread = sum(file.stat().st_size for file in (path / "t-0").glob("*.log") if int(file.stem) >= 200)
     text = sums(Verbs(path).plan())
     assert f"afterwards it still reads {unread:,} bytes of 1 partition: t-0 (left alone, code damage)" in text
-
-
-def test_the_plan_says_that_no_roll_leaves_the_active_segments(tmp_path: Path) -> None:
-    path = write_unclean(tmp_path / "logs")
-    logs = [path / "t-0" / f"{400:020d}.log", path / "o-0" / f"{0:020d}.log"]
-    text = sums(Verbs(path, roll=False).plan())
-    total = sum(log.stat().st_size for log in logs)
-    assert f"afterwards it still reads {total:,} bytes of 2 partitions: " in text
-    assert "(--no-roll: it gets no new segment)" in text
 
 
 def test_point_at_the_log_end_gets_a_new_segment_without_a_changed_line(tmp_path: Path) -> None:

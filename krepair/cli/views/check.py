@@ -45,8 +45,7 @@ class Asked:
 
     Attributes:
         width: columns of the terminal; 0: it goes into a file.
-        more: also what does not fit a screen.
-        every: each row.
+        every: each row, and what does not fit a screen.
         rule: each finding of this rule, or empty.
         rows: each finding: partitions were named.
         sums: also the table by rule; a page with pictures has one of its own.
@@ -54,7 +53,6 @@ class Asked:
     """
 
     width: int = 0
-    more: bool = False
     every: bool = False
     rule: str = ""
     rows: bool = False
@@ -64,7 +62,7 @@ class Asked:
     @property
     def screen(self) -> bool:
         """Whether it has to fit a screen."""
-        return bool(self.width) and not self.more
+        return bool(self.width) and not self.every
 
 
 def check_view(report: CheckReport, asked: Asked | None = None) -> View:
@@ -164,7 +162,7 @@ def _rule_lines(rules: Sequence[RuleSummary], asked: Asked) -> Iterator[str]:
     rest = rules[len(shown) :]
     if rest:
         codes = ", ".join(rule.rule for rule in rest)
-        text = f"and {count_text(len(rest), 'more row', 'more rows')} (--more): {codes}"
+        text = f"and {count_text(len(rest), 'more row', 'more rows')} (--all): {codes}"
         yield textwrap.shorten(text, width, placeholder=" ...")
 
 

@@ -51,7 +51,7 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
     ]
     if report.left_out:
         many = count_text(len(report.left_out), "log directory", "log directories")
-        lines.append(f"Not looked at: {many} of the configuration, see --more.")
+        lines.append(f"Not looked at: {many} of the configuration, see --all.")
     return tuple(lines)
 
 

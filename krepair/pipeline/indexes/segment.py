@@ -263,7 +263,7 @@ def inspect(item: InspectItem, tree: Tree) -> InspectResult:
             text = f"{log_name(item.base_offset)}: its entries do not check out where they point to"
             return segment.result(unmended=text)
         segment.look_at_all()
-    if item.depth == "check" or item.active:
+    if item.depth == "check" or (item.active and not segment.problems):
         return segment.result()
     return segment.result(*segment.mends())
 
@@ -298,7 +298,7 @@ class FedInspection:
         """What it came to, if the scan has found no damage."""
         segment, item = self._segment, self._item
         segment.ends(item.log_bytes, whole=True)
-        if item.depth == "check" or item.active:
+        if item.depth == "check" or (item.active and not segment.problems):
             return segment.result()
         index, times = index_bytes(item.base_offset, *self._entries.entries())
         segment.made = {INDEX: index, TIME_INDEX: times}, ""
