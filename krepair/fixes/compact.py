@@ -304,10 +304,6 @@ def _fields(seen: SeenKeys) -> dict[str, Any]:
         keys=compaction.keys,
         rewritten=total.rewritten,
         emptied=total.emptied,
-        old_gone=total.old_gone,
-        forced=tuple(
-            (base, source.forced) for base, source in sorted(compaction.sources.items()) if source.forced >= 0
-        ),
         bytes_before=sum(source.file_bytes for source in compaction.sources.values()),
         bytes_after=_bytes_after(compaction.decision),
         scratch_bytes=seen.scratch_bytes,

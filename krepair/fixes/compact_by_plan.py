@@ -76,7 +76,6 @@ def readings_by_plan(
             drop_unstamped=source.drop_unstamped,
             aborted=b"",
             stays=(_planned(work, staging, base, keys),),
-            forced=keys.forced,
             keyless=keys.keyless > 0,
             keeps_all=staging.plan.keeps_all,
         )

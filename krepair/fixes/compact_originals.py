@@ -174,7 +174,6 @@ def partition_to_prove(
     if plan.span is None:
         raise StalePlanError(f"{plan.folder}: the plan has no span")
     place, logs = originals.place, originals.logs
-    forced = forced_records(plan, originals)
     groups: list[GroupToProve] = []
     in_groups: set[int] = set()
 
@@ -185,7 +184,6 @@ def partition_to_prove(
             path=f"{place.stem(base_offset)}.log",
             size=file.size,
             horizon_passed=not plan.keeps_all and file.mtime_ns // 1_000_000 <= plan.horizon_ms,
-            forced=forced.get(base_offset, -1),
         )
 
     for group in unpurged_groups(plan, originals):
@@ -204,12 +202,3 @@ def partition_to_prove(
         # where tombstones stay, no stamp is past
         now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )
-
-
-def forced_records(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
-    """Base offset -> record that stays only as the last of its group."""
-    forced = dict(key_compaction(plan).forced)
-    for group in compacted_groups(plan):
-        if group.base_offset in originals.purged:
-            forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
-    return forced

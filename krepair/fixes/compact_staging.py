@@ -26,7 +26,6 @@ from krepair.fixes.compact_by_plan import (
 from krepair.fixes.compact_originals import (
     Originals,
     compacted_groups,
-    forced_records,
     key_compaction,
     originals_of,
     partition_to_prove,
@@ -299,14 +298,12 @@ def _input(
     except NotKnownError as error:
         raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
     policy, stays, _ = with_answers(work.engine, one.place, facts, policy, others, work.scratch.path)
-    forced = forced_records(one.staging.plan, one.originals)
     return CompactionInput(
         one.place,
         tuple(facts),
         policy,
         secret,
         one.keys,
-        {base: offset for base, offset in forced.items() if offset >= 0},
         elsewhere,
         stays,
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, message_set
+from krepair.formats import batch_v2
 from krepair.kernels.check_numbers import short_number
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.key_points import two_hashes
@@ -31,9 +31,7 @@ _MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
 )
 _BASE_TIME, _MAX_TIME = _H["base_timestamp"], _H["max_timestamp"]
 _PRODUCER, _COUNT, _EPOCH = _H["producer_id"], _H["record_count"], _H["partition_leader_epoch"]
-_OLD_ATTRIBUTES: Final = message_set.HEADER_V0.place("attributes")
-_OLD_TIME: Final = message_set.HEADER_V1.place("timestamp")
-_V0_SIZE, _V1_SIZE = message_set.HEADER_V0.size, message_set.HEADER_V1.size
+_SMALLEST: Final = 17  # bytes that tell the size and the format of a batch
 CONTROL, TRANSACTIONAL, CODEC, APPEND_TIME, STAMP = (
     batch_v2.CONTROL,
     batch_v2.TRANSACTIONAL,
@@ -83,10 +81,9 @@ C_KEPT: Final = 4  # records of the result
 C_LEFT: Final = 5  # records left in the current batch of the source
 C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
 C_MAX_TIME: Final = 7  # largest timestamp of the records that are left of the current batch
-C_FORCED: Final = 8  # records that the result keeps only because each is the last of its group
-C_PACKED: Final = 9  # compressed batches that are left for later
-C_NOTED: Final = 10  # records whose keys were noted, and are not entered yet
-CHECK_STATE: Final = 11
+C_PACKED: Final = 8  # compressed batches that are left for later
+C_NOTED: Final = 9  # records whose keys were noted, and are not entered yet
+CHECK_STATE: Final = 10
 
 # columns of a compressed batch that is left for later: its place and size in both windows (size 0 in the result if it
 # has no records to compare), codec, mode; then the places of its uncompressed records, of the source and the result
@@ -118,12 +115,11 @@ SAME: Final = 2  # the result's batch has the same bytes
 # inputs
 I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # whether tombstones without a stamp may go
-I_FORCED: Final = 2
-I_RANGES_KNOWN: Final = 3
+I_RANGES_KNOWN: Final = 2
 I_ELSEWHERE: Final = (
-    4  # whether the source is a log of another replica: its records only hold tombstones back
+    3  # whether the source is a log of another replica: its records only hold tombstones back
 )
-CHECK_INPUTS: Final = 5
+CHECK_INPUTS: Final = 4
 
 
 @inlined
@@ -287,7 +283,7 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
 
 @kernel
 def check_records(
-    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, rows: Any,
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
     """Compare the records of one v2 batch with those that the result has of it.
@@ -298,7 +294,6 @@ def check_records(
         result: uint8[V], uncompressed records of the result; the next one is at ``C_RESULT``.
         result_end: bytes of it that are valid.
         batch: int64[BATCH_FACTS].
-        forced: offset of a record that may stay in any case, -1 for none.
         points: uint64[4] of the polynomial, see ``two_hashes``.
         rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
         state: int64[CHECK_STATE].
@@ -306,12 +301,12 @@ def check_records(
     Returns:
         A status; ``DONE`` when no record is left on either side.
     """
-    return _records(source, source_end, result, result_end, batch, forced, points, rows, state)
+    return _records(source, source_end, result, result_end, batch, points, rows, state)
 
 
 @inlined
 def _records(
-    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, rows: Any,
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
     limit = rows.shape[0]
@@ -356,107 +351,13 @@ def _records(
                 return KEYLESS_GONE
         else:
             first, second = two_hashes(source, key, key_size, points)
-            _record(
-                rows,
-                first,
-                second,
-                offset,
-                kept,
-                forced,
-                value_size < 0 and batch[B_TOMBSTONES_GO] != 0,
-                state,
-            )
+            may_go = 1 if value_size < 0 and batch[B_TOMBSTONES_GO] != 0 else 0
+            _note(rows, first, second, offset + 1, may_go, offset + 1 if kept else 0, state)
         state[C_SOURCE] = after
         state[C_LEFT] -= 1
     if state[C_RESULT_LEFT] > 0:
         return NOT_IN_SOURCE
     return DONE
-
-
-@inlined
-def _record(
-    rows: Any, first: Any, second: Any, offset: Any, kept: Any, forced: Any, may_go: Any, state: Any
-) -> None:
-    """Note a committed record of the source. If one that is forced is also the last of its key, the key is in order."""
-    if kept and offset == forced:
-        state[C_FORCED] += 1
-        _note(rows, first, second, offset + 1, (offset + 1) << 1 | 1, 0, state)
-    else:
-        _note(rows, first, second, offset + 1, 1 if may_go else 0, offset + 1 if kept else 0, state)
-
-
-@kernel
-def check_messages(
-    source: Any, source_end: Any, base: Any, result: Any, result_end: Any, result_base: Any, batch: Any, forced: Any,
-    points: Any, rows: Any, state: Any,
-) -> Any:  # fmt: skip
-    """Compare v0 or v1 messages in memory, plain or of a wrapper, with those of the result; gives ``DONE`` or a fault.
-
-    Args:
-        source: uint8[W] with 8 bytes more.
-        source_end: bytes of it that are valid.
-        base: added to the stored offsets of the source.
-        result: uint8[V].
-        result_end: bytes of it that are valid.
-        result_base: added to the stored offsets of the result.
-        batch: int64[BATCH_FACTS].
-        forced: offset of a record that may stay in any case, -1 for none.
-        points: uint64[4].
-        rows: uint64[R, ROW_WORDS], out, with room for all of them.
-        state: int64[CHECK_STATE].
-    """
-    place, at = np.int64(0), np.int64(0)
-    while place < source_end:
-        size = be32(source, place + 8) + OVERHEAD
-        front = _V1_SIZE if byte_at(source, place + _MAGIC) == 1 else _V0_SIZE
-        if size < front + 8 or place + size > source_end:
-            return BAD_SOURCE
-        key_size = be32(source, place + front)
-        if key_size > size - front - 8:
-            return BAD_SOURCE
-        value_size = be32(source, place + front + 4 + max(key_size, 0))
-        offset = base + be64(source, place)
-        kept = False
-        if at < result_end:
-            result_size = be32(result, at + 8) + OVERHEAD
-            result_offset = result_base + be64(result, at)
-            if result_offset < offset:
-                return NOT_IN_SOURCE
-            if result_offset == offset:
-                if (
-                    result_size != size
-                    or at + size > result_end
-                    or not _equal(source, place, result, at, size)
-                ):
-                    return CHANGED
-                kept = True
-                at += size
-        state[C_RECORDS] += 1
-        if kept:
-            state[C_KEPT] += 1
-            if front == _V1_SIZE:
-                state[C_MAX_TIME] = max(state[C_MAX_TIME], be64(source, place + _OLD_TIME))
-        if batch[B_ELSEWHERE] != 0:
-            if key_size >= 0:
-                first, second = two_hashes(source, place + front + 4, key_size, points)
-                _note(rows, first, second, 0, (offset + 1) << 1, 0, state)
-        elif key_size < 0:
-            if not kept:
-                return KEYLESS_GONE
-        else:
-            first, second = two_hashes(source, place + front + 4, key_size, points)
-            _record(
-                rows,
-                first,
-                second,
-                offset,
-                kept,
-                forced,
-                value_size < 0 and batch[B_TOMBSTONES_GO] != 0,
-                state,
-            )
-        place += size
-    return NOT_IN_SOURCE if at < result_end else DONE
 
 
 @inlined
@@ -576,13 +477,13 @@ def check_window(  # noqa: PLR0911
     limit = rows.shape[0]
     while True:
         place, at = np.int64(state[C_SOURCE]), np.int64(state[C_RESULT])
-        if place + 17 > source_filled:
+        if place + _SMALLEST > source_filled:
             return NEED_SOURCE if source_left > 0 or place < source_filled else DONE
-        if at + 17 > result_filled and result_left > 0:
+        if at + _SMALLEST > result_filled and result_left > 0:
             return NEED_RESULT
         magic = np.int64(byte_at(source, place + _MAGIC))
         size = be32(source, place + _LENGTH) + OVERHEAD
-        if magic > 2 or size < _V0_SIZE or place + size > source_filled + source_left:
+        if magic != 2 or size < HEADER or place + size > source_filled + source_left:
             return BAD_SOURCE
         if place + size > source_filled:
             return SLOW if place == 0 else NEED_SOURCE
@@ -591,32 +492,12 @@ def check_window(  # noqa: PLR0911
         result_size = be32(result, at + _LENGTH) + OVERHEAD if there else 0
         if there and at + result_size > result_filled and result_left > 0:
             return SLOW if at == 0 else NEED_RESULT
-        if there and (result_size < _V0_SIZE or at + result_size > result_filled):
+        if there and (result_size < _SMALLEST or at + result_size > result_filled):
             return NOT_IN_SOURCE  # no whole batch
-        if magic < 2:
-            if byte_at(source, place + _OLD_ATTRIBUTES) & CODEC != 0:
-                return SLOW
-            if state[C_NOTED] >= limit:
-                return TABLE_FULL
-            same = there and be64(result, at) == base
-            if there and be64(result, at) < base:
-                return NOT_IN_SOURCE
-            facts[B_TOMBSTONES_GO], facts[B_ELSEWHERE] = inputs[I_HORIZON], inputs[I_ELSEWHERE]
-            none = np.int64(0)
-            found = check_messages(
-                source[place:], size, none, result[at:], result_size if same else none, none, facts, inputs[I_FORCED],
-                points, rows, state,
-            )  # fmt: skip
-            if found != DONE:
-                return found
-            state[C_SOURCE] = place + size
-            if same:
-                state[C_RESULT] = at + result_size
-            continue
         same = there and be64(result, at) == base
         if there and be64(result, at) < base:
             return NOT_IN_SOURCE
-        if size < HEADER or (same and result_size < HEADER):
+        if same and result_size < HEADER:
             return HEADER_CHANGED
         attributes = be16(source, place + _ATTRIBUTES)
         count = be32(source, place + _COUNT)
@@ -654,9 +535,7 @@ def check_window(  # noqa: PLR0911
             state[C_SOURCE], state[C_RESULT] = place + HEADER, at + HEADER
             state[C_LEFT], state[C_MAX_TIME] = count, -1
             state[C_RESULT_LEFT] = be32(result, at + _COUNT) if same and not identical else 0
-            found = _records(
-                source, place + size, result, at + result_size, facts, inputs[I_FORCED], points, rows, state
-            )
+            found = _records(source, place + size, result, at + result_size, facts, points, rows, state)
             if found != DONE or state[C_SOURCE] != place + size:
                 return found if found > DONE else BAD_SOURCE
             if facts[B_MODE] == COMPARE:
@@ -708,7 +587,7 @@ def check_packed(
         state[C_SOURCE], state[C_RESULT] = packed[row, P_START], packed[row, P_RESULT_START]
         state[C_LEFT], state[C_RESULT_LEFT], state[C_MAX_TIME] = count, left, -1
         found = _records(
-            unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, inputs[I_FORCED], points, rows, state
+            unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, points, rows, state
         )  # fmt: skip
         source_end, result_end = state[C_SOURCE], state[C_RESULT]
         state[C_SOURCE], state[C_RESULT] = source_place, result_place

@@ -22,6 +22,7 @@ from krepair.kernels.compact_keys import (
     CONTROL,
     NEED_BYTES,
     NO_BATCH,
+    OLD_FORMAT,
     OTHER,
     OUTPUT_FULL,
     P_END,
@@ -38,7 +39,6 @@ from krepair.kernels.compact_records import (
     F_VALUE_SIZE,
     FIELD_COUNT,
     is_aborted,
-    read_message,
     read_record,
 )
 from krepair.kernels.jit import inlined, kernel
@@ -72,14 +72,13 @@ F_CURSOR: Final = 2  # index into ``stays``: the first offset that is not below 
 F_LAST_OFFSET: Final = 3  # offset of the last record that was read of the current batch
 F_KEPT: Final = 4  # records of the current batch that stay
 F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that stay
-F_KEPT_LAST: Final = 6  # stored offset of the last message of a wrapper that stays
-F_ROW: Final = 7  # row of the next header that was noted
-F_POSITION: Final = 8  # position of its batch
-F_RUN_ROW: Final = 9  # row of the header after a run of batches that have to be read
-F_RUN_END: Final = 10  # position after that run
-F_NEXT: Final = 11  # row of the next compressed batch that was prepared
-F_READY: Final = 12  # row after the last of them
-FIELDS: Final = 13  # fields of the current record
+F_ROW: Final = 6  # row of the next header that was noted
+F_POSITION: Final = 7  # position of its batch
+F_RUN_ROW: Final = 8  # row of the header after a run of batches that have to be read
+F_RUN_END: Final = 9  # position after that run
+F_NEXT: Final = 10  # row of the next compressed batch that was prepared
+F_READY: Final = 11  # row after the last of them
+FIELDS: Final = 12  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
 # what a header tells of a batch
@@ -96,10 +95,9 @@ FILTERED_COLUMNS: Final = PACKED_COLUMNS + 2
 # inputs
 N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
-N_FORCED: Final = 2  # offset of a record that stays in any case, -1 for none
-N_KEYLESS: Final = 3  # whether there may be records without key
-N_DROP_STAMPED: Final = 4  # whether tombstones whose stamp is past may go
-INPUT_SIZE: Final = 5
+N_KEYLESS: Final = 2  # whether there may be records without key
+N_DROP_STAMPED: Final = 3  # whether tombstones whose stamp is past may go
+INPUT_SIZE: Final = 4
 
 # tallies
 T_RECORDS: Final = 0  # data records that were read
@@ -113,15 +111,13 @@ T_UNSTAMPED: Final = 7  # tombstones, last of their key, that have no stamp: the
 T_STAMP_PAST: Final = 8
 T_STAMP_TO_COME: Final = 9
 T_UNSTAMPED_BYTES: Final = 10
-T_REWRITTEN: Final = 11  # batches that lost some records, v0 and v1 wrappers too
+T_REWRITTEN: Final = 11  # batches that lost some records
 T_EMPTIED: Final = 12  # batches that lost all records
-T_OLD_GONE: Final = 13  # v0 and v1 messages, or wrappers, that are gone
-T_FORCED: Final = 14  # records that stay only because each is the last of its group
-T_STAMP_PAST_BYTES: Final = 15
+T_STAMP_PAST_BYTES: Final = 13
 T_HELD: Final = (
-    16  # tombstones, last of their key, that stay because an older record of the key is left somewhere
+    14  # tombstones, last of their key, that stay because an older record of the key is left somewhere
 )
-TALLY_COUNT: Final = 17
+TALLY_COUNT: Final = 15
 
 # words of a header as they are read, the first byte lowest
 _LOW_HALF = np.uint64(0xFFFFFFFF)
@@ -258,15 +254,12 @@ def _record_stays(
             if not keeps and is_among(held, offset):
                 keeps = True
                 tallies[T_HELD] += 1
-            if keeps or offset == inputs[N_FORCED]:
+            if keeps:
                 tallies[T_TOMBSTONES_KEPT] += 1
             else:
                 tallies[T_TOMBSTONES_DROPPED] += 1
-    elif offset != inputs[N_FORCED]:
+    else:
         tallies[T_SUPERSEDED] += 1
-    if not keeps and offset == inputs[N_FORCED]:
-        keeps = True
-        tallies[T_FORCED] += 1
     if keeps:
         tallies[T_KEPT] += 1
     return keeps
@@ -374,56 +367,6 @@ def _filter(
     return status, read, at
 
 
-@kernel
-def filter_messages(
-    buf: Any,
-    place: Any,
-    end: Any,
-    base: Any,
-    stays: Any,
-    held: Any,
-    inputs: Any,
-    state: Any,
-    tallies: Any,
-    out: Any,
-) -> Any:
-    """Copy the inner messages of a v0 or v1 wrapper that stay.
-
-    Args:
-        buf: uint8[W].
-        place: place of the first message.
-        end: bytes of the buffer that are valid.
-        base: added to stored offsets.
-        stays: int64[N] offsets of the last record of each key, ascending.
-        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
-        inputs: int64[INPUT_SIZE].
-        state: int64[FILTER_STATE].
-        tallies: int64[TALLY_COUNT].
-        out: uint8[V], out, from ``F_OUT`` on.
-
-    Returns:
-        (status, messages read).
-    """
-    fields = state[FIELDS:]
-    status = NEED_BYTES
-    at = np.int64(place)
-    read = np.int64(0)
-    while at < end:
-        after = read_message(buf, at, end, fields)
-        if after < 0:
-            status = BAD_RECORD
-            break
-        offset = base + fields[F_OFFSET]
-        if _record_stays(offset, after - at, fields, UNSTAMPED, stays, held, inputs, state, tallies):
-            state[F_KEPT] += 1
-            state[F_KEPT_LAST] = fields[F_OFFSET]
-            state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], fields[F_TIMESTAMP])
-            state[F_OUT] = copied(buf, at, after, out, state[F_OUT])
-        at = after
-        read += 1
-    return status, read
-
-
 @inlined
 def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> Any:
     """Whether a record from ``first`` to ``last`` may stay; the cursor moves to the first such offset."""
@@ -437,11 +380,7 @@ def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> An
         if steps > 8:
             cursor = first_not_below(stays, first)
     state[F_CURSOR] = cursor
-    return (
-        inputs[N_KEYLESS] != 0
-        or (cursor < stays.shape[0] and stays[cursor] <= last)
-        or first <= inputs[N_FORCED] <= last
-    )
+    return inputs[N_KEYLESS] != 0 or (cursor < stays.shape[0] and stays[cursor] <= last)
 
 
 @inlined
@@ -558,7 +497,10 @@ def filter_window(
             status = NO_BATCH
             break
         end = place + size
-        if magic == 2 and place + HEADER > filled:
+        if magic < 2:
+            status = OLD_FORMAT
+            break
+        if place + HEADER > filled:
             break
         if end > filled:
             status = OTHER if origin + filled >= file_size or size > filled else NEED_BYTES
@@ -568,19 +510,6 @@ def filter_window(
             status = OUTPUT_FULL if to > 0 else OTHER
             break
         base_offset = be64(buf, place + BASE_OFFSET)
-        if magic < 2:
-            if byte_at(buf, place + MAGIC + 1) & CODEC_MASK != 0:
-                status = OTHER
-                break
-            if read_message(buf, place, end, fields) != end:
-                status = BAD_RECORD
-                break
-            if _record_stays(base_offset, size, fields, UNSTAMPED, stays, held, inputs, state, tallies):
-                state[F_OUT] = copied(buf, place, end, out, to)
-            else:
-                tallies[T_OLD_GONE] += 1
-            place = end
-            continue
         attributes = be16(buf, place + ATTRIBUTES)
         count = be32(buf, place + RECORD_COUNT)
         if attributes & CONTROL != 0 or count <= 0:

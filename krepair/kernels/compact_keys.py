@@ -22,12 +22,10 @@ from krepair.kernels.compact_records import (
     FIELD_COUNT,
     is_aborted,
     key_hash,
-    read_message,
     read_record,
 )
-from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.legacy import OLD_CRC, OLD_CRC_START, SMALLEST_BYTES
+from krepair.kernels.legacy import SMALLEST_BYTES
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
@@ -52,10 +50,11 @@ BAD_RECORD: Final = 3  # a record does not fit its batch
 BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
 NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
-BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be written anew
+BAD_CRC: Final = 7  # of a batch that would be written anew
 PACKED_FULL: Final = 8
 TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
 UNPREPARED: Final = 10  # a compressed batch of which nobody has worked out what stays
+OLD_FORMAT: Final = 11  # a message of v0 or v1
 
 # columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
 # records in the buffer into which it is unpacked
@@ -182,50 +181,6 @@ def _records(
 
 
 @kernel
-def keys_of_messages(
-    buf: Any, place: Any, end: Any, magic: Any, base: Any, secret: Any, rows: Any, state: Any
-) -> Any:
-    """Enter the keys of the inner messages of a v0 or v1 wrapper.
-
-    Args:
-        buf: uint8[W + SLACK].
-        place: place of the next message.
-        end: bytes of the buffer that are valid.
-        magic: magic byte of the wrapper.
-        base: added to stored offsets.
-        secret: uint64[2].
-        rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
-        state: int64[STATE_SIZE].
-
-    Returns:
-        (status, place after the messages taken). The status is ``NEED_BYTES`` at the end, even if bytes are left.
-    """
-    fields = state[FIELDS:]
-    status = NEED_BYTES
-    at: Any = np.int64(place)
-    limit = rows.shape[0]
-    while at < end:
-        if state[K_NOTED] >= limit:
-            status = TABLE_FULL
-            break
-        after = read_message(buf, at, end, fields)
-        if after < 0 or byte_at(buf, at + MAGIC) != magic or byte_at(buf, at + MAGIC + 1) & CODEC_MASK != 0:
-            status = BAD_RECORD
-            break
-        if crc32_update(0, buf, at + OLD_CRC_START, after) != be32(buf, at + OLD_CRC) & 0xFFFFFFFF:
-            status = BAD_CRC
-            break
-        offset = base + fields[F_OFFSET]
-        if offset <= state[K_LAST_OFFSET] or offset > state[K_BATCH_LAST]:
-            status = BAD_ORDER
-            break
-        state[K_LAST_OFFSET] = offset
-        _take(buf, offset, fields, secret, rows, state)
-        at = after
-    return status, at
-
-
-@kernel
 def last_stored_offset(buf: Any) -> Any:
     """Stored offset of the last message in a buffer, uint8[W]; -1 if the messages do not fill the buffer exactly."""
     place = np.int64(0)
@@ -280,37 +235,36 @@ def keys_window(
         if size == 0:
             status = NO_BATCH
             break
-        if magic == 2 and place + HEADER > filled:
+        if magic < 2:
+            status = OLD_FORMAT
+            break
+        if place + HEADER > filled:
             break
         base_offset = be64(buf, place + BASE_OFFSET)
-        if magic == 2:
-            attributes = be16(buf, place + ATTRIBUTES)
-            count = be32(buf, place + RECORD_COUNT)
-            if attributes & CONTROL != 0 or count <= 0:
-                place += size
-                if place >= filled:
-                    break
-                continue
-            if attributes & TRANSACTIONAL != 0 and state[K_ABORTED_UNKNOWN] != 0:
-                status = TRANSACTION
+        attributes = be16(buf, place + ATTRIBUTES)
+        count = be32(buf, place + RECORD_COUNT)
+        if attributes & CONTROL != 0 or count <= 0:
+            place += size
+            if place >= filled:
                 break
-            if attributes & TRANSACTIONAL != 0 and is_aborted(
-                aborted, be64(buf, place + PRODUCER_ID), base_offset
-            ):
-                state[K_ABORTED_BATCHES] += 1
-                state[K_ABORTED_RECORDS] += count
-                place += size
-                if place >= filled:
-                    break
-                continue
-        else:
-            attributes = np.int64(byte_at(buf, place + MAGIC + 1))
-            count = np.int64(1)
+            continue
+        if attributes & TRANSACTIONAL != 0 and state[K_ABORTED_UNKNOWN] != 0:
+            status = TRANSACTION
+            break
+        if attributes & TRANSACTIONAL != 0 and is_aborted(
+            aborted, be64(buf, place + PRODUCER_ID), base_offset
+        ):
+            state[K_ABORTED_BATCHES] += 1
+            state[K_ABORTED_RECORDS] += count
+            place += size
+            if place >= filled:
+                break
+            continue
         if place + size > filled:
             status = OTHER if origin + filled >= file_size or size > filled else NEED_BYTES
             break
         if attributes & CODEC_MASK != 0:
-            if magic < 2 or count > limit:
+            if count > limit:
                 status = OTHER
                 break
             row = state[K_PACKED]
@@ -327,20 +281,14 @@ def keys_window(
             status = TABLE_FULL if count <= limit else OTHER
             break
         end = place + size
-        if magic == 2:
-            state[K_LAST_OFFSET] = base_offset - 1
-            state[K_BATCH_LAST] = base_offset + be32(buf, place + LAST_DELTA)
-            found, taken, after = _records(
-                buf, place + HEADER, end, count, base_offset, secret, rows, state, fields
-            )  # fmt: skip
-            if found != NEED_BYTES or taken != count or after != end:
-                status = found if found == BAD_ORDER else BAD_RECORD
-                break
-        else:
-            if read_message(buf, place, end, fields) != end:
-                status = BAD_RECORD
-                break
-            _take(buf, base_offset, fields, secret, rows, state)
+        state[K_LAST_OFFSET] = base_offset - 1
+        state[K_BATCH_LAST] = base_offset + be32(buf, place + LAST_DELTA)
+        found, taken, after = _records(
+            buf, place + HEADER, end, count, base_offset, secret, rows, state, fields
+        )  # fmt: skip
+        if found != NEED_BYTES or taken != count or after != end:
+            status = found if found == BAD_ORDER else BAD_RECORD
+            break
         place = end
     state[K_PLACE] = place
     return status

@@ -45,14 +45,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.batch_facts", (_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
     ("check_compacted.batch_facts", (_FIXED_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
     (
-        "check_compacted.check_messages",
-        (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG, _LONGS, _LONG, _WORDS, _WORD_ROWS, _LONGS),
-    ),
-    (
-        "check_compacted.check_messages",
-        (_FIXED_BYTES, _LONG, _LONG, _FIXED_BYTES, _LONG, _LONG, _LONGS, _LONG, _WORDS, _WORD_ROWS, _LONGS),
-    ),
-    (
         "check_compacted.check_packed",
         (
             _BYTES,
@@ -72,7 +64,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     (
         "check_compacted.check_records",
-        (_BYTES, _LONG, _BYTES, _LONG, _LONGS, _LONG, _WORDS, _WORD_ROWS, _LONGS),
+        (_BYTES, _LONG, _BYTES, _LONG, _LONGS, _WORDS, _WORD_ROWS, _LONGS),
     ),
     (
         "check_compacted.check_window",
@@ -103,10 +95,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _INTS, _LONGS)),
     ("check_compacted.join_rows", (_WORD_ROWS, _WORD_ROWS, _INTS, _LONGS)),
     ("check_compacted.judge_rows", (_WORD_ROWS, _LONG)),
-    (
-        "compact_filter.filter_messages",
-        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
-    ),
     (
         "compact_filter.filter_records",
         (_BYTES, _LONG, _LONG, _LONG, _BYTES, _LONGS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
@@ -145,10 +133,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("compact_headers.note_headers", (_BYTES, _LONG, _BYTES)),
     ("compact_keys.drain_by_bucket", (_WORD_ROWS, _WORD, _LONGS, _WORD_ROWS)),
     ("compact_keys.held_offsets", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
-    (
-        "compact_keys.keys_of_messages",
-        (_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS),
-    ),
     (
         "compact_keys.keys_of_packed",
         (_BYTES, _ROWS, _LONG, _LONG, _BYTES, _FIXED_WORDS, _WORD_ROWS, _LONGS),

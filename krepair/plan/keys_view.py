@@ -68,11 +68,9 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
         f"Batches that lose some of their records, and are written anew: {rewritten:,}. Batches that lose all of them: "
         f"{emptied:,}. Every other batch is copied as it is."
     )
-    keyless, forced = sum(keys.keyless for keys in found), sum(len(keys.forced) for keys in found)
+    keyless = sum(keys.keyless for keys in found)
     if keyless:
         yield f"{count_text(keyless, 'record')} without a key: kept. A broker's cleaner would drop what has no key."
-    if forced:
-        yield f"{count_text(forced, 'message')} of v0 or v1: kept only so that no segment is empty."
     scratch = sum(keys.scratch_bytes for keys in found)
     yield (
         f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "

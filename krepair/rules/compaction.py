@@ -75,6 +75,13 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
     if problem is not None:
         return problem
     span = spans.decide_span(segments, scan, broker, policy)
+    old = next((segment for segment in segments[: span.segments] if segment.summary.old_format), None)
+    if old is not None:
+        return LeftAlone(
+            "compacted-old-format",
+            f"{log_name(old.base_offset)}, position {old.summary.old_position}: a message of v0 or v1; only batches of "
+            "v2 are compacted by key, the broker's cleaner compacts others",
+        )
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     horizon_ms = spans.chosen_horizon(segments, span, policy)
     return Bound(
@@ -103,25 +110,6 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
         rows[:, column] = original.summary.rows[:, column]
     summary = structs.replace(compacted, rows=rows, max_timestamp=original.summary.max_timestamp)
     return SegmentFacts(original.base_offset, original.mtime_ms, summary, entries)
-
-
-def without_batches(decision: PartitionDecision, batches_before: dict[int, int]) -> tuple[int, ...]:
-    """Base offsets of segments whose last record must stay, because otherwise their group would have no batch.
-
-    That happens only with messages of v0 and v1, which leave no empty header. Such a group keeps its last message as a
-    whole. A broker takes a segment of 0 bytes for a lost one. And loading a group never ends if its span has no batch
-    (KAFKA-9065).
-
-    Args:
-        decision: decision over the compacted segments.
-        batches_before: base offset -> number of batches in the source.
-    """
-    found = []
-    for group in decision.groups:
-        filled = [source.base_offset for source in group.sources if batches_before[source.base_offset]]
-        if filled and not any(source.kept_batches for source in group.sources):
-            found.append(filled[-1])
-    return tuple(found)
 
 
 def too_large(decision: PartitionDecision) -> LeftAlone | None:
@@ -157,8 +145,6 @@ class RecordTally:
         held: tombstones that would go by their time, and stay because an older record of their key stays somewhere.
         rewritten: batches that lose some of their records.
         emptied: batches that lose all of their records.
-        old_gone: messages of v0 and v1, plain or wrappers, that go completely.
-        forced: records that stay only because their group needs a batch.
     """
 
     records: int = 0
@@ -176,8 +162,6 @@ class RecordTally:
     held: int = 0
     rewritten: int = 0
     emptied: int = 0
-    old_gone: int = 0
-    forced: int = 0
 
     @property
     def changes(self) -> bool:

@@ -24,10 +24,9 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
 
     Attributes:
         file_bytes: size of the ``.log``.
-        records: number of data records in it. Each message in a wrapper of v0 or v1 counts.
+        records: number of data records in it.
         kept: number of records that stay.
         headers: digest of the compacted stream: position and header of each batch. A header holds the CRC of its batch.
-        forced: offset of a record that stays only as the last of its group, -1 none.
         superseded: number of records that go, because a later record of their key is there.
         tombstones: number of tombstones that go.
         aborted: number of records that go, because their transaction was aborted.
@@ -42,7 +41,6 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
     records: int
     kept: int
     headers: str
-    forced: int
     superseded: int
     tombstones: int
     aborted: int
@@ -183,8 +181,6 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
         keys: number of different keys.
         rewritten: number of batches that lose some of their records.
         emptied: number of batches that lose all of their records.
-        old_gone: number of messages of v0 and v1, plain or wrappers, that go completely.
-        forced: ascending pairs (base offset, offset) of records that stay only because their segment needs a batch.
         bytes_before: bytes of the ``.log`` files below the bound.
         bytes_after: bytes of these files after the change.
         scratch_bytes: largest number of bytes that a scratch folder may have to hold during plan, apply or verify.
@@ -201,8 +197,6 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
     keys: int
     rewritten: int
     emptied: int
-    old_gone: int
-    forced: tuple[tuple[int, int], ...]
     bytes_before: int
     bytes_after: int
     scratch_bytes: int

@@ -113,8 +113,7 @@ def compacted(
         logs = {
             facts.base_offset: (folder / f"{facts.base_offset:020d}.log").read_bytes() for facts in segments
         }
-        forced = {base: one.forced for base, one in outcome.sources.items() if one.forced >= 0}
-        anew = CompactionInput(place_of(folder), segments, policy, secret, forced=forced)
+        anew = CompactionInput(place_of(folder), segments, policy, secret)
         again = prepare(engine, [anew], scratch)[0]
         for group in outcome.decision.groups:
             if group.sources[0].base_offset not in outcome.changed:
@@ -213,7 +212,6 @@ def proven(
                     path=str(folder / f"{source.base_offset:020d}.log"),
                     size=(folder / f"{source.base_offset:020d}.log").stat().st_size,
                     horizon_passed=horizon[source.base_offset],
-                    forced=done.sources[source.base_offset].forced,
                 )
                 for source in group.sources
             ),

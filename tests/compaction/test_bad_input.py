@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +12,12 @@ import pytest
 import zstandard
 
 from krepair.formats import compression
-from krepair.formats import message_set as ms
 from krepair.rules.model import LeftAlone
 from tests import builders, naive
-from tests.builders import NOW_MS, Batch, LogDir, data
+from tests.builders import Batch, data
 from tests.compaction import twin
 from tests.compaction.cases import OLD, batch, left, made, rec
-from tests.compaction.compacting import Compacted, compacted, proven, written
-from tests.compaction.old_formats import policy
-from tests.old_messages import plain, raw_message
+from tests.compaction.compacting import Compacted
 
 LOG = "00000000000000000000.log"
 
@@ -127,86 +122,3 @@ def test_a_field_of_a_record_that_says_too_much_leaves_the_partition_alone(
     raw = twin.packed(raw, codec) if codec else raw
     first = batch(0, "z")
     refused(made(tmp_path, [first, second(raw)], [batch(3, "a")]), len(first.raw))
-
-
-# -- messages of v0 and v1
-def old(root: Path, *segments: list[Batch]) -> tuple[Path, Compacted]:
-    partition = LogDir(root).partition("t")
-    for batches in segments:
-        partition.segment(*batches)
-    folder = partition.write(snapshots=False)
-    return folder, compacted(folder, policy(partition.log_end))
-
-
-def wrapping(inner: bytes, *, magic: int = 1, last: int = 2) -> Batch:
-    """A gzip wrapper at offsets 1 and 2."""
-    raw = raw_message(last, gzip.compress(inner, mtime=0), magic=magic, attributes=1)
-    return Batch(raw, 1, last, 0, -1, -1, -1, NOW_MS if magic else -1, 1)
-
-
-def inner(*offsets: int, magic: int = 1, attributes: int = 0) -> bytes:
-    return b"".join(
-        raw_message(offset, b"v", magic=magic, key=b"k%d" % number, attributes=attributes)
-        for number, offset in enumerate(offsets)
-    )
-
-
-def cut_inner() -> bytes:
-    return inner(0, 1)[:-2]
-
-
-def inner_with_a_wrong_crc() -> bytes:
-    return inner(0, 1)[:-1] + b"?"
-
-
-WRAPPERS: dict[str, Callable[[], Batch]] = {
-    "messages of v0 in a wrapper of v1": lambda: wrapping(inner(0, 1, magic=0)),
-    "messages of v1 in a wrapper of v0": lambda: wrapping(inner(1, 2, magic=1), magic=0),
-    "offsets that do not ascend": lambda: wrapping(inner(1, 0, 2)),
-    "one offset twice": lambda: wrapping(inner(1, 1)),
-    "a wrapper inside of the wrapper": lambda: wrapping(inner(0, 1, attributes=1)),
-    "a cut message": lambda: wrapping(cut_inner()),
-    "a wrong inner CRC": lambda: wrapping(inner_with_a_wrong_crc()),
-    "no message at all": lambda: wrapping(b""),
-    "no stream": lambda: Batch(
-        raw_message(2, b"no gzip", magic=1, attributes=1), 1, 2, 0, -1, -1, -1, NOW_MS, 1
-    ),
-    "no value": lambda: Batch(raw_message(2, None, magic=1, attributes=1), 1, 2, 0, -1, -1, -1, NOW_MS, 1),
-    "zstd, which no reader of v1 knows": lambda: Batch(
-        raw_message(2, PACK[4](inner(0, 1)), magic=1, attributes=4), 1, 2, 0, -1, -1, -1, NOW_MS, 1
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRAPPERS)
-def test_a_wrapper_that_cannot_be_written_anew_leaves_the_partition_alone(what: str, tmp_path: Path) -> None:
-    first = plain(0)
-    _, found = old(tmp_path, [first, WRAPPERS[what]()], [data(3, 1)])
-    refused(found, len(first.raw))
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_span_that_ends_with_an_old_message_that_goes_keeps_one_and_is_taken(
-    magic: int, wrapped: bool, tmp_path: Path
-) -> None:
-    """Kafka 3.9 and later throw here: they want to empty a batch that cannot be emptied."""
-    last = plain(2, None, magic=magic)
-    if wrapped:
-        message = ms.Message(2, magic, 0, NOW_MS if magic else ms.NO_TIMESTAMP, b"key", None)
-        last = replace(last, raw=ms.encode_message(ms.wrap((message,), 1)))
-    folder, found = old(tmp_path, [plain(0, magic=magic), plain(1, magic=magic)], [last], [data(3, 1)])
-    assert found.logs[0] == last.raw
-    assert (found.done.total.forced, found.done.total.superseded) == (1, 2)
-    results = written(found.logs, folder, folder / "krepair~results")
-    assert proven(folder, found, results).why == ""
-
-
-def test_an_old_message_that_says_it_is_shorter_than_its_key_leaves_the_partition_alone(
-    tmp_path: Path,
-) -> None:
-    body = struct.pack(">bbqi", 1, 0, NOW_MS, 100) + b"k" * 10
-    raw = struct.pack(">qiI", 1, len(body) + 4, zlib.crc32(body)) + body
-    first = plain(0)
-    _, found = old(tmp_path, [first, Batch(raw, 1, 1, 0, -1, -1, -1, NOW_MS, 1)], [data(2, 1)])
-    refused(found, len(first.raw))

@@ -148,7 +148,6 @@ def with_tombstones(count: int, base: int = 100, *, markers: bool = False) -> So
         records=count + 4,
         kept=4,
         headers=DIGEST,
-        forced=-1,
         superseded=0,
         tombstones=count,
         aborted=0,

@@ -126,8 +126,6 @@ def test_plan_without_compact_is_written_as_before_there_was_one(plan: Plan) -> 
         {"bytes_before": 1},
         {"bytes_after": 1},
         {"scratch_bytes": -1},
-        {"forced": ((0, 1),)},
-        {"forced": ((5, 5), (0, 1))},
     ],
     ids=str,
 )
@@ -144,11 +142,6 @@ def test_source_of_a_group_without_figures_of_its_keys_is_named(plan: Plan) -> N
     assert "a source of a group says nothing of its keys" in {one.text for one in objections}
 
 
-def test_that_records_which_stay_do_not_ascend_is_said_by_itself(plan: Plan) -> None:
-    told = [objection.text for objection in review(with_keys(plan, forced=((5, 5), (0, 1))))]
-    assert "records that stay as the last of their segment do not ascend" in told
-
-
 @pytest.mark.parametrize(
     ("of_keys", "fields", "found"),
     [
@@ -161,9 +154,6 @@ def test_that_records_which_stay_do_not_ascend_is_said_by_itself(plan: Plan) -> 
         ({"emptied": -1}, {}, {"RV32"}),
         ({"headers": ""}, {}, {"RV24"}),
         ({"file_bytes": 3}, {}, {"RV24", "RV32"}),
-        ({"forced": 7}, {}, {"RV32"}),
-        ({"forced": 10}, {}, {"RV32"}),
-        ({"forced": -2}, {}, {"RV32"}),
         ({"stays": ""}, {}, {"RV32"}),
         ({"stays": "AAAA"}, {}, {"RV32"}),
         ({"stays": "not base64"}, {}, {"RV32"}),
@@ -227,16 +217,6 @@ def test_groups_with_and_without_keys_are_not_mixed_in_one_partition(plan: Plan)
     assert known is not None
     assert known.gone == 0
     assert "No record is removed. " in told
-
-
-def test_record_that_stays_as_the_last_one_is_among_those_that_stay(plan: Plan) -> None:
-    base = groups(plan)[1].sources[0].base_offset
-    none = with_source(plan, {"forced": base, "kept": 0}, kept_records=0)
-    words = f"the record at offset {base} stays, but no record does"
-    assert words in [objection.text for objection in review(none)]
-    told = [objection.text for objection in review(with_source(plan, {"forced": base}))]
-    assert words not in told
-    assert not [text for text in told if "of another segment" in text]
 
 
 def test_keys_go_only_where_the_plan_says_how_many(plan: Plan) -> None:

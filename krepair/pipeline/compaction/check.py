@@ -20,7 +20,7 @@ import numpy as np
 
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
-from krepair.formats import batch_v2, compression, message_set
+from krepair.formats import batch_v2, compression
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
@@ -248,7 +248,7 @@ class _Group:
         self._larger(_FIRST_ROWS)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
         self.inputs: Int64s = np.array(
-            [self.item.now_ms, 0, -1, self.item.ranges_known, self.item.elsewhere], np.int64
+            [self.item.now_ms, 0, self.item.ranges_known, self.item.elsewhere], np.int64
         )
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
@@ -268,7 +268,6 @@ class _Group:
             result = _Side(read_into_from(descriptor), os.fstat(descriptor).st_size)
             for source in self.item.sources:
                 self.inputs[v.I_HORIZON] = source.horizon_passed
-                self.inputs[v.I_FORCED] = source.forced
                 with opened_for_reading(source.path, self.tree) as other:
                     side = _Side(read_into_from(other), source.size)
                     self.state[v.C_SOURCE] = 0
@@ -284,7 +283,6 @@ class _Group:
             OSError: the scratch folder cannot be written.
         """
         self.inputs[v.I_HORIZON] = source.horizon_passed
-        self.inputs[v.I_FORCED] = source.forced
         self.state[v.C_SOURCE] = self.state[v.C_RESULT] = 0
         self._source(side, result, source)
         if self.state[v.C_RESULT] != result.filled:
@@ -302,7 +300,6 @@ class _Group:
             rows=tuple(self.rows),
             records=int(self.state[v.C_RECORDS]),
             kept=int(self.state[v.C_KEPT]),
-            forced=int(self.state[v.C_FORCED]),
         )
 
     def _source(self, side: _Side, result: _Side, source: CheckedSource) -> None:
@@ -409,21 +406,14 @@ class _Group:
         size = _size_at(side, place)
         there = result.position + at < result.size
         result_size = _size_at(result, at) if there else 0
-        if side.front(place + message_set.CRC_START, 1)[0] == batch_v2.MAGIC:
-            header = batch_v2.decode_header(side.front(place, batch_v2.HEADER_SIZE))
-            new = _header_at(result, at) if there else None
-            if new is not None and new.base_offset < header.base_offset:
-                raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
-            if new is not None and new.base_offset != header.base_offset:
-                new = None
-            self._batch(side, place, header, result, at, new, where)
-            used = new is not None
-        else:
-            raw = side.front(place, size)
-            offset = int.from_bytes(raw[:8], "big", signed=True)
-            other = result.front(at, result_size) if there else b""
-            used = bool(other) and int.from_bytes(other[:8], "big", signed=True) <= offset
-            self._wrapper(raw, other if used else b"", where)
+        header = batch_v2.decode_header(side.front(place, batch_v2.HEADER_SIZE))
+        new = _header_at(result, at) if there else None
+        if new is not None and new.base_offset < header.base_offset:
+            raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+        if new is not None and new.base_offset != header.base_offset:
+            new = None
+        self._batch(side, place, header, result, at, new, where)
+        used = new is not None
         self.state[v.C_SOURCE] = place + size
         self.state[v.C_RESULT] = at + (result_size if used else 0)
         for moved, end in ((side, v.C_SOURCE), (result, v.C_RESULT)):
@@ -479,55 +469,13 @@ class _Group:
                 self._object(status, where)
             status = v.check_records(
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
-                self.inputs[v.I_FORCED], self.points, self.noted, state,
+                self.points, self.noted, state,
             )  # fmt: skip
             self._enter()
         for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
             if content is not None and (state[end] != content.end or content.more(content.end)):
                 raise _Wrong(f"{where}: bytes are left behind the last record")
         state[v.C_SOURCE], state[v.C_RESULT] = saved
-
-    def _wrapper(self, raw: bytes, other: bytes, where: str) -> None:
-        """A v0 or v1 entry that does not fit a window, or wraps others."""
-        data, base, count = _opened(raw, where)
-        new, new_base, _ = _opened(other, where) if other else (b"", 0, 0)
-        self._open_room(count)
-        self.facts[v.B_TOMBSTONES_GO] = self.inputs[v.I_HORIZON]
-        self.facts[v.B_ELSEWHERE] = self.inputs[v.I_ELSEWHERE]
-        self.state[v.C_MAX_TIME] = -1
-        before = int(self.state[v.C_KEPT])
-        status = v.check_messages(
-            np.frombuffer(data + bytes(_SLACK), np.uint8), len(data), base,
-            np.frombuffer(new + bytes(_SLACK), np.uint8), len(new), new_base,
-            self.facts, self.inputs[v.I_FORCED], self.points, self.noted, self.state,
-        )  # fmt: skip
-        self._enter()
-        if status != v.DONE:
-            raise _Wrong(f"{where}: {v.TEXTS[status]}")
-        if other and other != raw:
-            self._wrapper_is_right(raw, other, where, int(self.state[v.C_KEPT]) - before)
-
-    def _wrapper_is_right(self, raw: bytes, other: bytes, where: str, kept: int) -> None:
-        old, new = message_set.messages(raw), message_set.messages(other)
-        one, two = next(old), next(new)
-        if isinstance(one, Damage) or isinstance(two, Damage) or kept == 0:
-            raise _Wrong(f"{where}: a whole wrapper with messages was expected")
-        before, after = one.message, two.message
-        time = (
-            before.timestamp
-            if before.is_log_append_time or not before.magic
-            else int(self.state[v.C_MAX_TIME])
-        )
-        if (after.magic, after.attributes, after.key, after.timestamp) != (
-            before.magic,
-            before.attributes,
-            before.key,
-            time,
-        ):
-            raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
-        inner = message_set.inner_messages(after)
-        if isinstance(inner, Damage) or inner[-1].offset != after.offset:
-            raise _Wrong(f"{where}: a wrapper with the offset of its last message was expected")
 
     # -- rows
     def _open_room(self, count: int) -> None:
@@ -588,24 +536,6 @@ def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
         if side.front(place + done, count) != result.front(at + done, count):
             return False
     return True
-
-
-def _opened(raw: bytes, where: str) -> tuple[bytes, int, int]:
-    """The messages of an entry of v0 or v1, what is added to their stored offsets, and how many there are."""
-    placed = next(message_set.messages(raw))
-    if isinstance(placed, Damage):
-        raise _Wrong(f"{where}: {placed.expected} was expected, found {placed.found}")
-    message = placed.message
-    if not message.is_wrapper:
-        return raw, 0, 1
-    data = compression.decompress(
-        message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_MESSAGES_BYTES
-    )
-    inner = message_set.inner_messages(message, max_bytes=_LARGEST_MESSAGES_BYTES)
-    if isinstance(data, Damage) or isinstance(inner, Damage):
-        raise _Wrong(f"{where}: a wrapper that can be opened was expected")
-    first = int.from_bytes(data[:8], "big", signed=True)
-    return data, inner[0].offset - first, len(inner)
 
 
 @at_its_place(CheckResult)

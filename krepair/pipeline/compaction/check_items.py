@@ -21,14 +21,12 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
         path: absolute path of its ``.log``, where it is now.
         size: bytes of it.
         horizon_passed: whether tombstones without a stamp may go.
-        forced: offset of a record that stays as the last of its group, -1 none.
     """
 
     base_offset: int
     path: str
     size: int
     horizon_passed: bool
-    forced: int = -1
 
 
 class AbortsItem(Struct, frozen=True, kw_only=True):
@@ -110,7 +108,6 @@ class CheckResult(Outcome, frozen=True, kw_only=True):
         rows: for the join.
         records: of the sources.
         kept: of the result.
-        forced: records that stay only as the last of their group.
         asks_ranges: there is a transaction, so it is to be done again with the ranges.
     """
 
@@ -118,7 +115,6 @@ class CheckResult(Outcome, frozen=True, kw_only=True):
     rows: tuple[CheckedRows, ...] = ()
     records: int = 0
     kept: int = 0
-    forced: int = 0
 
 
 class CheckJoinItem(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from krepair.formats.arrays import Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
-from krepair.kernels.compact_keys import BAD_CRC, BAD_ORDER, NEED_BYTES, last_stored_offset
+from krepair.kernels.compact_keys import BAD_ORDER, NEED_BYTES, OLD_FORMAT, last_stored_offset
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.byte_stream import StoredBytes
@@ -138,8 +138,8 @@ def record_problem(status: int) -> str:
     """What a status of the kernels says of a batch."""
     if status == BAD_ORDER:
         return "offsets that ascend within the batch were expected, found others"
-    if status == BAD_CRC:
-        return "messages with their own CRC in the wrapper were expected, found one with another"
+    if status == OLD_FORMAT:
+        return "a batch of v2 was expected, found a message of v0 or v1"
     return "a record within its batch was expected, found one that does not fit"
 
 

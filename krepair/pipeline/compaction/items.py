@@ -188,7 +188,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         drop_unstamped: whether the horizon has passed for tombstones without a stamp.
         aborted: int64[N, 3], see ``AbortedResult``, of what may touch the segment.
         stays: offsets of the last record of each key, of this segment or of more.
-        forced: offset of a record that stays whatever it is, -1 none.
         keyless: whether there are records without a key.
         headers: see ``KeysResult``; batches of which nothing stays are not read then.
         keeps_all: whether markers and tombstones stay whatever their time.
@@ -208,7 +207,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     drop_unstamped: bool
     aborted: bytes
     stays: tuple[OffsetFile, ...]
-    forced: int = -1
     keyless: bool = True
     headers: bytes = b""
     keeps_all: bool = False

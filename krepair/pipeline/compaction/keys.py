@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, message_set
+from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_front import batch_front
 from krepair.formats.words import count_text
@@ -20,13 +20,10 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.compaction.content import (
-    LARGEST_MESSAGE_BYTES,
     ContentBuffer,
     ContentError,
     content_of,
     record_problem,
-    too_large,
-    wrapper_content,
 )
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
@@ -254,18 +251,15 @@ class KeyWalk:
         front = batch_front(window.data, place)
         assert front is not None  # a kernel has found it
         size = front.size
-        if front.magic == batch_v2.MAGIC:
-            header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
-            self._state[k.K_LAST_OFFSET] = header.base_offset - 1
-            self._state[k.K_BATCH_LAST] = header.last_offset
-            pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
+        header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
+        self._state[k.K_LAST_OFFSET] = header.base_offset - 1
+        self._state[k.K_BATCH_LAST] = header.last_offset
+        pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
 
-            def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
-                return self._take(buffer, end, left, header.base_offset)
+        def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
+            return self._take(buffer, end, left, header.base_offset)
 
-            self._buffer.read(pieces, header.codec, header.record_count, here, take)
-        else:
-            self._messages(whole_message(window, place, size, filled, self.read_into, here), here)
+        self._buffer.read(pieces, header.codec, header.record_count, here, take)
         self._state[k.K_PLACE] = place + size
 
     def _take(self, buffer: Uint8s, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
@@ -278,45 +272,6 @@ class KeyWalk:
             self._enter_rows()
             taken += more
         return status, taken, place
-
-    def _messages(self, raw: bytes, position: int) -> None:
-        if raw[message_set.CRC_START + 1] & _CODEC_MASK == 0:
-            data, base = raw, 0
-        else:
-            data, base, _ = wrapper_content(raw, position)
-        buffer: Uint8s = np.frombuffer(bytearray(data) + bytes(SLACK), np.uint8)
-        self._state[k.K_LAST_OFFSET] = -1
-        self._state[k.K_BATCH_LAST] = max(int.from_bytes(raw[:8], "big", signed=True), 0)
-        if base == 0:
-            self._state[k.K_BATCH_LAST] = 2**63 - 1
-        status, place = k.TABLE_FULL, 0
-        while status == k.TABLE_FULL:
-            status, place = k.keys_of_messages(
-                buffer,
-                place,
-                len(data),
-                raw[message_set.CRC_START],
-                base,
-                self.secret,
-                self._rows,
-                self._state,
-            )
-            self._enter_rows()
-        if status != k.NEED_BYTES:
-            raise ContentError(position, record_problem(status))
-
-
-def whole_message(
-    window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
-) -> bytes:
-    """As ``whole_batch``, of a message of v0 or v1, which is held in memory.
-
-    Raises:
-        ContentError: the file ends inside it, or it is too large.
-    """
-    if size > LARGEST_MESSAGE_BYTES:
-        raise ContentError(position, too_large("message", LARGEST_MESSAGE_BYTES))
-    return whole_batch(window, place, size, filled, read_into, position)
 
 
 def whole_batch(

@@ -7,7 +7,6 @@ very stream: so the second wave is run once to know the exact bytes, and again t
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,10 +30,9 @@ from krepair.pipeline.compaction.content import (
     ContentError,
     content_of,
     record_problem,
-    wrapper_content,
 )
 from krepair.pipeline.compaction.headers import GAP_BYTES
-from krepair.pipeline.compaction.keys import whole_batch, whole_message
+from krepair.pipeline.compaction.keys import whole_batch
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
@@ -72,7 +70,6 @@ class Stay:
         aborted: int64[M, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         now_ms: the clock, for stamps.
         drop_unstamped: whether tombstones without a stamp may go.
-        forced: offset of a record that stays whatever it is, -1 none.
         keyless: whether there may be records without a key; they stay.
         drop_stamped: whether tombstones whose stamp is past may go.
         held: int64[H] of tombstones that stay whatever their time, ascending.
@@ -82,7 +79,6 @@ class Stay:
     aborted: Int64s
     now_ms: int
     drop_unstamped: bool
-    forced: int = -1
     keyless: bool = True
     drop_stamped: bool = True
     held: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
@@ -128,7 +124,6 @@ class CompactedLog:
         self._inputs: Int64s = np.zeros(f.INPUT_SIZE, np.int64)
         self._inputs[f.N_NOW_MS] = stay.now_ms
         self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
-        self._inputs[f.N_FORCED] = stay.forced
         self._inputs[f.N_KEYLESS] = stay.keyless
         self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
@@ -245,7 +240,7 @@ class CompactedLog:
                 self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
                 self._stay.held, self._inputs, state, self.tallies, self._packed, self._contents, out,
             )  # fmt: skip
-            if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH):
+            if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH, k.OLD_FORMAT):
                 self._refuse(status, position)
             if state[f.F_OUT]:
                 self._in_place = lent is not None
@@ -270,11 +265,8 @@ class CompactedLog:
         assert front is not None  # a kernel has found it
         size = front.size
         here = position + place
-        if front.magic == batch_v2.MAGIC:
-            raw = window[place : place + batch_v2.HEADER_SIZE].tobytes()
-            yield from self._batch(batch_v2.decode_header(raw), raw, place, size, filled, here)
-        else:
-            yield from self._message(whole_message(window, place, size, filled, self._read_into, here), here)
+        raw = window[place : place + batch_v2.HEADER_SIZE].tobytes()
+        yield from self._batch(batch_v2.decode_header(raw), raw, place, size, filled, here)
         self._state[f.F_PLACE] = place + size
 
     def _verbatim(self, place: int, size: int, filled: int, position: int) -> Iterator[Piece]:
@@ -383,7 +375,7 @@ class CompactedLog:
                 return True
         first = int(np.searchsorted(offsets, header.base_offset))
         some = first < len(offsets) and offsets[first] <= header.last_offset
-        if some or self._stay.keyless or header.base_offset <= self._stay.forced <= header.last_offset:
+        if some or self._stay.keyless:
             return False
         self.tallies[f.T_SUPERSEDED] += header.record_count
         return True
@@ -436,54 +428,6 @@ class CompactedLog:
         content.kept = int(state[f.F_KEPT])
         content.max_timestamp = int(state[f.F_MAX_TIMESTAMP])
         yield from _given(ready, content, hold)
-
-    # -- messages of v0 and v1 --------------------------------------------------------------------
-    def _message(self, raw: bytes, position: int) -> Iterator[Piece]:
-        magic = raw[message_set.CRC_START]
-        attributes = raw[message_set.CRC_START + 1]
-        state = self._state
-        if attributes & message_set.CODEC_MASK == 0:
-            data, base, value_at = raw, 0, -1
-        else:
-            data, base, value_at = wrapper_content(raw, position)
-        state[f.F_KEPT] = 0
-        state[f.F_MAX_TIMESTAMP] = -1
-        state[f.F_OUT] = 0
-        out: Uint8s = np.empty(len(data), np.uint8)
-        status, read = f.filter_messages(
-            np.frombuffer(data, np.uint8), 0, len(data), base, self._stay.offsets, self._stay.held, self._inputs,
-            state, self.tallies, out,
-        )  # fmt: skip
-        if status != k.NEED_BYTES:
-            raise ContentError(position, record_problem(status))
-        if state[f.F_KEPT] == read:
-            yield raw
-        elif state[f.F_KEPT] == 0:
-            self.tallies[f.T_OLD_GONE] += 1
-        elif zlib.crc32(raw[message_set.CRC_START :]) != _CRC_32.unpack_from(raw, _OLD_CRC)[0]:
-            raise ContentError(position, _WRONG_CRC)
-        else:
-            self.tallies[f.T_REWRITTEN] += 1
-            packer = self._packing.begin(attributes & message_set.CODEC_MASK, magic=magic)
-            value = packer.add(out[: state[f.F_OUT]].data) + packer.finish()
-            yield self._wrapper(raw, magic, attributes, base, value_at, value)
-
-    def _wrapper(
-        self, raw: bytes, magic: int, attributes: int, base: int, value_at: int, value: bytes
-    ) -> bytes:
-        """The wrapper around the messages that stay: its offset is that of the last of them."""
-        header = message_set.HEADERS[magic]
-        body = raw[header.size : value_at] + message_set.LENGTH.pack((len(value),)) + value
-        offset = base + int(self._state[f.F_KEPT_LAST])
-        time: tuple[int, ...] = ()
-        if magic:
-            append_time = attributes & message_set.LOG_APPEND_TIME
-            time = (header.unpack(raw)[5] if append_time else int(self._state[f.F_MAX_TIMESTAMP]),)
-        size = header.size + len(body) - message_set.LOG_OVERHEAD
-        signed = attributes - 256 if attributes > 127 else attributes
-        front = header.pack((offset, size, 0, magic, signed, *time))
-        crc = zlib.crc32(body, zlib.crc32(front[message_set.CRC_START :]))
-        return header.pack((offset, size, crc, magic, signed, *time)) + body
 
 
 def _given(ready: list[bytes], content: _Content, hold: int) -> Iterator[bytes]:

@@ -19,7 +19,6 @@ from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
-from krepair.kernels import compact_keys as k
 from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import header_bytes_of
@@ -37,7 +36,7 @@ from krepair.pipeline.compaction.items import (
     ranges_of,
     touching,
 )
-from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_of, starts_of
+from krepair.pipeline.compaction.keys import BUCKETS, starts_of
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogsItem, Place
@@ -52,7 +51,6 @@ from krepair.rules.compaction import (
     tally_of,
     tombstone_horizons,
     too_large,
-    without_batches,
 )
 from krepair.rules.markers import decide
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
@@ -76,7 +74,6 @@ class CompactionInput:
         policy: inputs that do not come from the log.
         secret: 16 bytes, see ``rules.compaction.secret_of``.
         keys: base offset -> keys that were found with this secret when the segment was scanned.
-        forced: base offset -> record that a plan keeps only as the last of its group.
         elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
             see ``kernels.compact_keys.LARGEST``.
         held: offsets of tombstones that stay, since the answers of other brokers do not let them go.
@@ -87,7 +84,6 @@ class CompactionInput:
     policy: MarkerPolicy
     secret: bytes
     keys: Mapping[int, KeysResult] = field(default_factory=dict)
-    forced: Mapping[int, int] = field(default_factory=dict)
     elsewhere: tuple[RowFile, ...] = ()
     held: tuple[OffsetFile, ...] = ()
 
@@ -196,7 +192,7 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
     _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
     for each in prepared:
         each.scratch = scratch
-    _join(engine, [(each, each.partition.forced) for each in prepared if each.problem is None])
+    _join(engine, [each for each in prepared if each.problem is None])
     return prepared
 
 
@@ -255,14 +251,14 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
         take(work[index][0], work[index][1].base_offset, result)
 
 
-def _join(engine: Engine, work: Sequence[tuple[Prepared, Mapping[int, int]]]) -> None:
-    """Join the keys of partitions; with each the records that stay as the last of a group, by base offset."""
+def _join(engine: Engine, work: Sequence[Prepared]) -> None:
+    """Join the keys of partitions."""
     items: list[JoinItem] = []
     owners: list[Prepared] = []
     parts: dict[int, JoinResult] = {}
-    for each, forced in work:
-        each.stays, each.held, each.keys = (), each.partition.held, 0
-        for item in _join_items(each, (*each.partition.elsewhere, *_forced_rows(each, forced))):
+    for each in work:
+        each.held = each.partition.held
+        for item in _join_items(each):
             items.append(item)
             owners.append(each)
     for index, result in engine.run(JOIN_KEYS, items):
@@ -275,23 +271,8 @@ def _join(engine: Engine, work: Sequence[tuple[Prepared, Mapping[int, int]]]) ->
         owners[index].held += (parts[index].held,)
 
 
-def _forced_rows(each: Prepared, forced: Mapping[int, int]) -> Iterator[RowFile]:
-    """The keys of records that stay as the last of a group: a tombstone of such a key above them has to stay too."""
-    for base_offset, offset in forced.items():
-        for file in each.found[base_offset].files if base_offset in each.found else ():
-            rows = rows_of(file, 0, BUCKETS)
-            rows = rows[rows[:, 2] == np.uint64(offset + 1)].copy()
-            if len(rows):
-                rows[:, 2] = np.uint64(k.LARGEST - offset + 1)
-                yield RowFile(data=_starts_of(rows).tobytes() + rows.tobytes())
-
-
-def _starts_of(rows: Rows) -> Int64s:
-    counts = np.bincount((rows[:, 0] >> BUCKET_SHIFT).astype(np.int64), minlength=BUCKETS)
-    return np.append(0, np.cumsum(counts)).astype(np.int64)
-
-
-def _join_items(each: Prepared, elsewhere: Sequence[RowFile]) -> Iterator[JoinItem]:
+def _join_items(each: Prepared) -> Iterator[JoinItem]:
+    elsewhere = each.partition.elsewhere
     mine, others = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
     files: list[RowFile] = []
     for result in each.found.values():
@@ -348,7 +329,7 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 # -- the third wave ---------------------------------------------------------------------------------
-def compact_item(each: Prepared, number: int, forced: int = -1, most_packed: int = 0) -> CompactItem:
+def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactItem:
     """How segment ``number`` of the span is read."""
     assert each.bound is not None
     facts, policy = each.partition.segments[number], each.partition.policy
@@ -364,7 +345,6 @@ def compact_item(each: Prepared, number: int, forced: int = -1, most_packed: int
         drop_unstamped=each.bound.drop_unstamped[number] and not policy.keeps_tombstones,
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
         stays=_stays(each, facts.base_offset, next_base),
-        forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
         headers=each.headers.get(facts.base_offset, b""),
         keeps_all=policy.keeps_all,
@@ -400,10 +380,8 @@ class _Deciding:
 
     prepared: Prepared
     results: dict[int, CompactResult] = field(default_factory=dict)
-    forced: dict[int, int] = field(default_factory=dict)
     packed: int = 0
-    to_read: list[int] = field(default_factory=list)
-    outcome: Compaction | LeftAlone | None = None
+    outcome: LeftAlone | None = None
 
 
 def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | LeftAlone]:
@@ -416,41 +394,18 @@ def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Comp
     Returns:
         For each the decisions, or why it is left alone.
     """
-    work = [_Deciding(partition, to_read=list(range(len(partition.span)))) for partition in prepared]
-    while True:
-        _read(engine, work)
-        for one in work:
-            if one.outcome is None and not one.to_read:
-                _decide(one)
-        forced_now = [one for one in work if one.outcome is None and one.to_read]
-        _hold_tombstones(engine, forced_now)
-        if not forced_now:
-            break
-    return [one.outcome for one in work if one.outcome is not None]
-
-
-def _hold_tombstones(engine: Engine, work: Sequence[_Deciding]) -> None:
-    """Find the tombstones that stay because of records that now stay; if there are any, all is read again."""
-    before = [one.prepared.held for one in work]
-    _join(engine, [(one.prepared, one.forced) for one in work])
-    for one, held in zip(work, before, strict=True):
-        if one.prepared.held != held:
-            one.to_read = list(range(len(one.prepared.span)))
+    work = [_Deciding(partition, outcome=partition.problem) for partition in prepared]
+    _read(engine, work)
+    return [one.outcome or _decide(one) for one in work]
 
 
 def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
-    todo: list[tuple[_Deciding, int]] = []
-    for one in work:
-        if one.prepared.problem is not None:
-            one.outcome, one.to_read = one.prepared.problem, []
-        todo += [(one, number) for number in one.to_read]
-        one.to_read = []
+    todo = [(one, number) for one in work if one.outcome is None for number in range(len(one.prepared.span))]
     most_packed = _most_packed(len(work))
     items = [
         compact_item(
             one.prepared,
             number,
-            one.forced.get(one.prepared.partition.segments[number].base_offset, -1),
             most_packed if one.prepared.follows_from_keys else 0,
         )
         for one, number in todo
@@ -459,8 +414,7 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
         one, _ = todo[index]
         base_offset = items[index].base_offset
         one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)
-        before = one.results.get(base_offset)
-        one.packed += len(result.stays or b"") - len(before.stays or b"" if before else b"")
+        one.packed += len(result.stays or b"")
         one.results[base_offset] = replace(result, stays=None) if one.packed > most_packed else result
 
 
@@ -469,7 +423,7 @@ def _most_packed(partitions: int) -> int:
     return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 
-def _decide(one: _Deciding) -> None:
+def _decide(one: _Deciding) -> Compaction | LeftAlone:
     each = one.prepared
     assert each.bound is not None
     segments = tuple(
@@ -486,17 +440,8 @@ def _decide(one: _Deciding) -> None:
             "changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN"
         )
     if isinstance(decision, LeftAlone):
-        one.outcome = decision
-        return
-    batches = {facts.base_offset: facts.summary.batches for facts in each.span}
-    more = [base for base in without_batches(decision, batches) if base not in one.forced]
-    if more:
-        numbers = {facts.base_offset: number for number, facts in enumerate(each.span)}
-        for base in more:
-            one.forced[base] = each.partition.segments[numbers[base]].summary.last_offset
-            one.to_read.append(numbers[base])
-        return
-    one.outcome = too_large(decision) or _compaction(one, decision)
+        return decision
+    return too_large(decision) or _compaction(one, decision)
 
 
 def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
@@ -519,7 +464,6 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
             records=tallies[base].records,
             kept=tallies[base].kept,
             headers=decode_summary(result.summary).headers,
-            forced=one.forced.get(base, -1),
             superseded=tallies[base].superseded,
             tombstones=tallies[base].tombstones_dropped,
             aborted=tallies[base].aborted,
@@ -573,9 +517,7 @@ def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dic
         compacted: base offset -> what the plan says of its keys.
     """
     return {
-        facts.base_offset: Reading(
-            compact_item(each, number, compacted[facts.base_offset].forced), facts.summary.headers
-        )
+        facts.base_offset: Reading(compact_item(each, number), facts.summary.headers)
         for number, facts in enumerate(each.span)
         if facts.base_offset in compacted
     }

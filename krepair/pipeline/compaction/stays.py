@@ -26,7 +26,6 @@ def stay_of(item: CompactItem) -> Stay:
         aborted=ranges_of(item.aborted),
         now_ms=item.now_ms,
         drop_unstamped=item.drop_unstamped,
-        forced=item.forced,
         keyless=item.keyless,
         drop_stamped=item.drops_stamped,
         held=offsets_between(item.held, item.base_offset, item.next_base),

@@ -33,7 +33,7 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
         keys.keyless,
         keys.emptied,
     )
-    if min(counts) < 0 or keys.forced < -1:
+    if min(counts) < 0:
         yield Objection("RV32", where, "a count is negative")
     if keys.records != keys.kept + keys.gone:
         yield Objection(
@@ -41,8 +41,7 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
             where,
             f"{count_text(keys.records, 'record')}, of which {keys.kept} stay and {keys.gone} go: they do not add up",
         )
-    # A wrapper of v0 or v1 counts as one record of its segment, but here each of its messages counts.
-    if keys.kept < source.kept_records or (keys.kept > 0) != (source.kept_records > 0):
+    if keys.kept != source.kept_records:
         yield Objection(
             "RV32",
             where,
@@ -62,28 +61,12 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
         )
     if not keys.headers:
         yield Objection("RV24", where, "the digest of what stays is missing")
-    yield from _forced(facts, source, keys, where)
     yield from _stays(facts, source, keys, where)
     log = facts.files.get(segment_name(source.base_offset, ".log"))
     if log is not None and source.drop_unstamped != (
         not source.keeps and log.mtime_ns // 1_000_000 <= facts.partition.horizon_ms
     ):
         yield Objection("RV26", where, "whether its delete horizon has passed does not follow from its time")
-
-
-def _forced(
-    facts: PartitionFacts, source: SourceSegment, keys: CompactedSource, where: str
-) -> Iterator[Objection]:
-    if keys.forced == -1:
-        return
-    place = bisect_right(facts.bases, source.base_offset)
-    following = facts.bases[place] if place < len(facts.bases) else None
-    if keys.forced < source.base_offset or (following is not None and keys.forced >= following):
-        yield Objection(
-            "RV32", where, f"the record at offset {keys.forced} stays, but it is of another segment"
-        )
-    if source.kept_records < 1:
-        yield Objection("RV32", where, f"the record at offset {keys.forced} stays, but no record does")
 
 
 def _stays(
@@ -107,13 +90,10 @@ def _stays(
     last = source.base_offset + int(above_base[-1]) if len(above_base) else -1
     if place < len(facts.bases) and last >= facts.bases[place]:
         yield Objection("RV32", where, f"the record at offset {last} stays, but it is of another segment")
-    # A record that is forced to stay is a second record of its key, or a tombstone that would go.
-    least = keys.kept - keys.keyless + keys.tombstones - (keys.forced >= 0)
-    most = least + (keys.forced >= 0)
-    if not least <= len(above_base) <= most:
-        figures = f"{least}" if least == most else f"{least} or {most}"
+    expected = keys.kept - keys.keyless + keys.tombstones
+    if len(above_base) != expected:
         found = count_text(len(above_base), "offset")
-        yield Objection("RV32", where, f"{found} of last records of keys, but its figures give {figures}")
+        yield Objection("RV32", where, f"{found} of last records of keys, but its figures give {expected}")
     if keys.aborted:
         yield Objection("RV32", where, "a record goes that was aborted, and offsets alone say what stays")
 
@@ -130,15 +110,6 @@ def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Itera
     keys = [source.by_key for source in sources if source.by_key is not None]
     yield from _totals(where, found, keys)
     yield from _bytes(facts, found, sources)
-    named = dict(found.forced)
-    if list(found.forced) != sorted(set(found.forced)):
-        yield Objection("RV32", where, "records that stay as the last of their segment do not ascend")
-    for source in sources:
-        forced = -1 if source.by_key is None else source.by_key.forced
-        if named.get(source.base_offset, -1) != forced:
-            yield Objection(
-                "RV32", where, f"segment {source.base_offset} has another record that stays as the last"
-            )
 
 
 def _totals(where: str, found: KeyCompaction, keys: Sequence[CompactedSource]) -> Iterator[Objection]:
@@ -163,9 +134,7 @@ def _totals(where: str, found: KeyCompaction, keys: Sequence[CompactedSource]) -
             where,
             f"{count_text(found.records, 'record')}, of which {found.kept} stay and {found.gone} go",
         )
-    # A record that is forced to stay is a second record of its key, or a tombstone that would go.
-    least = found.kept - found.keyless - len(found.forced) + found.tombstones_dropped
-    if not least <= found.keys <= least + len(found.forced):
+    if found.keys != found.kept - found.keyless + found.tombstones_dropped:
         yield Objection(
             "RV32", where, f"{found.keys} keys do not fit {count_text(found.kept, 'record')} that stay"
         )
