@@ -20,12 +20,7 @@ import zstandard
 
 from krepair.errors import UsageError
 from krepair.formats.codec import Codec
-from krepair.formats.compression import (
-    GZIP_WINDOW_BITS,
-    XERIAL_BLOCK_BYTES,
-    XERIAL_HEADER,
-    lz4_header_checksum,
-)
+from krepair.formats.compression import GZIP_WINDOW_BITS, XERIAL_BLOCK_BYTES, XERIAL_HEADER
 
 
 class Packer(Protocol):
@@ -86,14 +81,11 @@ class _Snappy:
 class _Lz4:
     """One frame of independent blocks of 64 KiB."""
 
-    def __init__(self, *, broken_checksum: bool) -> None:
+    def __init__(self) -> None:
         self._packer = lz4.frame.LZ4FrameCompressor(
             block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False
         )
-        front = bytes(self._packer.begin())
-        if broken_checksum:
-            front = front[:-1] + bytes((lz4_header_checksum(front, broken=True),))
-        self._front = front
+        self._front = bytes(self._packer.begin())
 
     def add(self, piece: bytes | memoryview) -> bytes:
         front, self._front = self._front, b""
@@ -123,15 +115,14 @@ class Packing:
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdCompressor | None = None
 
-    def begin(self, codec: int, *, magic: int = 2) -> Packer:
+    def begin(self, codec: int) -> Packer:
         """Begin a compressed stream.
 
         Args:
             codec: codec id from the attributes.
-            magic: message format. For v0 the header checksum of lz4 is wrong, as its readers expect (KAFKA-3160).
 
         Raises:
-            UsageError: an unknown codec, or zstd in a message before v2.
+            UsageError: an unknown codec.
         """
         if codec == Codec.NONE:
             return _Plain()
@@ -140,10 +131,10 @@ class Packing:
         if codec == Codec.SNAPPY:
             return _Snappy()
         if codec == Codec.LZ4:
-            return _Lz4(broken_checksum=magic == 0)
-        if codec == Codec.ZSTD and magic == 2:
+            return _Lz4()
+        if codec == Codec.ZSTD:
             return _Zstd(self._zstd_context())
-        raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
+        raise UsageError(f"codec {codec} cannot be written")
 
     def _zstd_context(self) -> zstandard.ZstdCompressor:
         # Kept, because it takes 50 microseconds to make a context, and 2 to begin a stream in it.

@@ -8,25 +8,13 @@ from pathlib import Path
 import pytest
 
 from krepair.formats import message_set as ms
-from krepair.rules.model import LeftAlone, MarkerPolicy
+from krepair.rules.model import LeftAlone
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction.compacting import Compacted, compacted
 from tests.compaction.directories import Verbs, options
-from tests.compaction.trying import UNLIMITED
+from tests.compaction.old_formats import policy
 from tests.old_messages import plain
 from tests.ops.scene import tree
-from tests.rules.facts import POLICY
-
-
-def policy(log_end: int) -> MarkerPolicy:
-    return replace(
-        POLICY,
-        horizon=str(UNLIMITED),
-        segment_bytes=100_000,
-        segment_index_bytes=4096,
-        index_interval_bytes=200,
-        high_watermark=log_end,
-    )
 
 
 def wrapper(offset: int, magic: int) -> Batch:

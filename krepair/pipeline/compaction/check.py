@@ -59,7 +59,6 @@ _FIRST_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
 _LARGEST_RECORD_BYTES: Final = 72 << 20
 _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
-_LARGEST_MESSAGES_BYTES: Final = 32 << 20
 """What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
@@ -478,10 +477,6 @@ class _Group:
         state[v.C_SOURCE], state[v.C_RESULT] = saved
 
     # -- rows
-    def _open_room(self, count: int) -> None:
-        if len(self.noted) < count:
-            self.noted = np.empty((count, v.ROW_WORDS), np.uint64)
-
     def _enter(self) -> None:
         """Enter the keys that were noted."""
         count = int(self.state[v.C_NOTED])

@@ -36,7 +36,6 @@ _PACKED_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
 BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
-_CODEC_MASK: Final = batch_v2.CODEC_MASK
 
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 """uint64[N, 3]: two halves of the hash of a key, offset + 1; by bucket, the highest bits of the first half."""

@@ -6,14 +6,13 @@ very stream: so the second wave is run once to know the exact bytes, and again t
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, message_set
+from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import BatchHeader
@@ -47,8 +46,6 @@ _ALONE: Final = -1
 _NONE: Final = -1
 _ALL: Final = 1 << 62
 
-_CRC_32: Final = struct.Struct(">I")
-_OLD_CRC: Final = message_set.HEADER_V0.place("crc")
 _WRONG_CRC: Final = (
     "bytes that the CRC of the batch fits were expected, found others than in the first reading"
 )
