@@ -263,7 +263,7 @@ def test_a_wrong_index_of_the_active_segment_is_made_anew(whole: Path) -> None:
     path.write_bytes(b"\1" * len(right))
     before = tree(whole)
     plan = planned(whole, "index=regenerate")
-    assert changes(plan) == {path.name: ("regenerate", "KR204")}
+    assert changes(plan) == {path.name: ("regenerate", "KR202")}
     assert apply(plan, options()).exit_code == ExitCode.DONE
     assert path.read_bytes() == right
     assert rules(checked(whole)) == []
