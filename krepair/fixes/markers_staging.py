@@ -24,7 +24,7 @@ from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import FINISH, STAGE
 from krepair.pipeline.wire import encode_summary
-from krepair.plan.figures import setting
+from krepair.plan.facts import number
 from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.markers import StageInputs, held_between, limit_now, stage_inputs, why_undecided
@@ -306,19 +306,19 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
     log_end = max(one.summary.last_offset + 1 for one in facts)
     snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
 
-    def number(key: str, scope: str = topic) -> int:
-        return int(setting(policy, scope, key))
+    def setting_of(key: str, scope: str = topic) -> int:
+        return number(policy, scope, key)
 
     return MarkerPolicy(
         now_ms=policy.now_ms,
         horizon=str(staging.plan.horizon_ms),
-        delete_retention_ms=number("delete.retention.ms"),
-        min_compaction_lag_ms=number("min.compaction.lag.ms"),
-        segment_bytes=number("segment.bytes"),
-        segment_index_bytes=number("segment.index.bytes"),
-        index_interval_bytes=number("index.interval.bytes"),
+        delete_retention_ms=setting_of("delete.retention.ms"),
+        min_compaction_lag_ms=setting_of("min.compaction.lag.ms"),
+        segment_bytes=setting_of("segment.bytes"),
+        segment_index_bytes=setting_of("segment.index.bytes"),
+        index_interval_bytes=setting_of("index.interval.bytes"),
         producer_expiry_ms=max(
-            number("producer.id.expiration.ms", ""), number("transactional.id.expiration.ms", "")
+            setting_of("producer.id.expiration.ms", ""), setting_of("transactional.id.expiration.ms", "")
         ),
         high_watermark=high_watermark_now(work, staging, facts),
         first_dirty_offset=-1,

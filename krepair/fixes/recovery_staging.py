@@ -26,8 +26,7 @@ from krepair.pipeline.jobs import MAKE_RECOVERED, READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import bases_touched, log_effect
-from krepair.plan.facts import segment_bases
-from krepair.plan.figures import setting
+from krepair.plan.facts import number, segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import ChangedLine, lines_left, with_lines
@@ -295,7 +294,7 @@ def range_items(
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
     place = planned_place(work.plan, part.folder)
-    interval_bytes = int(setting(work.plan.policy, part.topic, "index.interval.bytes"))
+    interval_bytes = number(work.plan.policy, part.topic, "index.interval.bytes")
     return [
         RecoveredItem(
             place=place,

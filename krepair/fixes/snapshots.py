@@ -36,7 +36,7 @@ from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.effects import names_removed
-from krepair.plan.figures import setting
+from krepair.plan.facts import number
 from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.forgotten import FORGOTTEN
@@ -167,8 +167,8 @@ def stage_snapshot(
     rules = state_rules(
         policy.broker_version,
         policy.now_ms,
-        int(setting(policy, "", "producer.id.expiration.ms")),
-        int(setting(policy, "", "transactional.id.expiration.ms")),
+        number(policy, "", "producer.id.expiration.ms"),
+        number(policy, "", "transactional.id.expiration.ms"),
     )
     (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     data, left = (b"", "") if seen is None else (seen.data or b"", seen.left)

@@ -36,7 +36,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
-from krepair.plan.figures import setting
+from krepair.plan.facts import number, setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.markers import StageInputs
@@ -250,7 +250,7 @@ class Work:
 
     def index_interval_bytes(self, staging: Staging) -> int:
         """``index.interval.bytes`` as the plan has it."""
-        return int(self.setting(staging, "index.interval.bytes"))
+        return number(self.plan.policy, staging.plan.topic, "index.interval.bytes")
 
     def scan_watermark(self, staging: Staging) -> int:
         """The high watermark that scans are told."""

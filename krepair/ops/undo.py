@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from krepair.durable.disk import Disk
 from krepair.errors import (
@@ -13,6 +13,7 @@ from krepair.errors import (
     InterruptedAtSafePointError,
     KrepairError,
     LockLostError,
+    RefusedError,
     StalePlanError,
 )
 from krepair.journal.by_hand import by_hand
@@ -26,6 +27,7 @@ from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
+from krepair.ops.kept import private_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
@@ -38,6 +40,7 @@ from krepair.ops.target import (
     is_root,
     journal_folder,
     undo_order,
+    view_of,
     why_left_alone,
 )
 from krepair.ops.undo_space import check_room
@@ -81,6 +84,7 @@ def undo(
             journals = JournalsSeen()
             watch = Watch(writes, plan.log_dir)
             parts = list(zip(undo_order(plan), folders, strict=True))
+            _check_names_all(plan, parts, journals)
             check_room(plan, parts, watch, journals, options)
             settled = settle(located, writes, made_too=True, journals=journals)
             if settled.moved:
@@ -106,6 +110,32 @@ def undo(
         ),
     )
     return with_taken_back(report, guards.taken_back)
+
+
+def _check_names_all(
+    plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]], journals: JournalsSeen
+) -> None:
+    """Check that the plan names everything that is kept under its id: whoever may write the directory may edit a copy.
+
+    Raises:
+        RefusedError: it does not; nothing was changed.
+    """
+    changes: dict[str, set[str]] = {}
+    for target, folder in parts:
+        named = changes.setdefault("/".join(folder.private.split("/")[-2:]), set())
+        named.update(change.change_id for change in target.changes)
+    there = [f"{one.folder}/{private.name}" for one, private in private_of(view_of(plan), plan.plan_id)]
+    unknown = [path for path in there if path not in changes]
+    for _, folder in parts:
+        named = changes["/".join(folder.private.split("/")[-2:])]
+        with suppress(KrepairError, OSError):  # the partition's own undo says what is wrong
+            unknown += [f"{folder.private}: {one}" for one in journals.of(folder).states if one not in named]
+    if unknown:
+        raise RefusedError(
+            f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
+            "changed",
+            next_command="krepair undo PLAN-FILE",
+        )
 
 
 def _undo_all(

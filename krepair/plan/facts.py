@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from krepair.errors import StalePlanError
 from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, Setting
 from krepair.rules.own_policy import COMPACTED_INTERNAL_TOPICS
 
@@ -55,6 +56,19 @@ def setting(policy: Policy, topic: str, key: str) -> str:
     return _DEFAULTS.get(key, "")
 
 
+def number(policy: Policy, topic: str, key: str) -> int:
+    """A setting that is a whole number.
+
+    Raises:
+        StalePlanError: it is none: the plan was edited.
+    """
+    text = setting(policy, topic, key)
+    try:
+        return int(text)
+    except ValueError:
+        raise StalePlanError(f"{key} of the plan is {text[:40]!r}, a whole number was expected") from None
+
+
 def own_setting(policy: Policy, topic: str, key: str) -> Setting:
     """The topic's own row in the plan. If it has none, a row with an empty value and source ``default``."""
     rows = policy.settings.get(topic, ())
@@ -78,7 +92,6 @@ class PartitionFacts:
         files: fingerprints by name.
         sizes: sizes by name.
         bases: base offsets of all segments, ascending; the last one is active.
-        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is not a number.
         newest_snapshot: name of the newest producer snapshot, or empty.
     """
 
@@ -88,13 +101,11 @@ class PartitionFacts:
     files: dict[str, FileFingerprint]
     sizes: dict[str, int]
     bases: list[int]
-    segment_bytes: int
     newest_snapshot: str
 
     @classmethod
     def of(cls, policy: Policy, partition: PartitionPlan) -> PartitionFacts:
         """The facts of a partition."""
-        text = setting(policy, partition.topic, "segment.bytes")
         snapshots = [file.name for file in partition.files if SNAPSHOT_NAME.fullmatch(file.name)]
         return cls(
             policy=policy,
@@ -103,6 +114,5 @@ class PartitionFacts:
             files=partition.by_name,
             sizes=sizes_by_name(partition.files),
             bases=segment_bases(partition.files),
-            segment_bytes=int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0,
             newest_snapshot=max(snapshots, default=""),
         )

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
-from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import count_text
-from krepair.plan import figures
 from krepair.plan.actions.evidence_review import evidence_of_searches
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.facts import (
-    HEX_32,
-    LOG_NAME,
     SNAPSHOT_NAME,
     PartitionFacts,
     fix_names,
-    is_plain_path,
     setting,
 )
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_known, undo_for
 from krepair.plan.model import (
-    FORMAT_VERSION,
     FileFingerprint,
     KeepOriginal,
     PartitionPlan,
@@ -39,7 +32,6 @@ from krepair.plan.model import (
     Undo,
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
-from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
 from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
@@ -48,25 +40,13 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _MAY_TRUST: Final = frozenset({"recovery"})
-_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_NUMBERS_OF_TOPIC: Final = (
-    "delete.retention.ms",
-    "index.interval.bytes",
-    "min.compaction.lag.ms",
-    "segment.bytes",
-    "segment.index.bytes",
-)
-_NUMBERS_OF_BROKER: Final = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 _P2_SINCE: Final = (3, 0, 0)
 
 
 def review(plan: Plan) -> list[Objection]:
     """All reasons why this plan must not be applied. If the list is empty, it may be applied."""
     objections = [
-        *_head(plan),
         *_commit(plan),
-        *_sums(plan),
-        *_names_are_unique(plan),
         *evidence_of_searches(plan),
     ]
     for partition in plan.partitions:
@@ -92,21 +72,6 @@ def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
                 yield Objection("RV28", change.change_id, text)
 
 
-def _head(plan: Plan) -> Iterator[Objection]:
-    if plan.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
-        yield Objection(
-            "RV01", "", f"format version {plan.format_version!r}, this krepair reads {FORMAT_VERSION}"
-        )
-    digest = digest_of(plan)
-    if plan.digest != digest or plan.plan_id != digest[:PLAN_ID_DIGITS]:
-        yield Objection("RV02", "", f"digest {plan.digest[:16]!r}, the values have {digest[:16]!r}")
-    path = plan.log_dir
-    if not is_plain_path(path):
-        yield Objection("RV03", "", f"log_dir {path!r} is not an absolute, plain path")
-    if plan.log_dir_inode <= 0 or not plan.host:
-        yield Objection("RV03", "", "host or inode of the log directory is missing")
-
-
 def _commit(plan: Plan) -> Iterator[Objection]:
     commit = plan.commit
     if commit.order == "P2" and commit.fence:
@@ -125,71 +90,16 @@ def _commit(plan: Plan) -> Iterator[Objection]:
         yield Objection(
             "RV04", "", f"order {commit.order} without the fence, for no known version of a broker"
         )
-    if not commit.why:
-        yield Objection("RV04", "", "no reason is given for the order of the commit")
     if not is_known(plan.policy.keep):
         expected = f"{INPLACE} or {UNTIL_VERIFIED} was expected"
         yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; {expected}")
 
 
-def _sums(plan: Plan) -> Iterator[Objection]:
-    partitions = plan.partitions
-    damaged = [partition for partition in partitions if partition.uncleanable_bytes]
-    expected = {
-        "freed_at_apply": sum(partition.freed_at_apply for partition in partitions),
-        "freed_at_purge": sum(partition.freed_at_purge for partition in partitions),
-        "peak_extra_bytes": _peak(plan),
-        "uncleanable_partitions": len(damaged),
-        "uncleanable_bytes": sum(partition.uncleanable_bytes for partition in damaged),
-        "expected_seconds": figures.expected_seconds(partitions),
-    }
-    for name, value in expected.items():
-        if getattr(plan, name) != value:
-            yield Objection("RV06", "", f"{name} is {getattr(plan, name)}, its parts give {value}")
-    told = {risk.code for risk in plan.risks}
-    needed = frozenset().union(*map(figures.risks_of, partitions))
-    if needed - told:
-        yield Objection("RV07", "", f"risks are missing: {', '.join(sorted(needed - told))}")
-
-
-def _peak(plan: Plan) -> int:
-    """The right peak for the plan. Small differences in the size of the plan's copy are accepted."""
-    parts, copy = figures.parts_peak_bytes(plan), figures.plan_copy_bytes(plan)
-    # The figure is rounded up coarsely. A few bytes more or less in the plan must not make it wrong.
-    step = figures.PLAN_COPY_STEP_BYTES
-    near = copy and plan.peak_extra_bytes in {parts + copy - step, parts + copy + step}
-    return plan.peak_extra_bytes if near else parts + copy
-
-
-def _names_are_unique(plan: Plan) -> Iterator[Objection]:
-    order = [(partition.topic, partition.partition) for partition in plan.partitions]
-    if order != sorted(set(order)):
-        yield Objection("RV08", "", "partitions are not by topic and number, each once")
-    seen: set[str] = set()
-    for partition in plan.partitions:
-        for change in partition.changes:
-            if change.change_id in seen:
-                yield Objection("RV08", change.change_id, "two changes have this change_id")
-            seen.add(change.change_id)
-
-
 def _partition(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     yield from _partition_names(partition)
-    yield from _status(partition)
-    yield from _files(partition)
-    yield from _partition_figures(partition)
     if partition.changes:
-        yield from _settings(policy, partition)
         yield from _may_change(policy, partition)
         yield from _changes(policy, partition)
-
-
-def _settings(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
-    for topic, keys in ((partition.topic, _NUMBERS_OF_TOPIC), ("", _NUMBERS_OF_BROKER)):
-        for key in keys:
-            text = setting(policy, topic, key)
-            if not _NUMBER.fullmatch(text):
-                yield Objection("RV34", partition.folder, f"{key} is {text!r}, a whole number was expected")
 
 
 def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:
@@ -203,55 +113,6 @@ def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:
     for file in partition.files:
         if not is_plain_name(file.name):
             yield Objection("RV09", where, f"file {file.name!r} is not a plain name")
-
-
-def _status(partition: PartitionPlan) -> Iterator[Objection]:
-    where = partition.folder
-    if (partition.status == "change") != bool(partition.changes):
-        yield Objection(
-            "RV10", where, f"status {partition.status!r} with {count_text(len(partition.changes), 'change')}"
-        )
-    if (partition.status == "left alone") != bool(partition.code and partition.why):
-        yield Objection("RV10", where, f"status {partition.status!r} with code {partition.code!r}")
-    if partition.uncleanable_bytes and partition.status != "left alone":
-        yield Objection("RV10", where, "uncleanable bytes in a partition that is not left alone")
-
-
-def _files(partition: PartitionPlan) -> Iterator[Objection]:
-    where = partition.folder
-    names = [file.name for file in partition.files]
-    if names != sorted(set(names)):
-        yield Objection("RV11", where, "fingerprints are not by name, each once")
-    for file in partition.files:
-        if file.digest and not HEX_32.fullmatch(file.digest):
-            yield Objection("RV11", where, f"{file.name}: digest is not 32 hex digits")
-        if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > INT64_MAX:
-            yield Objection("RV11", where, f"{file.name}: size, mtime or inode is out of range")
-    logs = _log_bytes(partition.files)
-    if partition.files and logs != partition.log_bytes_before:
-        yield Objection(
-            "RV12", where, f"log_bytes_before is {partition.log_bytes_before}, the .log files have {logs}"
-        )
-
-
-def _log_bytes(files: Iterable[FileFingerprint]) -> int:
-    return sum(file.size for file in files if LOG_NAME.fullmatch(file.name))
-
-
-def _partition_figures(partition: PartitionPlan) -> Iterator[Objection]:
-    where = partition.folder
-    right = figures.with_figures(partition)
-    for name in ("log_bytes_after", "freed_at_apply", "freed_at_purge", "peak_extra_bytes", "reasons"):
-        has, expected = getattr(partition, name), getattr(right, name)
-        if has != expected:
-            text = "do not add up" if name == "reasons" else f"is {has}, its changes give {expected}"
-            yield Objection("RV12", where, f"{name} {text}")
-    for change, expected_change in zip(partition.changes, right.changes, strict=True):
-        if change != expected_change:
-            yield Objection("RV12", change.change_id, "its figures do not follow from the sizes")
-    counters = (partition.log_bytes_before, partition.log_bytes_after, partition.uncleanable_bytes)
-    if min(counters) < 0 or partition.partition < 0 or partition.log_start_offset < 0:
-        yield Objection("RV12", where, "a count, size or offset is negative")
 
 
 def _may_change(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:

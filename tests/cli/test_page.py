@@ -16,7 +16,7 @@ from krepair.cli.main import app
 from krepair.cli.views.page import check_page, plan_page
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import show_view
-from krepair.plan.model import KeepOriginal, Plan, ReplaceFile
+from krepair.plan.model import Commit, KeepOriginal, Plan, ReplaceFile
 from krepair.plan.planfile import dumps
 from krepair.plan.view import visible
 from krepair.start.line import ForecastLine
@@ -173,7 +173,7 @@ def test_a_plan_without_a_change_has_a_page_without_pictures():
 
 
 def test_what_the_review_objects_comes_first():
-    page = page_of(replace(good_plan(), host=""))
+    page = page_of(replace(good_plan(), commit=Commit(order="P2", fence=True, why="x")))
     assert page.index("The review objects") < page.index("What will happen")
     assert 'class="warn"' in page
 

@@ -369,7 +369,7 @@ def test_what_dump_prints_is_what_was_read_and_agreed_on(
     _is_as_kept(f"dump-{name}", b"".join(Dump(paths, options).lines()).decode())
 
 
-@pytest.mark.parametrize("code", ["KR101", "KR803", "D03", "RV15"])
+@pytest.mark.parametrize("code", ["KR101", "KR803", "D03", "RV25"])
 def test_what_explain_prints_is_what_was_read_and_agreed_on(code: str) -> None:
     shown = on_screen(explain(code), 80)
     _is_as_kept(f"explain-{code}", shown)

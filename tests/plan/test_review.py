@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError
 from krepair.plan.actions.lines import Lines
 from krepair.plan.facts import setting
-from krepair.plan.figures import plan_copy_bytes, with_figures
+from krepair.plan.figures import with_figures
 from krepair.plan.model import (
     ChangedLine,
     ChangeLines,
@@ -26,8 +26,6 @@ from krepair.plan.model import (
     NotReversible,
     Plan,
     RewriteSegments,
-    Risk,
-    Setting,
 )
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.planfile import dumps, loads, seal
@@ -40,10 +38,8 @@ from tests.plan.plans import (
     left_alone,
     partition,
     source,
-    tally,
 )
 from tests.plan.reviewed import (
-    SINGLE,
     Breaker,
     policy_with,
     raw,
@@ -56,9 +52,7 @@ from tests.plan.reviewed import (
     swap,
     whole,
     with_change,
-    with_file,
     with_first,
-    with_last,
     with_root,
 )
 
@@ -76,45 +70,19 @@ def of_topic(topic: str) -> Breaker:
 
 
 CASES: list[tuple[str, str, Breaker]] = [
-    ("RV01", "another major version", whole(format_version="2.0")),
-    ("RV02", "digest of another plan", lambda plan: replace(plan, digest="0" * 64)),
-    ("RV02", "plan id of another plan", lambda plan: replace(plan, plan_id="00000000")),
-    ("RV03", "relative log dir", whole(log_dir="data/kafka")),
-    ("RV03", "log dir with dots", whole(log_dir="/data/../etc")),
-    ("RV03", "no host", whole(host="")),
     ("RV04", "P2 with the fence", whole(commit=Commit(order="P2", fence=True, why="x"))),
     ("RV04", "P2 without fence for 2.2.1", whole(commit=Commit(order="P2", fence=False, why="x"))),
-    ("RV04", "no reason", whole(commit=Commit(order="P1", fence=True, why=""))),
     ("RV05", "keep none", policy_with(keep="none")),
     ("RV05", "keep a folder", policy_with(keep="/backup")),
     ("RV05", "group kept although it is to be freed", policy_with(keep="until-verified")),
     ("RV05", "group freed although it is to be kept", with_change(undo=FreeWhenVerified())),
     ("RV05", "group not kept", with_change(undo=NotReversible(why="x"))),
-    ("RV06", "freed at purge", whole(freed_at_purge=1)),
-    ("RV06", "freed at apply", whole(freed_at_apply=1)),
-    ("RV06", "peak", whole(peak_extra_bytes=1)),
-    ("RV06", "uncleanable partitions", whole(uncleanable_partitions=9)),
-    ("RV06", "uncleanable bytes", whole(uncleanable_bytes=9)),
-    ("RV06", "seconds", whole(expected_seconds=9.0)),
-    ("RV07", "no risks", whole(risks=())),
-    ("RV07", "no lagging replica", whole(risks=(Risk(code="every-replica", text="x"),))),
-    ("RV08", "partitions out of order", lambda plan: seal(replace(plan, partitions=plan.partitions[::-1]))),
     ("RV09", "folder outside", raw(folder="../x")),
     ("RV09", "topic that Kafka has not", of_topic("a b")),
     ("RV09", "change id of another partition", with_change(change_id=f"x-1/{0:020d}")),
-    ("RV10", "nothing with changes", raw(status="nothing")),
-    ("RV10", "left alone without why", refigured(left_alone(why="", code=""))),
-    ("RV10", "uncleanable and changed", refigured(partition(uncleanable_bytes=5))),
-    ("RV11", "a digest of another form", with_file(f"{0:020d}.index", digest="xyz")),
-    ("RV11", "a negative inode", with_file(f"{0:020d}.index", inode=-1)),
-    ("RV11", "files out of order", refigured(partition(files=partition().files[::-1]))),
-    ("RV12", "log bytes before", refigured(partition(log_bytes_before=2501))),
-    ("RV12", "log bytes after", raw(log_bytes_after=1)),
-    ("RV12", "reasons", raw(reasons=())),
     ("RV13", "cluster metadata", of_topic("__cluster_metadata")),
     ("RV13", "tiered topic", setting_with("remote.storage.enable", "true")),
     ("RV14", "topic that is not compacted", setting_with("cleanup.policy", "delete")),
-    ("RV14", "fixes without markers", policy_with(fixes=("index",))),
     ("RV16", "past the high watermark", refigured(partition(high_watermark=199))),
     ("RV16", "no high watermark", refigured(partition(high_watermark=-1))),
     ("RV16", "no span", refigured(partition(span=None))),
@@ -125,26 +93,22 @@ CASES: list[tuple[str, str, Breaker]] = [
     ),
     ("RV16", "span past the log end", refigured(partition(log_end_offset=199))),
     ("RV17", "base of another segment", with_change(base_offset=1, change_id=f"{FOLDER}/{1:020d}")),
-    ("RV19", "unknown reason", with_first(reasons=(*source(0).reasons, tally("Z99", 1, 61)))),
+    ("RV21", "bytes that its sources do not give", with_first(kept_bytes=379)),
+    ("RV21", "no sources", with_change(sources=())),
+    ("RV21", "nothing that is left", with_change(log_bytes=0, batches=0)),
     ("RV21", "last offset below its segment", with_change(last_offset=99)),
-    ("RV22", "more than segment.bytes", setting_with("segment.bytes", "577")),
     ("RV23", "a name that is no snapshot", with_change(removes_snapshots=("../../x",))),
+    ("RV23", "the snapshot of a merged segment that stays", with_change(removes_snapshots=())),
     ("RV23", "snapshot of the first source", with_change(removes_snapshots=(f"{0:020d}.snapshot",))),
     ("RV24", "time of another segment", with_change(mtime_ns=5)),
-    ("RV24", "an aborted entry that is not there", with_first(aborted_kept=(1,))),
-    ("RV24", "no digest of the log", with_file(f"{100:020d}.log", digest="")),
     ("RV25", "a rule that is no rule", replacement(rule="KR999")),
     (
         "RV25",
         "a log file",
         replacement(name=f"{0:020d}.log", change_id=f"{FOLDER}/{0:020d}.log", size_before=1000),
     ),
-    ("RV25", "wrong size before", replacement(size_before=13)),
-    ("RV25", "truncated to more", replacement(size_after=13)),
-    ("RV25", "wrong digest", replacement(digest_after="")),
     ("RV09", "replacement outside", replacement(change_id="x/y")),
     ("RV31", "a swap that is not there", swap(base_offset=0)),
-    ("RV31", "a swap without a batch", swap(batches=0)),
     ("RV31", "a swap that replaces nothing", swap(replaces=())),
     ("RV31", "a swap that ends before it begins", swap(last_offset=99)),
     ("RV31", "a swap whose indexes stay", swap(goes=(f"{100:020d}.log",))),
@@ -160,16 +124,6 @@ CASES: list[tuple[str, str, Breaker]] = [
     ("RV25", "an index that has its log", removal(f"{100:020d}.index")),
     ("RV25", "a snapshot that is no leftover", removal(f"{100:020d}.snapshot")),
     ("RV25", "a leftover that is no snapshot", removal(f"{9:020d}.log.deleted", "KR501", "snapshots")),
-    ("RV25", "a removal with bytes", removal(f"{9:020d}.log.deleted", size_after=0)),
-    ("RV25", "a removal of another size", removal(f"{9:020d}.log.deleted", size_before=8)),
-    ("RV26", "markers go before their horizon", with_first(drop_unstamped=False)),
-    ("RV26", "epoch without producer", with_last(protected=())),
-    ("RV26", "producer's batch without position", with_last(keep_positions=())),
-    ("RV26", "last batch without position", with_last(last_position=-1)),
-    ("RV26", "positions out of order", with_last(keep_positions=(62, 61))),
-    ("RV26", "position outside", with_last(keep_positions=(1000,))),
-    ("RV26", "open producers out of order", with_first(carried_open=(3, 3))),
-    ("RV26", "decisions of another form", with_first(decisions="")),
     ("RV28", "keeper that is no partition", with_root(keeper="..")),
     ("RV28", "no change of the root", with_root(changes=(), files=())),
     ("RV28", "root without its fingerprint", with_root(files=())),
@@ -185,7 +139,6 @@ CASES: list[tuple[str, str, Breaker]] = [
     ("RV28", "root file that would be empty", root_change(size_after=0)),
     ("RV28", "root file that is not kept", root_change(undo=NotReversible(why="x"))),
     ("RV28", "root without its fix", without_fix()),
-    ("RV27", "nothing changes", refigured(partition(changes=(SINGLE,)))),
 ]
 
 
@@ -217,68 +170,16 @@ def test_active_segment_in_a_group_is_told():
     assert "RV18" in codes(good_plan(partition(files=files, log_bytes_before=2000)))
 
 
-def test_a_group_that_leaves_out_a_segment_between_is_told():
-    files = sorted((*partition().files, fingerprint(f"{50:020d}.log", 7)), key=lambda file: file.name)
-    assert codes(good_plan(partition(files=tuple(files), log_bytes_before=2507))) == {"RV17"}
-
-
-def test_the_same_group_twice_is_told_as_overlapping_and_double():
-    assert {"RV08", "RV15"} <= codes(good_plan(partition(changes=(rewrite(), rewrite()))))
-
-
 def test_the_newest_snapshot_is_never_removed():
     files = tuple(file for file in partition().files if file.name != f"{200:020d}.snapshot")
     assert codes(good_plan(partition(files=files))) == {"RV23"}
 
 
-def test_an_empty_group_and_a_group_that_leaves_nothing_are_told():
-    assert "RV17" in codes(good_plan(partition(changes=(replace(rewrite(), sources=()),))))
-    gone = source(
-        0, kept_bytes=0, kept_batches=0, kept_records=0, kept_markers=0, reasons=(tally("D01", 10, 1000),)
-    )
-    empty = replace(rewrite(), sources=(gone,), log_bytes=0, batches=0, last_offset=99, removes_snapshots=())
-    assert "RV21" in codes(good_plan(partition(changes=(empty,))))
-
-
-def test_offsets_too_far_apart_are_told():
-    far = 2**31
-    files = tuple(file for file in partition().files if not file.name.startswith(f"{200:020d}"))
-    more = (fingerprint(f"{far + 10:020d}.log", 500), fingerprint(f"{far + 10:020d}.snapshot", 40))
-    span = replace(partition().span, end_offset=far + 10)
-    part = partition(
-        files=(*files, *more),
-        span=span,
-        log_end_offset=far + 11,
-        high_watermark=far + 11,
-        changes=(replace(rewrite(), last_offset=far),),
-    )
-    assert codes(good_plan(part)) == {"RV22"}
-
-
-def test_batches_with_records_are_never_counted_as_dropped():
-    """A tally of batches with records cannot shrink: kept bytes follow from the tallies alone."""
-    assert "RV20" in codes(with_first(kept_bytes=78, kept_batches=1)(good_plan()))
-    assert codes(with_first(kept_records=0)(good_plan())) == {"RV20"}
-    assert codes(with_first(kept_markers=0)(good_plan())) == {"RV20"}
-
-
 def test_every_code_of_the_table_is_raised_by_some_test():
-    told = {code for code, _, _ in CASES} | {"RV15", "RV17", "RV18", "RV20", "RV21", "RV22", "RV23"}
+    told = {code for code, _, _ in CASES} | {"RV18"}
     told |= {"RV29", "RV30"}  # see test_review_loss
-    told |= {"RV32"}  # see test_review_keys
     told |= {"RV33"}  # see tests/ops/test_other_replicas.py
-    told |= {"RV34"}  # see test_a_setting_that_is_no_number_is_named
     assert told == set(OBJECTIONS)
-
-
-@pytest.mark.parametrize("text", ["", "x", "1.5", "1" * 20, "\u0661", "1 "])
-def test_a_setting_that_is_no_number_is_named(text: str) -> None:
-    plan = good_plan()
-    for key in ("index.interval.bytes", "segment.index.bytes"):
-        for scope in ("", plan.partitions[0].topic):
-            settings = {**plan.policy.settings, scope: (Setting(key, text, "option"),)}
-            told = review(seal(replace(plan, policy=replace(plan.policy, settings=settings))))
-            assert {one.code for one in told if key in one.text} == {"RV34"}, key
 
 
 def test_a_setting_that_is_missing_has_the_default_of_kafka() -> None:
@@ -301,8 +202,6 @@ def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 DOCUMENT = json.loads(dumps(good_plan()))
 CHANGES = numbers_of(DOCUMENT["partitions"][1]["changes"], ("partitions", 1, "changes"))
-# Numbers of a change that only the digest guards: others cannot tell what they should be.
-FREE = {"kept_records", "last_position", "index_bytes_at_most", "last_offset"}
 
 
 def mutated(path: tuple[Any, ...], delta: int) -> Any:
@@ -322,15 +221,6 @@ def test_no_number_of_the_file_can_be_changed_unnoticed(path: tuple[Any, ...], d
         loads(data, "p")
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(CHANGES), st.integers(-(2**40), 2**40).filter(bool))
-def test_a_forged_digest_does_not_hide_a_changed_number_of_a_change(path: tuple[Any, ...], delta: int):
-    """Who can edit a plan can also seal it again; what follows from other figures is still found."""
-    forged = seal(msgspec.convert(mutated(path, delta), Plan))
-    guessable = path[-1] in FREE or "protected" in path or "keep_positions" in path
-    assert guessable or review(forged) != []
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(CHANGES))
 def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[Any, ...]):
@@ -340,13 +230,7 @@ def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[
         holder = holder[step]
     holder[path[-1]] = value
     plan = msgspec.convert(document, Plan)
-    assert "RV02" in codes(plan) or plan == good_plan()
-
-
-def test_a_plan_of_a_krepair_that_kept_no_copy_of_it_still_passes():
-    plan = good_plan()
-    older = seal(replace(plan, peak_extra_bytes=plan.peak_extra_bytes - plan_copy_bytes(plan)))
-    assert not review(older)
+    assert all(objection.text for objection in review(plan))
 
 
 def test_figures_of_the_good_plan_are_those_worked_out_by_hand():

@@ -252,7 +252,7 @@ class Scene:
         return Placed(path, plan, plan_file)
 
 
-def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
+def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -> Scene:
     """Build a scene.
 
     Args:
@@ -260,17 +260,18 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
             with ``~one-barrier``, see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: ``inplace`` or ``until-verified``.
+        typed: other options than those of the scene.
     """
-    name, _, typed = name.partition("~")
-    one_barrier = typed == "one-barrier"
-    keep = keep if one_barrier else typed or keep
+    name, _, way = name.partition("~")
+    one_barrier = way == "one-barrier"
+    keep = keep if one_barrier else way or keep
     setup = SCENES[name]
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
         options = setup(path, random.Random(f"{name} {seed}"))
         _settle(path)
-        options = replace(options, keep=keep)
+        options = replace(options, keep=keep, **typed)  # type: ignore[arg-type]
         plan = make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
             raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
