@@ -13,13 +13,16 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import KrepairError, LockedError, NotALogDirError, WrongUserError
+from krepair.errors import ExitCode, KrepairError, LockedError, NotALogDirError, WrongUserError
 from krepair.ops.plan_command import with_options
-from krepair.ops.reports import CheckReport, HasExitCode, RuleSummary
+from krepair.ops.reports import CheckReport, RuleSummary
 from krepair.options import Options
 
 
-class _HasCommand(HasExitCode, Protocol):
+class _HasCommand(Protocol):
+    @property
+    def exit_code(self) -> ExitCode: ...
+
     @property
     def next_command(self) -> str: ...
 

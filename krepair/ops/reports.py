@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
@@ -303,14 +303,6 @@ class Problem(Struct, frozen=True, kw_only=True):
     position: int
     text: str
     change_id: str = ""
-
-
-class HasExitCode(Protocol):
-    """What every report of a verb has."""
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """Of the report."""
 
 
 class CheckedFiles(Struct, frozen=True, kw_only=True):
