@@ -1,4 +1,4 @@
-"""Computes all figures of a plan that follow from other fields, for the builder and for the review.
+"""Computes all figures of a plan that follow from other fields, for the builder.
 
 Sizes of new indexes are upper bounds, so at least as many bytes are freed as the plan says.
 """
@@ -32,7 +32,6 @@ __all__ = [
     "in_apply_order",
     "on_top",
     "on_top_of_all",
-    "parts_peak_bytes",
     "peak_bytes",
     "plan_copy_bytes",
     "plan_peak_bytes",
@@ -179,14 +178,10 @@ def copy_of_size(size: int) -> int:
     return -(-(size + ROUNDING_BYTES) // PLAN_COPY_STEP_BYTES) * PLAN_COPY_STEP_BYTES
 
 
-def parts_peak_bytes(plan: Plan) -> int:
-    """Extra bytes that are needed while the root and the partitions are changed, without the copy of the plan."""
-    return root_peak_bytes(plan.root) + on_top_of_all(apply_order(plan)).peak
-
-
 def plan_peak_bytes(plan: Plan) -> int:
     """Extra bytes that are needed while the whole plan is applied. The plan's own ``peak_extra_bytes`` is ignored."""
-    return parts_peak_bytes(plan) + plan_copy_bytes(plan)
+    changes = root_peak_bytes(plan.root) + on_top_of_all(apply_order(plan)).peak
+    return changes + plan_copy_bytes(plan)
 
 
 def freed_at_apply(change: Change, sizes: Mapping[str, int]) -> int:

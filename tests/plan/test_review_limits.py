@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.plan.figures import with_figures
-from krepair.plan.model import Commit, NewFile, NotReversible, Plan, RewriteSegments
+from krepair.plan.model import Commit, NewFile, NotReversible, Plan
 from krepair.plan.review import review
 from tests.plan.plans import (
     DIGEST,
@@ -359,17 +359,6 @@ def both_at_200() -> Breaker:
     return refigured(partition(changes=(change,), span=replace(span, end_offset=260)))
 
 
-def tiny_records() -> Breaker:
-    def change(plan: Plan) -> Plan:
-        part = tiny(60, batches=2)(plan).partitions[0]
-        group = part.changes[0]
-        assert isinstance(group, RewriteSegments)
-        group = replace(group, sources=(replace(group.sources[0], kept_records=1),))
-        return good_plan(replace(part, changes=(group,)))
-
-    return change
-
-
 def one_of_the_last() -> Breaker:
     """One batch of the last source stays, and the last offset is below it."""
     last = source(
@@ -382,22 +371,6 @@ def one_of_the_last() -> Breaker:
         aborted_kept=(),
     )
     return with_change(sources=(source(0), last), log_bytes=678, batches=3, last_offset=99)
-
-
-def last_before_one() -> Breaker:
-    """The first source keeps a last batch, although the second has one."""
-    first = replace(last_source(), base_offset=0)
-    one = source(
-        100,
-        log_bytes=1000,
-        kept_bytes=1000,
-        batches=1,
-        kept_batches=1,
-        kept_markers=0,
-        reasons=(tally("K01", 1, 1000),),
-        aborted_kept=(),
-    )
-    return with_change(sources=(first, one), log_bytes=1200, batches=4)
 
 
 def snapshot_by_epochs() -> Breaker:
@@ -669,17 +642,6 @@ WRONG = [
     Case("an index of a pending swap", dead_swap(f"{9:020d}.index", f"{9:020d}.log.swap"), ("RV25 ",)),
     Case("a removal by the fix of indexes", removal(f"{9:020d}.log.deleted", "KR201", "index"), ("RV25 ",)),
 ]
-
-
-def _with_change_figure() -> Plan:
-    plan = good_plan()
-    place = next(place for place, part in enumerate(plan.partitions) if part.changes)
-    parts = list(plan.partitions)
-    changes = (
-        replace(rewrite(), freed_at_purge=7, peak_extra_bytes=parts[place].changes[0].peak_extra_bytes),
-    )
-    parts[place] = replace(parts[place], changes=changes)
-    return replace(plan, partitions=tuple(parts))
 
 
 RIGHT = [
