@@ -10,7 +10,8 @@ RECLAIM = "reclaim-a-full-disk.md"
 TICKET = "in-a-change-ticket.md"
 RESTART = "before-a-restart.md"
 KEPT = "kept-originals.md"
-JOURNAL = "a-damaged-journal.md"
+DAMAGED = "whose journal is damaged"
+"""In the name of a story: before it begins."""
 UNCLEAN = "before-an-unclean-start.md"
 DEAD = "the-cleaner-has-been-dead.md"
 WHOLE = "repair-a-whole-cluster.md"
@@ -201,12 +202,12 @@ STORIES = (
         KEPT,
         (
             ("krepair undo /var/lib/kafka # a log directory", DONE),
-            ("krepair undo /var/lib/kafka --plan-id", DONE),
+            ("krepair undo /var/lib/kafka --plan-id 117f4418", DONE),
         ),
     ),
     Story(
         "a plan whose journal is damaged is taken back",
-        JOURNAL,
+        KEPT,
         (
             ("krepair undo /var/lib/kafka # which plan", DONE),
             ("krepair undo /var/lib/kafka --plan-id 117f4418 # shows", PARTLY),
@@ -216,7 +217,7 @@ STORIES = (
     ),
     Story(
         "a plan whose journal is damaged is kept",
-        JOURNAL,
+        KEPT,
         (
             ("krepair verify /var/lib/kafka # every batch", DONE),
             ("krepair purge /var/lib/kafka --plan-id 117f4418", PARTLY),

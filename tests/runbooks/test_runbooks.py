@@ -26,8 +26,8 @@ from tests.ops.tail import INTERVAL, Torn
 from tests.runbooks.page import DOCS, RUNBOOKS, Shell, blocks_of, commands_of, follow
 from tests.runbooks.stories import (
     ASK_AGAIN,
+    DAMAGED,
     DEAD,
-    JOURNAL,
     KEPT,
     PREVIEW,
     RECLAIM,
@@ -156,13 +156,13 @@ def param_of(story: Story) -> object:
 
 def prepare(story: Story, place: Place) -> None:
     """What a page takes for granted: that of the kept originals, an applied plan; and that its journal was damaged."""
-    if story.page in {KEPT, JOURNAL}:
+    if story.page == KEPT:
         place.shell.type("krepair plan /var/lib/kafka --topic __consumer_offsets --out lost.krplan")
         assert place.shell.type("krepair apply lost.krplan") == 0
         lost = place.shell.folder / "lost.krplan"
         place.shell.names = {**place.shell.names, "117f4418": json.loads(lost.read_text())["plan_id"]}
         lost.unlink()
-    if story.page == JOURNAL:
+    if DAMAGED in story.name:
         journal = next(place.log_dir.rglob("journal"))
         journal.write_bytes(journal.read_bytes()[:200] + b"\0" * 100 + journal.read_bytes()[300:])
 
