@@ -1,10 +1,10 @@
-"""What ``check`` found in at most five lines: what is worst, what it costs, what the next start does and how long."""
+"""What ``check`` found in a few lines: whether the broker starts, what is worst, what it costs, how long a start is."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from textwrap import shorten
+from textwrap import shorten, wrap
 from typing import Final
 
 from krepair.checks.catalogue import Severity
@@ -41,7 +41,7 @@ def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
 
 
 def verdict(report: CheckReport) -> tuple[str, ...]:
-    """At most five lines, none longer than a line of a terminal."""
+    """At most seven lines, none longer than a line of a terminal."""
     rules = rules_of(report)
     lines = [
         *_start_fails(report.log_dirs),
@@ -61,7 +61,8 @@ def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
     if refused is not None:
-        yield shorten(f"Attention: {refused.text}", _MOST, placeholder=" ...")
+        # Two lines: what it is stands in front, what to do often behind it.
+        yield from wrap(shorten(f"Attention: {refused.text}", 2 * _MOST, placeholder=" ..."), _MOST)
     elif strays:
         many = count_text(len(strays), "partition will", "partitions will")
         yield shorten(
