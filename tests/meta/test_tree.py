@@ -163,18 +163,11 @@ def test_no_module_imports_from_a_test() -> None:
 
 
 GOING = {
-    "test_keep_shared.py",
-    "test_config_of_another.py",
     "test_careless_operator.py",
-    "test_question_answer.py",
-    "test_next_commands.py",
-    "test_replicas_read.py",
+    "test_config_of_another.py",
     "test_moved.py",
-    "test_keep_copies.py",
+    "test_question_answer.py",
+    "test_replicas_read.py",
     "test_third_reading.py",
-    "test_copies_lost.py",
-    "test_one_reading.py",
-    "test_counted_with_keys.py",
-    "test_review_refetch.py",
 }
 """They go with what they test, or with what they import."""
