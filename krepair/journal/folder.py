@@ -15,7 +15,7 @@ from typing import Final
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
-from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
+from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState, Journal
 from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
@@ -459,14 +459,7 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
 
 def _merged_log(group: ApplyIntent) -> FileState:
     log = segment_name(group.base_offset, ".log")
-    for state in group.merged:
-        if state.name == log:
-            return state
-    raise DamagedJournalError(
-        f"{group.change_id}: its record in the journal has no {log} among the files that it makes; krepair has not "
-        "written this record",
-        next_command="krepair undo PLAN",
-    )
+    return next(state for state in group.merged if state.name == log)  # a journal without it is damaged
 
 
 def _same(found: FileState, known: FileState) -> bool:

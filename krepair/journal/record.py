@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from krepair.durable.disk import Disk
 from krepair.errors import DamagedJournalError, RefusedError
+from krepair.formats.filenames import log_name
 from krepair.logdir.space import read_space
 
 MAGIC = "krepair journal"
@@ -373,6 +374,11 @@ def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, in
     disk.sync_dir(private)
 
 
+def _has_log(intent: ApplyIntent | SwapIntent) -> bool:
+    group = intent.group if isinstance(intent, SwapIntent) else intent
+    return log_name(group.base_offset) in {state.name for state in group.merged}
+
+
 class Journal:
     """The journal of one partition, read once and kept in step with the file.
 
@@ -454,6 +460,8 @@ class Journal:
                 return state in _BEFORE_DONE[record.state]
             case Freed():
                 return state == "committed"
+            case ApplyIntent() | SwapIntent() if not _has_log(record):
+                return False
             case _:
                 again = state == "committed" and getattr(record, "over", None) is not None
                 return again or state in {None, "rolled back", "undone", "freed"}

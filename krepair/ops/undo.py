@@ -268,8 +268,8 @@ def _by_hand(
     what = error.message.partition("; next: ")[0]
     try:
         told = by_hand(folder, partition)
-    except OSError as failure:
-        return failed_whole(partition.folder, f"{failure.filename}: {failure.strerror}", ExitCode.PARTLY)
+    except (KrepairError, OSError) as failure:
+        return failed_partition(partition, failure)
     if not told.lines and not told.left:
         fence = fence_of(folder, partition, guards.watch or Watch(folder.disk, folder.log_dir))
         guards.hold()
