@@ -103,6 +103,11 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
     parts: tuple[tuple[int, int], ...] = ()
     made: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether its new log is among the files; krepair writes no other record."""
+        return log_name(self.base_offset) in {state.name for state in self.merged}
+
 
 class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
     """One derived file is about to be replaced, or removed.
@@ -192,6 +197,11 @@ class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
 
     change_id: str
     group: ApplyIntent
+
+    @property
+    def has_log(self) -> bool:
+        """As of its group."""
+        return self.group.has_log
 
 
 class RollIntent(Struct, frozen=True, tag="roll", kw_only=True):
@@ -374,11 +384,6 @@ def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, in
     disk.sync_dir(private)
 
 
-def _has_log(intent: ApplyIntent | SwapIntent) -> bool:
-    group = intent.group if isinstance(intent, SwapIntent) else intent
-    return log_name(group.base_offset) in {state.name for state in group.merged}
-
-
 class Journal:
     """The journal of one partition, read once and kept in step with the file.
 
@@ -460,7 +465,7 @@ class Journal:
                 return state in _BEFORE_DONE[record.state]
             case Freed():
                 return state == "committed"
-            case ApplyIntent() | SwapIntent() if not _has_log(record):
+            case _ if not getattr(record, "has_log", True):
                 return False
             case _:
                 again = state == "committed" and getattr(record, "over", None) is not None
