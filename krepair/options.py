@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,8 +64,6 @@ class Options:
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
         alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
-        at: of ``apply``, ``undo``, ``purge`` and ``verify`` of a plan: absolute path, links resolved, of the directory
-            that is meant where a log directory was copied; empty: the plan's.
     """
 
     config: str | None = None
@@ -93,7 +90,6 @@ class Options:
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
-    at: str = ""
     _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
     _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
 
@@ -252,22 +248,6 @@ def parse_keep(text: str) -> str:
         f"--keep {text!r}: expected inplace (the originals stay until krepair purge) or until-verified (apply frees "
         "them as soon as what replaces them is verified; they cannot be put back)"
     )
-
-
-def parse_at(text: str) -> str:
-    """Read ``--at``.
-
-    Returns:
-        The absolute path of the directory, links resolved; empty if it was not given.
-
-    Raises:
-        UsageError: it is no directory.
-    """
-    if not text:
-        return ""
-    if not os.path.isdir(text):
-        raise UsageError(f"--at {text!r}: expected a log directory, there is none")
-    return os.path.realpath(text)
 
 
 def parse_assume_high_watermark(text: str) -> str:

@@ -7,7 +7,7 @@
 
 Each tree makes its own directories with its own code, and its own plans of them: every case of ``tests/corpus``, every
 scene of ``tools/torture`` with every ``--keep``, and every real directory of ``fixtures/`` with each fix alone and with
-all of them. What no two runs have in common is left out: inodes, the path of the folder of the run, times of files that
+all of them. What no two runs have in common is left out: the path of the folder of the run, times of files that
 were written just now, the plan's own name and digest, and the version of krepair.
 
 For changes that must not change what is planned. Ends with 1 if a plan differs, and shows the first lines that do.
@@ -39,7 +39,7 @@ FIXES = (
     "recovery,markers,leftovers,checkpoints",
 )
 KEEPS = ("inplace", "until-verified")
-OF_THE_RUN = frozenset({"inode", "log_dir_inode", "looked_at", "tool_version", "plan_id", "digest_of_plan"})
+OF_THE_RUN = frozenset({"looked_at", "tool_version", "plan_id", "digest_of_plan"})
 FOLDER_OF_THE_RUN = re.compile(r"(krepair-(scene|compared|copies)-|tmp)[a-z0-9_]+")
 LINES_SHOWN = 12
 

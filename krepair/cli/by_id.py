@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, NoReturn
 
-from krepair.cli.commands import typed_again, with_at
+from krepair.cli.commands import typed_again
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
@@ -21,7 +20,7 @@ from krepair.pipeline.progress import Progress
 Verb = Literal["undo", "purge"]
 
 # By id there is no apply: what is half done is taken back.
-_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --at .+?)?( --use-reserved)?$")
+_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --use-reserved)?$")
 
 
 def is_log_dir(target: str, plan_id: str) -> bool:
@@ -58,16 +57,12 @@ def carry_out_by_id(
     from krepair.ops import kept
 
     options, plan_id = typed.options(), typed.plan_id
-    if not plan_id and options.at:
-        raise UsageError(
-            "--at of a log directory needs --plan-id", next_command=f"krepair {verb} {shlex.quote(log_dir)}"
-        )
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
         finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), typed)
 
     def carried_out(progress: Progress) -> ApplyReport:
-        with typed_again(kept.by_id_command(verb, os.path.abspath(log_dir), plan_id, options.at)):
+        with typed_again(kept.by_id_command(verb, os.path.abspath(log_dir), plan_id)):
             return run(log_dir, plan_id, options, progress)
 
     run_and_finish(
@@ -76,17 +71,15 @@ def carry_out_by_id(
         carried_out,
         apply_view,
         typed,
-        fill=partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at),
+        fill=partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id),
     )
 
 
-def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> str:
+def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str) -> str:
     from krepair.ops.kept import by_id_command
 
     match = _WITH_PLAN_FILE.fullmatch(command)
     if match is None:
-        return with_at(command, at)
-    # Which directory is meant is asked about the verb that was typed.
-    asked = verb if match[2] else "purge" if match[1] == "purge" else "undo"
-    where = match[2] or (f" --at {shlex.quote(at)}" if at else "")
-    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + where + (match[3] or "")
+        return command
+    asked = verb if match[1] == verb else "purge" if match[1] == "purge" else "undo"
+    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + (match[2] or "")

@@ -87,15 +87,13 @@ def run_on_plan(
     """
     from krepair.ops.plan_command import options_of
 
-    at = typed.options().at
-    log_dir = at or plan.log_dir
-    fill = Filling(plan=path, log_dir=log_dir, options=options_of(plan), at=at)
+    fill = Filling(plan=path, log_dir=plan.log_dir, options=options_of(plan))
 
     def carried_out(progress: Progress) -> Report:
         with typed_again(f"krepair {verb} PLAN"):
             return run(progress)
 
-    run_and_finish(verb, (log_dir,), carried_out, page, typed, fill=fill)
+    run_and_finish(verb, (plan.log_dir,), carried_out, page, typed, fill=fill)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

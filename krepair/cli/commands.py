@@ -33,7 +33,6 @@ Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )(?<!\S)PLAN(?!\S)")
-_OF_PLAN: Final = re.compile(r"krepair ((apply|undo|purge|verify) PLAN\b|(undo|purge) .+ --plan-id \w+)")
 _LOG_DIR: Final = re.compile(r"(?<!\S)LOGDIR(?!\S)")
 
 
@@ -41,9 +40,7 @@ _CHECK: Final = "krepair check "
 _PLAN_AGAIN: Final = "krepair plan "
 
 
-def filled(
-    command: str, *, plan: str = "", log_dir: str = "", options: Options | None = None, at: str = ""
-) -> str:
+def filled(command: str, *, plan: str = "", log_dir: str = "", options: Options | None = None) -> str:
     """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before.
 
     Args:
@@ -51,9 +48,7 @@ def filled(
         plan: path of the plan file, if it is known.
         log_dir: path of the log directory, likewise.
         options: of ``check`` and ``plan``.
-        at: what ``--at`` names; a verb of a plan needs it again.
     """
-    command = with_at(command, at)
     if plan:
         command = _PLAN.sub(lambda _: _operand(plan), command)
     if log_dir:
@@ -71,13 +66,6 @@ def _operand(path: str) -> str:
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
-def with_at(command: str, at: str) -> str:
-    """A command of a plan with ``--at``, if a directory was named by it and the command does not name one."""
-    if not at or " --at " in command:
-        return command
-    return _OF_PLAN.sub(lambda verb: f"{verb[0]} --at {shlex.quote(at)}", command, count=1)
-
-
 def as_it_is(command: str) -> str:
     """Where nothing is to be filled in."""
     return command
@@ -90,11 +78,10 @@ class Filling:
     plan: str = ""
     log_dir: str = ""
     options: Options | None = None
-    at: str = ""
 
     def __call__(self, command: str) -> str:
         """The command, filled in."""
-        return filled(command, plan=self.plan, log_dir=self.log_dir, options=self.options, at=self.at)
+        return filled(command, plan=self.plan, log_dir=self.log_dir, options=self.options)
 
     def without_names(self) -> Filling:
         """The same for any topic and partition."""

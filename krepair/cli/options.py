@@ -115,9 +115,6 @@ alone --alone TOPIC-PARTITION
   fetched anew from this one; may be repeated.
 expect --expect DIGEST
   Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.
-at --at LOGDIR
-  The directory that is meant, where the plan's directory was copied, or is at another path now. Its journals and what
-  the plan keeps and made have to prove that it is the plan's.
 plan_id --plan-id ID
   With LOGDIR: the plan, by its id; left out, what is kept is listed.
 originals --originals
@@ -202,7 +199,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     alone: list[str] | None = None
     # verbs of a plan
     expect: str = ""
-    at: str = ""
     plan_id: str = ""
     originals: bool = False
     # one verb each
@@ -261,7 +257,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             ),
             as_broker=self.as_broker,
             alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in self.alone or ()})),
-            at=parsing.parse_at(self.at),
             originals=self.originals,
             **more,
         )

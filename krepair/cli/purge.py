@@ -7,7 +7,7 @@ from krepair.cli.carry_out import carry_out
 from krepair.cli.options import PlanOrLogDirArgument, Typed, takes
 
 
-@takes("plan_id at engine master json quiet")
+@takes("plan_id engine master json quiet")
 def purge(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
     """Free the kept originals of a plan that was applied. There is no undo after it.
 

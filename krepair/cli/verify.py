@@ -19,7 +19,7 @@ from krepair.errors import UsageError
 from krepair.options import Options
 
 
-@takes("config topic_config setting topic partition originals at scratch engine master metrics json quiet")
+@takes("config topic_config setting topic partition originals scratch engine master metrics json quiet")
 def verify(
     targets: Annotated[
         list[str],
@@ -36,8 +36,6 @@ def verify(
     """
     options = typed.options()
     if len(targets) > 1:
-        if typed.at:
-            raise UsageError("--at goes with one plan file, not with log directories")
         _verify_each(targets, options, typed)
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
@@ -47,8 +45,6 @@ def verify(
     if not os.path.isdir(target):
         with without_plan_file("verify"):
             plan = show.load(target)
-    if plan is None and typed.at:
-        raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
     from krepair.ops import verify as ops
 
     if plan is not None:

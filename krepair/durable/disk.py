@@ -78,8 +78,8 @@ class Disk(Protocol):
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
         """Write the pieces one after the other from ``position`` of an existing file on; returns the bytes written."""
 
-    def truncate(self, path: str, size: int, inode: int = 0) -> None:
-        """Truncate a file to ``size`` bytes. It must have this ``inode``, if one is given."""
+    def truncate(self, path: str, size: int) -> None:
+        """Truncate a file to ``size`` bytes."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder; a file that has the name ``target`` is replaced."""

@@ -141,9 +141,9 @@ class RealDisk:
             return written
 
     @writes
-    def truncate(self, path: str, size: int, inode: int = 0) -> None:
-        """Truncate a file to ``size`` bytes. It must have this ``inode``, if one is given."""
-        with self._changing(path, os.O_WRONLY, inode) as (target, _):
+    def truncate(self, path: str, size: int) -> None:
+        """Truncate a file to ``size`` bytes."""
+        with self._changing(path, os.O_WRONLY) as (target, _):
             os.ftruncate(target, size)
 
     @writes

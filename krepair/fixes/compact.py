@@ -209,7 +209,7 @@ def _secret(partition: Partition) -> bytes:
     from krepair.rules.compaction import secret_of
 
     logs = (segment.log for segment in partition.segments)
-    return secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode}" for log in logs)
+    return secret_of(f"{log.name} {log.size} {log.mtime_ns}" for log in logs)
 
 
 def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:

@@ -64,7 +64,7 @@ def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
     for change in staging.plan.changes:
         if isinstance(change, MendLog) and change.method == "cut":
             state, planned = staging.folder.state(change.name), logs[change.base_offset]
-            if state is not None and (state.size, state.inode) == (change.size_after, planned.inode):
+            if state is not None and (state.size, state.mtime_ns) == (change.size_after, planned.mtime_ns):
                 logs[change.base_offset] = replace(planned, size=change.size_after)
     active = max(logs)
     found = grown(staging.folder, logs[active])
@@ -111,11 +111,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
 
 def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
     found = staging.folder.state(name)
-    return found is not None and (found.size, found.mtime_ns, found.inode) == (
-        planned.size,
-        planned.mtime_ns,
-        planned.inode,
-    )
+    return found is not None and (found.size, found.mtime_ns) == (planned.size, planned.mtime_ns)
 
 
 def plan_anew(work: Work) -> str:

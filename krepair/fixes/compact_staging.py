@@ -310,9 +310,7 @@ def _input(
 
 
 def _secret(one: _Partition) -> bytes:
-    return secret_of(
-        f"{file.name} {file.size} {file.mtime_ns} {file.inode} {file.digest}" for file in one.logs.values()
-    )
+    return secret_of(f"{file.name} {file.size} {file.mtime_ns} {file.digest}" for file in one.logs.values())
 
 
 def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:

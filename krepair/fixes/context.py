@@ -16,7 +16,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.plan.model import Plan
 from krepair.rules.evidence import Evidence
 from krepair.rules.replicas.epochs import History
 
@@ -106,12 +105,12 @@ class Context:
 
 def place_of(view: LogDir, partition: Partition) -> Place:
     """Where a partition's files are, as work items name it."""
-    return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+    return place_in(view, partition.folder)
 
 
-def planned_place(plan: Plan, folder: str) -> Place:
-    """The same of a plan's directory."""
-    return Place(host=plan.host, log_dir=plan.log_dir, log_dir_inode=plan.log_dir_inode, folder=folder)
+def place_in(view: LogDir, folder: str) -> Place:
+    """The same of a folder, which may be gone."""
+    return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=folder)
 
 
 def watermark_of(view: LogDir, partition: Partition) -> int:

@@ -82,9 +82,7 @@ def _searched(context: Context) -> tuple[SearchedDir, ...]:
     """The log directories beside this one in which a replica may be in the making."""
     views = [(broker, view) for broker, found in context.sides.items() for view in found]
     views += [(_broker_id(context), view) for view in context.beside]
-    found = {
-        view.path: SearchedDir(broker_id=broker, path=view.path, inode=view.inode) for broker, view in views
-    }
+    found = {view.path: SearchedDir(broker_id=broker, path=view.path) for broker, view in views}
     return tuple(found[path] for path in sorted(found))
 
 

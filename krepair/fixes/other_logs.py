@@ -49,10 +49,10 @@ class ListedLog(LogElsewhere):
 
 
 def digest_of_files(partition: Partition) -> str:
-    """32 hex digits over name, size, time and inode of all files of a partition folder."""
+    """32 hex digits over name, size and time of all files of a partition folder."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for file in partition.files():
-        digest.update(f"{file.name} {file.size} {file.mtime_ns} {file.inode}\n".encode())
+        digest.update(f"{file.name} {file.size} {file.mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -212,7 +212,6 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
     log = OtherLog(
         broker_id=broker,
         log_dir=view.path,
-        log_dir_inode=view.inode,
         folder=partition.folder,
         digest=digest_of_files(partition),
     )
@@ -275,7 +274,7 @@ def logs_again(
         view, here = dirs.look(log.log_dir, log.folder)
         views[log.log_dir] = view
         where = f"{log.log_dir}/{log.folder}, the log of broker {log.broker_id}"
-        if view.inode != log.log_dir_inode or here is None or view.host != host:
+        if here is None or view.host != host or view.broker_id not in ("", str(log.broker_id)):
             raise StalePlanError(f"{where}: is not there any more, or is another one")
         try:
             one = listed(log.broker_id, view, here)
@@ -451,6 +450,6 @@ def rows_elsewhere(
     return tuple(files)
 
 
-def places_of(logs: Iterable[OtherLog]) -> Mapping[str, int]:
-    """Log directory -> inode, of all logs that are not in the plan's own."""
-    return {log.log_dir: log.log_dir_inode for log in logs}
+def places_of(logs: Iterable[OtherLog]) -> list[str]:
+    """The log directories of all logs that are not in the plan's own."""
+    return sorted({log.log_dir for log in logs})

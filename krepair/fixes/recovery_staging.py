@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.fixes.context import planned_place
+from krepair.fixes.context import place_in
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import put_staged, stage_again
 from krepair.fixes.index import mend_items, stage_indexes
@@ -293,7 +293,7 @@ def range_items(
     if own:
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
-    place = planned_place(work.plan, part.folder)
+    place = place_in(work.view, part.folder)
     interval_bytes = number(work.plan.policy, part.topic, "index.interval.bytes")
     return [
         RecoveredItem(

@@ -22,7 +22,7 @@ from krepair.errors import (
     UnwritableError,
     VerifyFailedError,
 )
-from krepair.fixes.context import planned_place, watermark_of
+from krepair.fixes.context import place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.other_logs import ListedLog
@@ -242,7 +242,7 @@ class Work:
 
     def place(self, staging: Staging) -> Place:
         """Where a partition's files are, as work items name it."""
-        return planned_place(self.plan, staging.plan.folder)
+        return place_in(self.view, staging.plan.folder)
 
     def setting(self, staging: Staging, key: str) -> str:
         """A topic setting as the plan has it."""

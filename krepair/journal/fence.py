@@ -56,10 +56,10 @@ They are those of 100 partitions. The next time it looks at others.
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
-Seen = dict[str, tuple[int, int, int] | None]
-"""Path relative to the log directory -> size, mtime in nanoseconds, inode; None: nothing has the name."""
+Seen = dict[str, tuple[int, int] | None]
+"""Path relative to the log directory -> size and mtime in nanoseconds; None: nothing has the name."""
 
-_DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1, -1)}
+_DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1)}
 """Stands for a list that cannot be read. Then nobody knows whether a broker was started since.
 
 krepair acts as if one was: it gives back neither the clean-shutdown marker nor the recovery point.
@@ -465,27 +465,6 @@ class Watch:
             _write_seen(self._disk, place, seen | now)
 
 
-def move_seen(disk: Disk, log_dir: str, place: str) -> None:
-    """Gives what a fence has seen the inodes of a copy of the directory, where size and time are as they were.
-
-    A file that has lost its time stays as it was seen: then nobody knows whether a broker was started since.
-
-    Raises:
-        OSError: a file could not be looked at, or the list not be written.
-    """
-    seen = _read_seen(disk.tree, place)
-    if seen is None or seen == _DAMAGED:
-        return
-    now: Seen = {name: _look(disk.tree, f"{log_dir}/{name}") for name in seen}
-    same: Seen = {
-        name: here
-        for name, here in now.items()
-        if here is not None and (was := seen[name]) is not None and here[:2] == was[:2]
-    }
-    if seen | same != seen:
-        _write_seen(disk, place, seen | same)
-
-
 def standing_fences(tree: Tree, log_dir: str) -> list[str]:
     """Paths of all fences that are up in a log directory, of any plan, ascending.
 
@@ -529,9 +508,9 @@ def _read(tree: Tree, path: str) -> bytes | None:
     return data
 
 
-def _look(tree: Tree, path: str) -> tuple[int, int, int] | None:
+def _look(tree: Tree, path: str) -> tuple[int, int] | None:
     found = tree.status(path)
-    return None if found is None else (found.st_size, found.st_mtime_ns, found.st_ino)
+    return None if found is None else (found.st_size, found.st_mtime_ns)
 
 
 def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:
@@ -544,7 +523,7 @@ def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen
         with contextlib.suppress(FileNotFoundError):
             return _active_files_of(tree, log_dir, name)
     elif stat.S_ISREG(found.st_mode) and name in _ROOT_FILES:
-        return {name: (found.st_size, found.st_mtime_ns, found.st_ino)}
+        return {name: (found.st_size, found.st_mtime_ns)}
     return {}
 
 
@@ -559,7 +538,7 @@ def _active_files_of(tree: Tree, log_dir: str, folder: str) -> Seen:
         name.base_offset for name, _ in live if name.kind is FileKind.LOG and name.base_offset is not None
     ]
     return {
-        f"{folder}/{name.name}": (found.st_size, found.st_mtime_ns, found.st_ino)
+        f"{folder}/{name.name}": (found.st_size, found.st_mtime_ns)
         for name, found in live
         if logs and name.base_offset == max(logs) and stat.S_ISREG(found.st_mode)
     }

@@ -1,7 +1,7 @@
 """One partition folder as commit and undo see it: which file is which, and which folders are to be synced.
 
-An original of a group of segments is known by its inode (it is kept linked, so the inode is never given to another
-file), the new ``.log`` by inode, size and modification time.
+Files are known by what they hold, so that a copy of the directory is as good as the directory: see ``holds``. Two names
+are compared as one file only at one moment.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState, Journal
 from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
+from krepair.logdir.fingerprint import digest_batches, digest_content, has_parts
 from krepair.logdir.reading import kind_of
+from krepair.plan.model import FileFingerprint
 
+_Key = tuple[int, int, int]
 SYNCED_WHEN_OPENED: Final = 5
 """Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
 
@@ -63,6 +68,10 @@ class PartitionFolder:
         self._was_made_here = False
         self._has_private_folders = False
         self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
+        self._digests: dict[_Key, str] = {}
+        self._fronts: dict[FileState, str] = {}
+        self._ours: set[_Key] = set()
+        """New logs that were staged in this run, or were read in it."""
 
     def at(self, relative: str) -> str:
         """Absolute path of a path in the partition folder."""
@@ -73,25 +82,50 @@ class PartitionFolder:
         return self.at(name).removeprefix(f"{self.log_dir}/")
 
     def state(self, relative: str) -> FileState | None:
-        """What a file is known by, or None if it is not there.
+        """Size and time of a file, or None if it is not there; its digest is left out.
 
         Raises:
             StalePlanError: something else than a regular file has the name.
             OSError: it could not be looked at.
         """
-        found = self.tree.status(self.at(relative))
+        found = self._status(relative)
         if found is None:
             return None
-        if not stat.S_ISREG(found.st_mode):
+        name = relative.rpartition("/")[2]
+        return FileState(name=name, size=found.st_size, mtime_ns=found.st_mtime_ns)
+
+    def _status(self, relative: str) -> os.stat_result | None:
+        found = self.tree.status(self.at(relative))
+        if found is not None and not stat.S_ISREG(found.st_mode):
             raise StalePlanError(
                 f"{self.at(relative)}: expected a regular file; the partition is left as it is"
             )
-        return FileState(
-            name=relative.rpartition("/")[2],
-            size=found.st_size,
-            mtime_ns=found.st_mtime_ns,
-            inode=found.st_ino,
-        )
+        return found
+
+    def digested(self, relative: str, state: FileState) -> FileState:
+        """A state with the digest of what the path holds; each file is read once in a run.
+
+        Raises:
+            OSError: it could not be read.
+        """
+        return replace(state, digest=self._digest(relative))
+
+    def _digest(self, relative: str) -> str:
+        found = self._status(relative)
+        key = None if found is None else _key_of(found)
+        digest = self._digests.get(key, "") if key is not None else ""
+        if not digest:
+            digest = digest_content(self.at(relative), self.tree)
+            if key is not None:
+                self._digests[key] = digest
+        return digest
+
+    def _forget(self, relative: str) -> None:
+        """A file is about to lose this name: another one may get its inode."""
+        found = self.tree.status(self.at(relative))
+        if found is not None:
+            self._digests.pop(_key_of(found), None)
+            self._ours.discard(_key_of(found))
 
     def file_names(self) -> list[str]:
         """Names of everything in the partition folder except directories, sorted."""
@@ -236,9 +270,17 @@ class PartitionFolder:
         original = self._originals[1].get(name)
         if found is None or original is None:
             return False
-        if name in group.copied:
-            return (found.size, found.mtime_ns) == (original.size, original.mtime_ns)
-        return found.inode == original.inode
+        kept = self.names.keep(name)
+        if name not in group.copied and self.is_one_file(name, kept):
+            return True
+        if not self.holds(name, original):
+            return False
+        # An index that was right already is made again just so. Then the new one is here once it has left ``stage/``.
+        new = next((one for one in group.merged if name in (one.name, one.name + SWAP)), None)
+        is_made_so = new is not None and replace(new, name=name) == original
+        if new is None or not is_made_so or self.state(kept) is None:
+            return True
+        return self.state(self.names.stage(new.name)) is not None
 
     def missing_logs(self, group: ApplyIntent) -> list[str]:
         """Names of the original ``.log`` files that are not in their places."""
@@ -267,12 +309,9 @@ class PartitionFolder:
             log: Whereabouts.FINAL,
             self.names.out(log): Whereabouts.OUT,
         }
-        merged = _merged_log(group)
-        for path, whereabouts in places.items():
-            found = self.state(path)
-            if found is not None and _same(found, merged):
-                return whereabouts
-        return Whereabouts.GONE
+        return next(
+            (where for path, where in places.items() if self._is_new_log(path, group)), Whereabouts.GONE
+        )
 
     def is_committed(self, group: ApplyIntent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
@@ -288,16 +327,66 @@ class PartitionFolder:
         """Whether each staged file still is somewhere (a broker removes ``.cleaned``)."""
         return all(
             any(
-                (found := self.state(path)) is not None and _same(found, merged)
+                self.holds(path, merged)
                 for path in (self.names.stage(merged.name), merged.name + CLEANED, merged.name + SWAP)
             )
             for merged in group.merged
         )
 
-    def same(self, relative: str, known: FileState) -> bool:
-        """Whether a path holds a file that is known, under whatever name."""
+    def holds(self, relative: str, known: FileState | None) -> bool:
+        """Whether a path holds a file that is known, under whatever name; of None, whether nothing has the name.
+
+        Size and time have to be those of the file. They are not enough: a new index has the time of the old one, and
+        may have its size. So what it holds decides, wherever a digest is known.
+
+        Raises:
+            StalePlanError: something else than a regular file has the name.
+            OSError: it could not be read.
+        """
         found = self.state(relative)
-        return found is not None and _same(found, known)
+        if found is None or known is None:
+            return found is None and known is None
+        if (found.size, found.mtime_ns) != (known.size, known.mtime_ns):
+            return False
+        return not known.digest or self._digest(relative) == known.digest
+
+    def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
+        """Whether the first bytes of a log are the batches that the plan has seen; it is read once in a run.
+
+        Raises:
+            OSError: it could not be read.
+        """
+        known = self._fronts.get(log)
+        if known is None:
+            base_offset = int(log.name.partition(".")[0])
+            known = digest_batches(self.at(log.name), base_offset, self.tree, size=planned.size)
+            self._fronts[log] = known
+        return known == planned.digest
+
+    def is_one_file(self, one: str, other: str) -> bool:
+        """Whether two names are of the same file at this moment."""
+        found, beside = self._status(one), self._status(other)
+        return found is not None and beside is not None and os.path.samestat(found, beside)
+
+    def _is_new_log(self, path: str, group: ApplyIntent) -> bool:
+        """Whether a path holds the new log of a group.
+
+        A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
+        this run has put it there. Another plan may make the very same log: ours has left ``stage/`` by then.
+        """
+        new, found = _merged_log(group), self._status(path)
+        if not group.parts or not path.endswith((CLEANED, SWAP)) or found is None:
+            return self.holds(path, new)
+        staged, key = self.names.stage(new.name), _key_of(found)
+        if self.state(staged) is not None and not self.is_one_file(staged, path):
+            return False
+        if (
+            key not in self._ours
+            and found.st_size == new.size
+            and has_parts(self.at(path), group.parts, self.tree)
+        ):
+            self._ours.add(key)
+        return key in self._ours
 
     # -- what steps are made of
 
@@ -318,13 +407,24 @@ class PartitionFolder:
     def remove(self, path: str) -> None:
         """Removes a file of ours, if it is there."""
         if self.tree.is_there(self.at(path)):
+            self._forget(path)
             self.disk.unlink(self.at(path))
             self.changed(path)
 
     def rename(self, source: str, target: str) -> None:
         """Moves a file."""
+        self._forget(target)
+        found = self._status(source)
+        if found is not None and source.startswith(self.names.stage()):
+            self._ours.add(_key_of(found))
         self.disk.rename(self.at(source), self.at(target))
         self.changed(source, target)
+
+    def put_over(self, source: str, target: str) -> None:
+        """As ``rename``, where only the target's folder has to be synced."""
+        self._forget(target)
+        self.disk.rename(self.at(source), self.at(target))
+        self.changed(target)
 
     def give(self, source: str, target: str, via: str = "") -> None:
         """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
@@ -345,7 +445,7 @@ class PartitionFolder:
         found = self.state(path)
         if found is None or "/" in path or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log"):
             return
-        if not self.is_original(group, path) and not _same(found, _merged_log(group)):
+        if not self.is_original(group, path) and not self._is_new_log(path, group):
             raise StalePlanError(
                 f"{self.at(path)}: expected the original, or the file that this plan made ({_merged_log(group).size} "
                 f"bytes); found another one ({found.size} bytes): it was written since"
@@ -364,7 +464,7 @@ class PartitionFolder:
 
     def is_of_somebody_else(self, path: str, group: ApplyIntent) -> bool:
         """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
-        return self.state(path) is not None and not self.same(path, _merged_log(group))
+        return self.state(path) is not None and not self._is_new_log(path, group)
 
     def remove_litter(self, group: ApplyIntent) -> None:
         """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
@@ -379,11 +479,14 @@ class PartitionFolder:
         """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""
         for original in group.originals:
             aside = f"{original.name}.deleted"
-            found = self.state(aside)
-            ours = found is not None and found.inode == original.inode and original.name not in group.copied
+            if original.name in group.copied or self.state(aside) is None:
+                continue
             # A run that was killed while it kept the originals has not come to all of them.
-            if ours and any(
-                self.same(path, original) for path in (original.name, self.names.keep(original.name))
+            places = [
+                path for path in (original.name, self.names.keep(original.name)) if self.holds(path, original)
+            ]
+            if any(self.is_one_file(aside, path) for path in places) or (
+                places and self.holds(aside, original)
             ):
                 self.remove(aside)
         self.sync("")
@@ -462,5 +565,6 @@ def _merged_log(group: ApplyIntent) -> FileState:
     return next(state for state in group.merged if state.name == log)  # a journal without it is damaged
 
 
-def _same(found: FileState, known: FileState) -> bool:
-    return (found.size, found.mtime_ns, found.inode) == (known.size, known.mtime_ns, known.inode)
+def _key_of(found: os.stat_result) -> _Key:
+    """What tells a file from the others as long as a run has its folder."""
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -15,9 +15,8 @@ from krepair.errors import (
 )
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import Done, Freed, Here, Intent
+from krepair.journal.record import Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
-from krepair.logdir.fingerprint import digest_content
 from krepair.plan.actions.table import action_of as plan_action
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change
@@ -112,32 +111,13 @@ class Forward(Run):
                     if change.change_id in wrong
                 ]
             intents = [self.journal.intents[change.change_id] for change in ready]
-            freed = [self._freed(intent) for intent in intents]
-            self.append(*freed)
+            self.append(*(Freed(change_id=intent.change_id) for intent in intents))
             self._remove_kept(intents)
         except LockLostError:
             raise
         except (KrepairError, OSError) as error:
             return [self.failure(ready[0].change_id, error, rolled_back=False)]
         return []
-
-    def _freed(self, intent: Intent) -> Freed:
-        """The record that a change is right, and that its originals go."""
-        folder = self.folder
-        names = [
-            name
-            for name in dict.fromkeys(action_of(intent).touches(intent))
-            if folder.state(name) is not None
-        ]
-        return Freed(
-            change_id=intent.change_id,
-            made={name: digest_content(folder.at(name), folder.tree) for name in names},
-        )
-
-    def _where(self) -> list[Here]:
-        """What the journal does not say yet of the directory in which its inodes hold."""
-        here = self.guards.here
-        return [] if here is None or here == self.journal.here else [here]
 
     def _remove_kept(self, intents: Sequence[Intent]) -> None:
         """Frees the originals of changes whose records say so; may be repeated: what is gone is gone.
@@ -245,7 +225,7 @@ class Forward(Run):
             if intents:
                 self.guards.keep_plan(self.folder)
                 self.folder.sync_new()
-                self.append(*self._where(), *intents)
+                self.append(*intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import (
@@ -42,8 +42,15 @@ def check_fresh(
     _check_snapshots(folder, present, change)
     _check_logs_behind(folder, partition, planned, present, change)
     names = [segment_name(s.base_offset, e) for s in change.sources for e in SEGMENT_SUFFIXES]
-    originals = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
-    return tuple(state for state in originals if state is not None)
+    states = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
+    # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
+    return tuple(
+        state
+        if state.name.endswith(LOG) and planned[state.name].digest
+        else folder.digested(state.name, state)
+        for state in states
+        if state is not None
+    )
 
 
 def _check_no_swap(folder: PartitionFolder, present: list[FileName]) -> None:
@@ -87,9 +94,11 @@ def _check_logs_behind(
 
 
 def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:
-    """State of a log that is the file of the plan and is longer now; else None."""
+    """State of a log that is longer now, and begins with the batches that the plan has seen; else None."""
     found = folder.state(planned.name)
-    return found if found is not None and found.inode == planned.inode and found.size > planned.size else None
+    if found is None or found.size <= planned.size or not planned.digest:
+        return None
+    return found if folder.begins_with(found, planned) else None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
@@ -105,13 +114,19 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
         raise StalePlanError(f"{folder.at(name)}: is gone since the plan was made")
     if plan is None:
         raise StalePlanError(f"{folder.at(name)}: was not there when the plan was made")
-    if (found.size, found.mtime_ns, found.inode) != (plan.size, plan.mtime_ns, plan.inode):
+    if (found.size, found.mtime_ns) != (plan.size, plan.mtime_ns):
         message = (
-            f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of mtime {plan.mtime_ns} "
-            f"(inode {plan.inode}), found {found.size} of {found.mtime_ns} (inode {found.inode})"
+            f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of mtime {plan.mtime_ns}, "
+            f"found {found.size} of {found.mtime_ns}"
         )
         raise StalePlanError(message)
     return found
+
+
+def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
+    """As ``unchanged``, with a digest of what it holds."""
+    found = unchanged(folder, planned, name)
+    return None if found is None else folder.digested(name, found)
 
 
 def check_staged(
@@ -129,10 +144,10 @@ def check_staged(
         VerifyFailedError: an index is not the one that was made.
     """
     found = [
-        state
+        state if extension == LOG else folder.digested(path, state)
         for extension in SEGMENT_SUFFIXES
-        if (state := folder.state(folder.names.stage(segment_name(change.base_offset, extension))))
-        is not None
+        for path in (folder.names.stage(segment_name(change.base_offset, extension)),)
+        if (state := folder.state(path)) is not None
     ]
     log = segment_name(change.base_offset, ".log")
     if not found or found[0].name != log:
@@ -155,6 +170,23 @@ def check_staged(
                 f"{path}: its bytes are not those that krepair wrote; nothing was replaced"
             )
     return tuple(found)
+
+
+def told_apart(
+    folder: PartitionFolder, originals: Sequence[FileState], log: FileState, path: str
+) -> tuple[tuple[FileState, ...], FileState]:
+    """The originals and the new log of a group, each with a digest where size and time do not tell old and new apart.
+
+    Args:
+        folder: the partition folder.
+        originals: all of them.
+        log: the new one, by its final name.
+        path: where it is now.
+    """
+    if not any((one.name, one.size, one.mtime_ns) == (log.name, log.size, log.mtime_ns) for one in originals):
+        return tuple(originals), log
+    known = (folder.digested(one.name, one) if one.name == log.name else one for one in originals)
+    return tuple(known), folder.digested(path, log)
 
 
 def check_no_pending_swap(folder: PartitionFolder) -> None:
@@ -184,12 +216,12 @@ def check_fresh_file(
         RefusedError: the staged file is missing or of another size; or there is nothing to remove.
         VerifyFailedError: the staged file is not the plan's.
     """
-    original = unchanged(folder, planned, change.name)
+    old = original(folder, planned, change.name)
     if change.method == "remove":
-        if original is None:
+        if old is None:
             raise RefusedError(f"{folder.at(change.name)}: is to be removed, but the plan has no such file")
-        return original, None
-    return original, staged_file(folder, change.name, change.size_after, change.digest_after)
+        return old, None
+    return old, staged_file(folder, change.name, change.size_after, change.digest_after)
 
 
 def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> FileState:
@@ -214,7 +246,7 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
         raise VerifyFailedError(
             f"{folder.at(path)}: its bytes are no longer those of the plan; nothing was replaced"
         )
-    return staged
+    return staged if name.endswith(LOG) else folder.digested(path, staged)
 
 
 def check_staged_files(folder: PartitionFolder, makes: Iterable[NewFile]) -> tuple[FileState, ...]:

@@ -10,7 +10,6 @@ from krepair.durable import medium
 from krepair.errors import KrepairError, LockLostError, UnwritableError
 from krepair.journal.fence import Watch
 from krepair.journal.folder import SYNCED_WHEN_OPENED, PartitionFolder
-from krepair.journal.record import Here
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change
 
@@ -33,7 +32,6 @@ class Guards:
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
-        here: the log directory, for journals that do not say yet where their inodes hold.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
         asked_for: what to type next, of each failure that says it, in the order in which they were met.
@@ -47,7 +45,6 @@ class Guards:
     watch: Watch | None = None
     begun: bool = False
     settled: bool = False
-    here: Here | None = None
     not_given_back: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
     asked_for: list[str] = field(default_factory=list)

@@ -6,8 +6,7 @@ it. So no partition has to be the last one that is undone or purged: each takes 
 the last name. Where a file system makes no link, the partition gets a file of its own.
 
 Whoever may write the log directory may also write such a file. So what is read back is checked as any plan is, and
-besides it must be a plan for the directory in which it lies, unless a person says that this directory was moved or
-copied.
+besides it is carried out in the directory in which it lies, and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
-
-from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
@@ -42,13 +39,12 @@ class PlanKeeper:
     Args:
         disk: what writes.
         plan: sealed.
-        log_dir: absolute path of the log directory, where it is not the plan's.
     """
 
-    def __init__(self, disk: Disk, plan: Plan, log_dir: str = "") -> None:
+    def __init__(self, disk: Disk, plan: Plan) -> None:
         self._disk = disk
         self._plan = plan
-        self._places = private_folders(replace(plan, log_dir=log_dir or plan.log_dir))
+        self._places = private_folders(plan)
         self._data = b""
         self._copy: tuple[str, int, int] | None = None
         self._done: set[str] = set()
@@ -140,19 +136,15 @@ class CopySearch(NamedTuple):
     """Where copies are looked for, and what they must be for.
 
     Attributes:
-        log_dir: absolute path of the log directory, links resolved.
-        inode: of the log directory.
+        log_dir: absolute path of the log directory, links resolved. The plan may be for another path: whoever asks must
+            carry it out in this directory, and nowhere else.
         plan_id: of the plan.
         private: absolute paths of the private sub-folders of that plan.
-        any_path: whether it may be a plan for another path. Whoever asks so must carry it out in this directory, and
-            nowhere else.
     """
 
     log_dir: str
-    inode: int
     plan_id: str
     private: Sequence[str]
-    any_path: bool = False
 
 
 class PlanCopy(NamedTuple):
@@ -210,22 +202,9 @@ def _read(tree: Tree, path: str, found: os.stat_result, search: CopySearch, at_m
     if found.st_size > at_most:
         return PlanCopy(path, None)
     plan = loads(tree.read(path, found.st_size + 1) or b"", path)
-    problem = _not_for(plan, search)
-    return PlanCopy(path, None, problem) if problem else PlanCopy(path, plan)
-
-
-def _not_for(plan: Plan, search: CopySearch) -> str:
-    """Why a whole plan is not the one that is looked for, or empty."""
     if plan.plan_id != search.plan_id:
-        return f"is a copy of plan {plan.plan_id}, plan {search.plan_id} was expected"
-    # A plan for another directory must not be carried out because it lies here. Of a copy of the directory, which has
-    # another inode, the journals and what is kept have to prove that it is one.
-    if plan.log_dir != search.log_dir and not search.any_path:
-        return (
-            f"is of a plan for {plan.log_dir} (inode {plan.log_dir_inode}), not for {search.log_dir} "
-            f"(inode {search.inode})"
-        )
-    return ""
+        return PlanCopy(path, None, f"is a copy of plan {plan.plan_id}, plan {search.plan_id} was expected")
+    return PlanCopy(path, plan)
 
 
 def the_copy(search: CopySearch, copies: Iterable[PlanCopy]) -> Plan:

@@ -11,7 +11,6 @@ import errno
 import os
 import shlex
 import zlib
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -23,7 +22,7 @@ from krepair.formats.filenames import log_name
 from krepair.logdir.space import read_space
 
 MAGIC = "krepair journal"
-VERSION = 1
+VERSION = 2
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.journal.plan_copy``."""
@@ -43,19 +42,20 @@ _AT_REST = frozenset({"rolled back", "undone"})
 
 
 class FileState(Struct, frozen=True, kw_only=True):
-    """What a file is known by: renames and hard links keep all of it, a rewrite changes some of it.
+    """What a file is known by, also in a copy of the directory: see ``PartitionFolder.holds``.
 
     Attributes:
         name: file name in the partition folder.
         size: bytes.
         mtime_ns: modification time in nanoseconds.
-        inode: inode number.
+        digest: of what it holds, see ``digest_content``. Empty of a log of which the plan has a digest of its batches,
+            or that this plan makes, as long as size and time tell it from the one that it replaces.
     """
 
     name: str
     size: int
     mtime_ns: int
-    inode: int
+    digest: str = ""
 
 
 class Header(Struct, frozen=True, tag="journal", kw_only=True):
@@ -86,7 +86,6 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
         snapshots: names among the originals that are producer snapshots.
         copied: names among the originals that are kept as real copies (known to be damaged).
         merged: the staged files, by their final names.
-        digests: name -> digest of what an original holds, where the plan has none of its batches.
         parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
         made: name -> 32 hex digits over the bytes of each new index.
     """
@@ -99,7 +98,6 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
     snapshots: tuple[str, ...]
     copied: tuple[str, ...]
     merged: tuple[FileState, ...]
-    digests: dict[str, str] = field(default_factory=dict)
     parts: tuple[tuple[int, int], ...] = ()
     made: dict[str, str] = field(default_factory=dict)
 
@@ -116,7 +114,6 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
         change_id: of the change.
         original: the file as it was, or None if there was none.
         replacement: the staged file, by its final name, or None if the file only goes.
-        digest: of what the original holds, see ``digest_content``; empty if there was none.
         over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
             The original is kept since then.
     """
@@ -124,7 +121,6 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
     change_id: str
     original: FileState | None
     replacement: FileState | None
-    digest: str = ""
     over: FileState | None = None
 
     @property
@@ -154,22 +150,22 @@ class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
         original: the ``.log`` as it was.
         replacement: the staged ``.log``, None of one that is truncated in place.
         size_after: bytes of the new one.
+        digest_after: over all its bytes.
         digest_removed: over the bytes that go.
         companions: the indexes that are replaced with it.
         front_bytes: how much of the new ``.index`` is also true of the old log.
         last: whether it is the last segment of its partition at that time.
-        digests: name -> digest of what each file that is kept whole holds.
     """
 
     change_id: str
     original: FileState
     replacement: FileState | None
     size_after: int
+    digest_after: str
     digest_removed: str
     companions: tuple[CompanionStates, ...]
     front_bytes: int
     last: bool
-    digests: dict[str, str] = field(default_factory=dict)
 
 
 class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
@@ -178,12 +174,10 @@ class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
     Attributes:
         change_id: of the change.
         files: as they were, the ``.log`` first.
-        digests: name -> digest of what each holds.
     """
 
     change_id: str
     files: tuple[FileState, ...]
-    digests: dict[str, str] = field(default_factory=dict)
 
 
 class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
@@ -247,39 +241,9 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
 
     Attributes:
         change_id: of the change.
-        made: name -> digest of what each new file holds, see ``digest_content``.
     """
 
     change_id: str
-    made: dict[str, str] = field(default_factory=dict)
-
-
-class Here(Struct, frozen=True, tag="here", kw_only=True):
-    """Where the inodes of the records hold: in this directory, on this file system.
-
-    Journals of an earlier krepair have no such record: theirs hold where the plan was made.
-
-    Attributes:
-        host: its name.
-        log_dir: absolute path of the log directory.
-        file_system: what ``statvfs`` calls the identity of its file system, in hex digits.
-        inode: of the log directory.
-        cluster_id: from ``meta.properties``, may be empty.
-        broker_id: likewise.
-        directory_id: likewise.
-        plan_digest: of the plan, 64 hex digits; empty if there was no plan to read it from.
-        adopted: whether the inodes of the plan do not hold here: the directory is a copy of the one it was made of.
-    """
-
-    host: str
-    log_dir: str
-    file_system: str
-    inode: int
-    cluster_id: str
-    broker_id: str
-    directory_id: str
-    plan_digest: str
-    adopted: bool = False
 
 
 class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
@@ -293,7 +257,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done | Freed | Here
+Step = Intent | UndoIntent | Done | Freed
 
 
 class Together(Struct, frozen=True, tag="together", kw_only=True):
@@ -358,23 +322,6 @@ def header_of(plan_id: str, folder: str) -> Header:
     return Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
 
 
-def new_journal(
-    disk: Disk,
-    private: str,
-    plan_id: str,
-    folder: str,
-    owner: tuple[int, int] | None,
-    records: Sequence[Record],
-) -> None:
-    """Puts a journal with these records in the place of the one that is there; in one step, durably.
-
-    Raises:
-        OSError: a call failed; the journal is the old one or the new one.
-    """
-    lines = b"".join(map(encode_record, (header_of(plan_id, folder), *records)))
-    _replace_journal(disk, private, lines, owner)
-
-
 def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
     made = f"{private}/{_NEW_JOURNAL}"
     if disk.tree.is_there(made):
@@ -413,7 +360,6 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
-        self.here: Here | None = None
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
@@ -434,6 +380,13 @@ class Journal:
             return
         if len(data) > MOST_BYTES:
             raise self.damaged(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
+        first = _decode_line(data.partition(b"\n")[0])
+        if isinstance(first, Header) and first.version != VERSION:
+            raise RefusedError(
+                f"{self.path}: has format {first.version} of a journal, this krepair reads {VERSION}: undo or purge it "
+                "with the krepair that wrote it; nothing was changed",
+                next_command=f"{self.command('undo')}   # with that krepair",
+            )
         try:
             records, whole = decode_records(data, self.path)
         except RefusedError as error:
@@ -455,7 +408,7 @@ class Journal:
         """Whether krepair can have written a record behind those that were taken."""
         if self.purging is not None or isinstance(record, Header):
             return False
-        if isinstance(record, PurgeIntent | Here):
+        if isinstance(record, PurgeIntent):
             return True
         state = self.states.get(record.change_id)
         match record:
@@ -488,8 +441,6 @@ class Journal:
                     self._take(part)
             case PurgeIntent():
                 self.purging = record
-            case Here():
-                self.here = record
             case Header():
                 pass
             case _:
@@ -573,10 +524,6 @@ class Journal:
             space.free_inodes != 0
             and space.free_bytes >= len(self._whole) + _SPARE_BLOCKS * space.block_bytes
         )
-
-    def records(self) -> list[Record]:
-        """All whole records behind the first one, in order."""
-        return decode_records(bytes(self._whole), self.path)[0][1:]
 
     def at_work(self) -> list[str]:
         """Ids of the changes that are done, half done or half undone: something is, or was, kept for them."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import ApplyIntent, FileState
+from krepair.journal.record import ApplyIntent
 from krepair.journal.steps import (
     Becomes,
     GiveBack,
@@ -77,11 +77,10 @@ def run(folder: PartitionFolder, steps: Iterable[Step], group: ApplyIntent | Non
 
 def _keep_old(folder: PartitionFolder, step: KeepOld) -> None:
     file = step.file
-    if folder.state(step.kept) == file.old:
+    if folder.holds(step.kept, file.old):
         return
-    found = folder.state(file.name)
-    if found != file.old:
-        if found is not None and found == file.new:
+    if not folder.holds(file.name, file.old):
+        if file.new is not None and folder.holds(file.name, file.new):
             raise RefusedError(f"{folder.at(step.kept)}: the original is not kept although it was replaced")
         raise _changed(folder, file.name)
     folder.remove(step.kept)
@@ -90,18 +89,17 @@ def _keep_old(folder: PartitionFolder, step: KeepOld) -> None:
 
 def _put_new(folder: PartitionFolder, step: PutNew) -> None:
     file = step.file
-    found = folder.state(file.name)
-    if found == file.new:
+    if folder.holds(file.name, file.new):
         return
-    if file.foreign == "goes":
-        found = folder.state(step.kept) if file.old is not None else None
-    if found != (file.over or file.old):
+    if file.foreign != "goes":
+        if not folder.holds(file.name, file.over or file.old):
+            raise _changed(folder, file.name)
+    elif file.old is not None and not folder.holds(step.kept, file.over or file.old):
         raise _changed(folder, file.name)
-    if folder.state(step.staged) != file.new:
+    if not folder.holds(step.staged, file.new):
         raise _not_staged(folder, step.staged)
     # The name in stage/ needs no sync: where it comes back, it is one more link to a file that is in its place.
-    folder.disk.rename(folder.at(step.staged), folder.at(file.name))
-    folder.changed(file.name)
+    folder.put_over(step.staged, file.name)
 
 
 def _put_front(folder: PartitionFolder, step: PutFront) -> None:
@@ -113,21 +111,19 @@ def _put_front(folder: PartitionFolder, step: PutFront) -> None:
 
 
 def _take_old(folder: PartitionFolder, step: TakeOld) -> None:
-    found = folder.state(step.file.name)
-    if found is None:
+    if folder.state(step.file.name) is None:
         return
-    if found != step.file.old:
+    if not folder.holds(step.file.name, step.file.old):
         raise _changed(folder, step.file.name)
     folder.remove(step.file.name)
 
 
 def _give_back(folder: PartitionFolder, step: GiveBack) -> None:
     file = step.file
-    found = folder.state(file.name)
-    if found == file.old:
+    if folder.holds(file.name, file.old):
         return
-    _check_ours(folder, file, found)
-    if folder.state(step.kept) != file.old:
+    _check_ours(folder, file)
+    if not folder.holds(step.kept, file.old):
         raise StalePlanError(
             f"{folder.at(step.kept)}: the kept original is gone or changed, so the new file stays"
         )
@@ -136,15 +132,16 @@ def _give_back(folder: PartitionFolder, step: GiveBack) -> None:
 
 def _take_new(folder: PartitionFolder, step: TakeNew) -> None:
     file = step.file
-    found = folder.state(file.name)
-    if found is None or (file.foreign == "stays" and found != file.new):
+    if folder.state(file.name) is None or (file.foreign == "stays" and not folder.holds(file.name, file.new)):
         return
-    _check_ours(folder, file, found)
+    _check_ours(folder, file)
     folder.rename(file.name, step.out)
 
 
-def _check_ours(folder: PartitionFolder, file: Becomes, found: FileState | None) -> None:
-    if file.foreign == "stops" and found not in (None, file.new, file.over):
+def _check_ours(folder: PartitionFolder, file: Becomes) -> None:
+    if file.foreign != "stops" or folder.state(file.name) is None:
+        return
+    if not any(known is not None and folder.holds(file.name, known) for known in (file.new, file.over)):
         raise StalePlanError(f"{folder.at(file.name)}: was written since the plan was applied")
 
 
@@ -177,7 +174,7 @@ def _check_staged(folder: PartitionFolder, path: str, group: ApplyIntent) -> Non
     """Refuses a staged file that is not the one that was read last."""
     place, _, name = path.rpartition("/")
     made = next((state for state in group.merged if state.name == name), None)
-    if place == folder.names.stage() and (made is None or not folder.same(path, made)):
+    if place == folder.names.stage() and (made is None or not folder.holds(path, made)):
         raise _not_staged(folder, path)
 
 
@@ -197,7 +194,7 @@ def _keep(folder: PartitionFolder, step: Keep, group: ApplyIntent) -> None:
     copied = step.source in group.copied
     if kept is not None:
         same = (kept.size, kept.mtime_ns) == (source.size, source.mtime_ns)
-        if same and (copied or kept.inode == source.inode):
+        if same and (copied or folder.is_one_file(step.source, step.target)):
             return
         folder.remove(step.target)
     folder.give(step.source, step.target, step.via if copied else "")

@@ -73,7 +73,7 @@ class SyncDir(NamedTuple):
 
 
 class Becomes(NamedTuple):
-    """One file of a change: what it was, and what it becomes. It is known by size, time and inode.
+    """One file of a change: what it was, and what it becomes. See ``FileState``.
 
     Attributes:
         name: in the partition folder.

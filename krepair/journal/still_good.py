@@ -47,8 +47,7 @@ def _made(journal: Journal) -> Iterator[FileState]:
 
 
 def _was_written(folder: PartitionFolder, log: FileState) -> bool:
-    found = folder.state(log.name)
-    return found is not None and found.inode == log.inode and found != log
+    return folder.state(log.name) is not None and not folder.holds(log.name, log)
 
 
 def _last_base(folder: PartitionFolder) -> int:

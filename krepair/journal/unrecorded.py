@@ -16,7 +16,6 @@ from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Intent, Journal
 from krepair.journal.steps import CLEANED
-from krepair.logdir.fingerprint import digest_content
 
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
@@ -185,11 +184,11 @@ def is_displaced(folder: PartitionFolder, name: str) -> bool:
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
     """Whether a kept file is the one in its place: a link of it, or what a copy of the directory made of a link."""
-    if kept.inode == here.inode:
+    if folder.is_one_file(kept_at, name):
         return True
     if (kept.size, kept.mtime_ns) != (here.size, here.mtime_ns):
         return False
-    return digest_content(folder.at(kept_at), folder.tree) == digest_content(folder.at(name), folder.tree)
+    return folder.digested(kept_at, kept) == folder.digested(name, kept)
 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:

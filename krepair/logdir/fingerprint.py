@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Sequence
 
 from krepair.durable.tree import Tree
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, opened_with_status
@@ -67,7 +69,9 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
     return digest.hexdigest()
 
 
-def digest_batches(path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = False) -> str:
+def digest_batches(
+    path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = False, size: int = -1
+) -> str:
     """Digest of the position and header of every batch of a ``.log``, as in a scan: 32 hex digits.
 
     A header holds the CRC of its batch. So two logs of equal size have the same digest only if all their headers and
@@ -78,15 +82,16 @@ def digest_batches(path: str, base_offset: int, tree: Tree | None = None, *, che
         base_offset: base offset of its segment.
         tree: the tree that holds the path; None for any place.
         check_crc: whether the CRC of each batch is computed; the digest of a log with a wrong one is another.
+        size: of the front of the log that counts; -1: all of it.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
-    return scan_batches(path, base_offset, tree, check_crc=check_crc).headers
+    return scan_batches(path, base_offset, tree, check_crc=check_crc, size=size).headers
 
 
 def scan_batches(
-    path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = True
+    path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = True, size: int = -1
 ) -> SegmentSummary:
     """What the batches of a ``.log`` are, see ``digest_batches``.
 
@@ -94,8 +99,25 @@ def scan_batches(
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
     with opened_with_status(path, tree) as (descriptor, status):
-        inputs = ScanInputs(base_offset=base_offset, file_size=status.st_size, now_ms=0, check_crc=check_crc)
+        size = status.st_size if size < 0 else size
+        inputs = ScanInputs(base_offset=base_offset, file_size=size, now_ms=0, check_crc=check_crc)
         return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at))
+
+
+def has_parts(path: str, parts: Sequence[tuple[int, int]], tree: Tree | None = None) -> bool:
+    """Whether a file begins with parts of so many bytes, each with its CRC-32C.
+
+    Raises:
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
+    """
+    with opened_for_reading(path, tree) as descriptor:
+        for size, expected in parts:
+            found, left = 0, size
+            while left and (piece := os.read(descriptor, min(left, _CHUNK_BYTES))):
+                found, left = crc32c(piece, found), left - len(piece)
+            if left or found != expected:
+                return False
+    return True
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:

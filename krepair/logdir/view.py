@@ -5,6 +5,7 @@ It calls ``lstat`` once for each file. It opens only the small files of the root
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import NamedTuple
 
+from krepair.durable.tree import Tree
 from krepair.errors import NotALogDirError, UnreadableError
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import (
@@ -35,7 +37,7 @@ from krepair.formats.filenames import (
     parse_folder_name,
     plan_id_of,
 )
-from krepair.formats.meta_properties import MetaProperties, decode
+from krepair.formats.meta_properties import MAX_BYTES, MetaProperties, decode
 from krepair.logdir.not_a_log_dir import not_a_directory, not_a_log_dir, shown_path
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
@@ -119,6 +121,19 @@ def read_partition(view: LogDir, folder: str) -> Partition:
     path = f"{view.path}/{folder}"
     with opened_folder(view.path) as root:
         return _read_partition(parse_folder_name(folder), path, root)
+
+
+def meta_of(log_dir: str) -> MetaProperties | None:
+    """What ``meta.properties`` says of a log directory; None where it is not there, or cannot be read.
+
+    Raises:
+        OSError: the directory is not there.
+    """
+    os.stat(log_dir)
+    with Tree(log_dir) as tree, contextlib.suppress(OSError):
+        found = decode(tree.read(f"{log_dir}/{META_PROPERTIES}", MAX_BYTES + 1) or b"")
+        return None if isinstance(found, Damage) else found
+    return None
 
 
 def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:

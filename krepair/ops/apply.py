@@ -45,7 +45,6 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
 from krepair.ops.fits_on_disk import shortage
 from krepair.ops.may_begin import NOT_DONE, MayBegin
-from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
@@ -55,6 +54,7 @@ from krepair.ops.result_lines import (
     failed_partition,
     failed_whole,
     freed_by,
+    notes_of_fences,
     result_of,
     with_completed,
     with_taken_back,
@@ -109,8 +109,7 @@ def apply(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what an earlier run left could not be written out.
     """
-    given, located = plan, check_target(plan, options.at, verb="apply")
-    plan = located.plan
+    plan = check_target(plan)
     targets = targets_of(plan)
     if not targets:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
@@ -128,18 +127,13 @@ def apply(
         facts, moved = open_facts(plan, stack), moved_since(plan)
         view = view_of(plan)
         moved |= assigned_since(plan, view)
-        settled = settle(located, writes, made_too=True, goes_on=True)
-        plan = settled.plan
-        targets = targets_of(plan)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         guards = _guards(plan, writes, lock, safe_points, use_reserved=options.use_reserved)
-        guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
-        guards.here = replace(located.here, adopted=settled.moved)
+        guards.keep_plan = PlanKeeper(writes, plan).keep_in
         report = _Apply(plan, engine, writes, guards, scratch, options, facts, moved, view).report(targets)
-        notes = (*settled.notes, *notes_of_fences(guards.not_given_back))
-        report = replace(report, notes=notes)
+        report = replace(report, notes=notes_of_fences(guards.not_given_back))
         return with_taken_back(report, guards.taken_back)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -77,9 +76,8 @@ class Policies:
 
 def _read(log_dir: str, plan_id: str, private: Sequence[str]) -> Iterable[str]:
     try:
-        inode = os.stat(log_dir).st_ino
-        search = CopySearch(log_dir, inode, plan_id, private, any_path=True)
-        with Tree(log_dir, inode) as tree:
+        search = CopySearch(log_dir, plan_id, private)
+        with Tree(log_dir) as tree:
             copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
     except (OSError, KrepairError):
         return

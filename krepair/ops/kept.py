@@ -15,19 +15,17 @@ from typing import Final, NamedTuple
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError, PersonDecidesError, StalePlanError, UsageError
+from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.moved import bound, has_moved, rebind, timed
 from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
-from krepair.journal.record import JOURNAL_NAME, Here, Intent, Journal
+from krepair.journal.record import JOURNAL_NAME, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import is_forbidden, why
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
-from krepair.ops.located import here_of
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState, next_in
 from krepair.plan.model import Plan
 
@@ -97,22 +95,17 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
         for plan in plans:
             if plan.undo != "no":
                 # Only a person knows where a plan file may still be.
-                return _by_id(verb, log_dir, plan) if plan.copy == "there" else "krepair undo PLAN-FILE"
+                known = plan.copy == "there"
+                return by_id_command(verb, log_dir, plan.plan_id) if known else "krepair undo PLAN-FILE"
     if plans and plans[0].state == "unknown" and is_forbidden(plans[0].why_not):
         # It may well be undone by somebody who may look at it: so nobody is told to free it.
         return f"krepair {verb} {shlex.quote(log_dir)}   # as root, or as the user of the broker"
-    return _by_id("purge", log_dir, plans[0]) if plans else ""
+    return by_id_command("purge", log_dir, plans[0].plan_id) if plans else ""
 
 
-def _by_id(verb: str, log_dir: str, plan: KeptPlan) -> str:
-    """The command, with ``--at`` where the plan was made for another path."""
-    return by_id_command(verb, log_dir, plan.plan_id, log_dir if plan.made_for else "")
-
-
-def by_id_command(verb: str, log_dir: str, plan_id: str, at: str = "") -> str:
-    """The command that undoes or purges what a plan keeps, without its file; ``at`` is what ``--at`` has to name."""
-    command = f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
-    return f"{command} --at {shlex.quote(at)}" if at else command
+def by_id_command(verb: str, log_dir: str, plan_id: str) -> str:
+    """The command that undoes or purges what a plan keeps, without its file."""
+    return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
@@ -126,9 +119,9 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
     """
     found: dict[str, list[_Found]] = {}
     with Tree(view.path, view.inode) as tree:
-        disk, here = RealDisk(tree), here_of(view.path, "")
+        disk = RealDisk(tree)
         for partition, private in private_of(view):
-            found.setdefault(private.plan_id, []).append(_look(disk, view, here, partition, private))
+            found.setdefault(private.plan_id, []).append(_look(disk, view, partition, private))
         plans = [_plan(tree, view, plan_id, folders, now_ms) for plan_id, folders in found.items()]
     return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
 
@@ -136,10 +129,8 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
 def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
     """Whether a plan has left nothing but files that are in nobody's way: it changed nothing, or is undone."""
     with Tree(view.path, view.inode) as tree:
-        disk, here = RealDisk(tree), here_of(view.path, "")
-        found = [
-            _look(disk, view, here, partition, private) for partition, private in private_of(view, plan_id)
-        ]
+        disk = RealDisk(tree)
+        found = [_look(disk, view, partition, private) for partition, private in private_of(view, plan_id)]
     return _state(found) in _NOTHING_TO_UNDO
 
 
@@ -159,61 +150,26 @@ def others_keep(log_dir: str, plan_id: str) -> bool:
         return False
 
 
-def load_kept(log_dir: str, plan_id: str, at: str = "") -> Plan:
+def load_kept(log_dir: str, plan_id: str) -> Plan:
     """The plan of an id, read from the copy that lies with what it keeps.
 
-    The copy may be from anybody who can write the directory. It is proven here that it is a whole plan, of this id and
-    for this directory; ``krepair.ops.target.check_target`` has to review it as any plan.
+    The copy may be from anybody who can write the directory. It is proven here that it is a whole plan of this id;
+    ``krepair.ops.target.check_target`` has to review it as any plan.
 
     Args:
         log_dir: as typed.
         plan_id: of the plan.
-        at: absolute path of this directory, if a person has named it: then the plan may be for another path.
 
     Raises:
-        PersonDecidesError: the plan is for another path, and nobody has said that this directory is meant.
         NotALogDirError: it is none.
         StalePlanError: nothing in the directory is kept by a plan of this id; those that keep something are named.
         RefusedError: there is no copy, none can be used, or two differ.
         UsageError: the id is none.
     """
     view = read_log_dir(log_dir)
-    check_named(view.path, at)
-    search = search_of(view, plan_id)._replace(any_path=True)
+    search = search_of(view, plan_id)
     with Tree(view.path, view.inode) as tree:
-        plan = the_copy(search, find_copies(tree, search))
-    check_path(view.path, plan.log_dir, plan_id, at)
-    return plan
-
-
-def check_named(path: str, at: str) -> None:
-    """Check that ``--at`` names the log directory that was given, if it names one.
-
-    Raises:
-        UsageError: it names another one.
-    """
-    if at not in ("", path):
-        raise UsageError(f"--at {at}: expected {path}, the log directory that was given")
-
-
-def check_path(path: str, made_for: str, plan_id: str, at: str) -> None:
-    """Check that a plan is for the path of its directory, unless a person has named that directory.
-
-    Args:
-        path: absolute path of the directory.
-        made_for: the path that the plan, or its journals, name.
-        plan_id: of the plan.
-        at: see ``load_kept``.
-
-    Raises:
-        PersonDecidesError: it is for another path.
-    """
-    if made_for != path and not at:
-        raise PersonDecidesError(
-            f"{path}: plan {plan_id} was begun in {made_for}. This is a copy of that directory, or that directory at "
-            "another path, and only you know which one is meant. Nothing was changed. Name this one with --at",
-            next_command=f"krepair undo PLAN --at {shlex.quote(path)}",
-        )
+        return the_copy(search, find_copies(tree, search))
 
 
 def search_of(view: LogDir, plan_id: str) -> CopySearch:
@@ -232,7 +188,7 @@ def search_of(view: LogDir, plan_id: str) -> CopySearch:
             f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
             next_command=f"krepair undo {shlex.quote(view.path)}" if ids else "",
         )
-    return CopySearch(view.path, view.inode, plan_id, paths)
+    return CopySearch(view.path, plan_id, paths)
 
 
 def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) -> PartitionFolder:
@@ -245,13 +201,11 @@ def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) 
 # -- one private sub-folder
 
 
-def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: PrivateFolder) -> _Found:
+def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder) -> _Found:
     found = _Found(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
         journal = folder.journal()
-        if has_moved(folder, journal, here, is_plans=True):
-            bound(journal, *timed([rebind(folder, journal, None, made_too=False, read=False)]))
         if not journal.at_work():
             check_nothing_kept(folder, journal)
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
@@ -296,12 +250,9 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
 
 
 def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
-    search = CopySearch(
-        view.path, view.inode, plan_id, [found.private.path for found in folders], any_path=True
-    )
+    search = CopySearch(view.path, plan_id, [found.private.path for found in folders])
     copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
     good = [copy for copy in copies if not copy.problem]
-    made_for = [copy.plan.log_dir for copy in good if copy.plan is not None]
     bad = next((f"{copy.path}: {copy.problem}" for copy in copies if copy.problem), "")
     hindered = [found for found in folders if found.obstacle or found.unreadable]
     written = max(found.written_ms for found in folders)
@@ -320,7 +271,6 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         why_not=_NOTHING_TO_UNDO.get(state, "") or first or ("" if good else bad),
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
         half_done=tuple(change for found in folders for change in found.half_done),
-        made_for=next((path for path in made_for if path != view.path), ""),
     )
 
 

@@ -6,11 +6,12 @@ bytes outside of valid batches, and every other file, is held against the digest
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError
-from krepair.fixes.context import planned_place
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import KeptFile
 from krepair.journal.actions.table import action_of
@@ -20,7 +21,7 @@ from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
@@ -81,7 +82,7 @@ def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, Ba
         planned = partition.by_name
         try:
             for change_id, one in files:
-                if one.digest or not one.original.name.endswith(".log"):
+                if one.original.digest or not one.original.name.endswith(".log"):
                     wrong = _file_problem(folder, one)
                     if wrong:
                         found.setdefault(change_id, wrong)
@@ -127,10 +128,10 @@ def _kept_by(folder: PartitionFolder, journal: Journal) -> list[tuple[str, KeptF
 def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
     path = folder.at(kept.path)
     found = folder.state(kept.path)
-    if found is None or not kept.digest:
+    if found is None or not kept.original.digest:
         return ""  # that it is gone, undo itself says; a log of whole batches has the digest of the plan
     digest = digest_file if kept.plain else digest_content
-    if digest(path) != kept.digest:
+    if digest(path) != kept.original.digest:
         return _bad(path, "its bytes are not those that were kept")
     return ""
 
@@ -145,7 +146,12 @@ def _log(
 ) -> _Log:
     name = kept.original.name
     item = ScanItem(
-        place=planned_place(plan, f"{partition.folder}/{folder.names.keep()}"),
+        place=Place(
+            host=socket.gethostname(),
+            log_dir=plan.log_dir,
+            log_dir_inode=os.stat(plan.log_dir).st_ino,
+            folder=f"{partition.folder}/{folder.names.keep()}",
+        ),
         base_offset=int(name.partition(".")[0]),
         size=kept.original.size,
         now_ms=plan.policy.now_ms,

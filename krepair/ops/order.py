@@ -1,7 +1,7 @@
 """The order of commit, and whether under the fence: chosen for a plan, and looked at once more before it is applied.
 
 What it depends on are the active segments of all partitions, which a broker may have gone on writing since. The plan
-holds a digest of what they were. Where they are the same by size, time and inode, nothing has to be read again.
+holds a digest of what they were. Where they are the same by size and time, nothing has to be read again.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def active_segments(view: LogDir) -> str:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     digest.update(b"clean" if view.clean_shutdown else b"unclean")
     for partition in view.partitions:
-        last = [
-            (one.log.name, one.log.size, one.log.mtime_ns, one.log.inode) for one in partition.segments[-1:]
-        ]
+        last = [(one.log.name, one.log.size, one.log.mtime_ns) for one in partition.segments[-1:]]
         digest.update(os.fsencode(f"{partition.folder}\0{last}\0{partition.unreadable}\0"))
     return digest.hexdigest()
 

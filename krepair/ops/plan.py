@@ -401,7 +401,11 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
 def facts_of_dir(view: LogDir) -> LogDirFacts:
     """What a plan says about where it was made."""
     return LogDirFacts(
-        host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
+        host=view.host,
+        path=view.path,
+        cluster_id=view.cluster_id,
+        broker_id=view.broker_id,
+        directory_id=view.directory_id,
     )
 
 
@@ -574,6 +578,4 @@ def fingerprints(survey: Survey) -> tuple[FileFingerprint, ...]:
 
 
 def _fingerprint(file: FileRef, digest: str) -> FileFingerprint:
-    return FileFingerprint(
-        name=file.name, size=file.size, mtime_ns=file.mtime_ns, inode=file.inode, digest=digest
-    )
+    return FileFingerprint(name=file.name, size=file.size, mtime_ns=file.mtime_ns, digest=digest)

@@ -28,7 +28,6 @@ from krepair.journal.root import ROOT
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
-from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.result_lines import failed_whole
 from krepair.ops.target import (
@@ -60,19 +59,16 @@ def purge(
         StalePlanError: the plan is for another host or directory.
         UnreadableError: something could not be looked at.
     """
-    located = check_target(plan, options.at, verb="purge")
-    plan = located.plan
+    plan = check_target(plan)
     with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
-        settled = settle(located, writes, made_too=False)
         results = purge_folders(folders, lock, progress or SilentProgress())
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        notes=settled.notes,
         next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 

@@ -64,7 +64,6 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
         why_not: of ``partly`` and ``no``: the first reason; of a copy that cannot be used: what is wrong with it.
         fence: folders whose fence is up: a broker that starts now recovers the partition.
         half_done: ids of the changes that were interrupted.
-        made_for: the path that the copy of the plan names, where the directory is at another path; else empty.
     """
 
     plan_id: str
@@ -78,7 +77,6 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
     why_not: str = ""
     fence: tuple[str, ...] = ()
     half_done: tuple[str, ...] = ()
-    made_for: str = ""
 
 
 class KeptReport(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from krepair.formats.filenames import FolderKind, FolderName, parse_folder_name
 from krepair.logdir.lock import hold_lock
 from krepair.logdir.reading import opened_folder
 from krepair.logdir.values import LogDir
+from krepair.logdir.view import meta_of
 from krepair.ops.plan_command import plan_command
 from krepair.options import EVERY_TOPIC
 from krepair.plan.model import Evidence, PartitionPlan, Plan, SearchedDir
@@ -30,10 +31,10 @@ def hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
         RefusedError: one cannot be locked.
     """
     logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
-    for log_dir, inode in sorted(places_of(logs).items()):
+    for log_dir in places_of(logs):
         if log_dir != plan.log_dir:
             try:
-                tree = stack.enter_context(Tree(log_dir, inode))
+                tree = stack.enter_context(Tree(log_dir))
             except OSError as error:
                 raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
             stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
@@ -114,11 +115,12 @@ def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
     Raises:
         StalePlanError: it cannot be listed, or is another one.
     """
-    why = "is another directory than when the plan was made"
     try:
-        with opened_folder(one.path) as descriptor:
-            if os.fstat(descriptor).st_ino == one.inode:
+        meta = meta_of(one.path)
+        if meta is not None and meta.broker_id == str(one.broker_id):
+            with opened_folder(one.path) as descriptor:
                 return [parse_folder_name(name) for name in sorted(os.listdir(descriptor))]
+        why = "is of another broker than when the plan was made"
     except OSError as error:
         why = str(error.strerror)
     raise StalePlanError(

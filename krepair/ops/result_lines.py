@@ -59,6 +59,18 @@ def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int
     return 0 if change is None else freed_at_apply(change, sizes)
 
 
+def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
+    """What to say where a fence went down as after a broker's start."""
+    if not not_given_back:
+        return ()
+    text = (
+        f"The clean-shutdown marker was not given back (fence of {', '.join(not_given_back[:3])}): files of active "
+        "segments are not as they were when it was set aside, because a broker was started since, or because a copy "
+        "of the directory has lost their times. The next start recovers the active segments."
+    )
+    return (text,)
+
+
 def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
     """The report, with what an earlier run had left and this one took back, if its exit code would deny that.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import stat
 from bisect import bisect_left
@@ -16,24 +15,15 @@ from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
+from krepair.formats.filenames import META_PROPERTIES
 from krepair.journal.actions.table import action_for
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
-from krepair.journal.plan_copy import private_folders
-from krepair.journal.record import Here
 from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
-from krepair.ops.clones import (
-    check_holds_the_plans,
-    check_is_copy,
-    check_only_one,
-    other_directories,
-    told_places,
-)
-from krepair.ops.located import Located, check_broker, here_of
+from krepair.logdir.view import meta_of, read_log_dir
 from krepair.ops.plan_command import after_stop_command
 from krepair.plan.figures import apply_order
 from krepair.plan.model import PartitionPlan, Plan, Preview
@@ -42,20 +32,22 @@ from krepair.plan.review import review
 _SHOWN_OBJECTIONS: Final = 5
 
 
-def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
-    """Review the plan and see that it was made here, or of a directory of which this may be a copy.
+def check_target(plan: Plan, log_dir: str = "") -> Plan:
+    """Review the plan, and see that its directory is there and is of the plan's broker.
 
-    Whether it really is the plan's directory, ``krepair.ops.moved.settle`` proves, under the lock.
+    Whether it is as the plan has left it, its journals and what its files hold tell: so a copy of the directory, or one
+    that was restored, is as good as the directory.
 
     Args:
         plan: as read from its file.
-        at: absolute path of the directory that a person has named; empty: the plan's path.
-        verb: as typed, for the next command.
+        log_dir: absolute path of the directory in which a copy of the plan lies; empty: the plan's path.
+
+    Returns:
+        The plan, of that directory.
 
     Raises:
         RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
-        StalePlanError: it is for another host or directory.
-        PersonDecidesError: another directory holds a journal of the plan, too, and nobody has said which one is meant.
+        StalePlanError: the directory is not there, or is of another broker or cluster.
     """
     if isinstance(plan.preview, Preview):
         raise RefusedError(
@@ -63,81 +55,43 @@ def check_target(plan: Plan, at: str = "", *, verb: str = "verify") -> Located:
             next_command=after_stop_command(plan),
         )
     _review(plan)
-    made_for = plan.log_dir
-    plan = replace(plan, log_dir=at) if at else plan
+    plan = replace(plan, log_dir=log_dir or plan.log_dir)
+    _check_broker(plan)
+    return plan
+
+
+def _check_broker(plan: Plan) -> None:
+    """Refuse a directory of another broker. What the plan does not know (2.2 writes no cluster id) is not asked."""
     try:
-        here = here_of(plan.log_dir, plan.digest)
+        meta = meta_of(plan.log_dir)
     except OSError as error:
         raise StalePlanError(
-            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted? If "
-            "the directory is at another path, name that path with --at",
-            next_command=f"krepair {verb} PLAN --at DIR",
+            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?",
+            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         ) from error
-    is_plans = (here.host, here.log_dir, here.inode) == (plan.host, made_for, plan.log_dir_inode)
-    if not is_plans and not _was_begun(plan):
-        raise _not_here(plan, here)
-    check_broker(here, plan.cluster_id, plan.broker_id, "", exact=not is_plans)
-    others = _others(plan, here, made_for)
-    if not at:
-        check_only_one(plan.log_dir, plan.plan_id, others)
-    elif not is_plans:
-        check_is_copy(plan.log_dir, others)
-    if not is_plans:
-        check_holds_the_plans(plan.log_dir, (one.folder for one in plan.partitions), _begun_in(plan))
-    return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans, others)
-
-
-def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
-    private = private_paths(plan)
-    with Tree(plan.log_dir) as tree:
-        told = told_places(RealDisk(tree), plan.log_dir, private)
-    return other_directories(plan.log_dir, private, [made_for, *told])
-
-
-def private_paths(plan: Plan) -> list[str]:
-    """The private sub-folders that a plan can have, relative to its log directory."""
-    return [path.removeprefix(f"{plan.log_dir}/") for path in private_folders(plan)]
-
-
-def _was_begun(plan: Plan) -> bool:
-    """Whether anything of the plan lies in the directory; what it is worth, its journals have to prove."""
-    with Tree(plan.log_dir) as tree:
-        for path in private_folders(plan):
-            with contextlib.suppress(OSError):  # behind a link, or not to be read: that proves nothing
-                if tree.is_there(path):
-                    return True
-    return False
-
-
-def _begun_in(plan: Plan) -> list[str]:
-    """Folders of partitions that hold a private sub-folder of the plan."""
-    return [
-        os.path.dirname(path) for path in private_paths(plan) if os.path.lexists(f"{plan.log_dir}/{path}")
-    ]
-
-
-def _not_here(plan: Plan, here: Here) -> StalePlanError:
-    if here.host != plan.host:
-        return StalePlanError(f"the plan is for host {plan.host}, this is {here.host}")
-    return StalePlanError(
-        f"{plan.log_dir} is another directory than the one the plan was made of (inode {here.inode}, not "
-        f"{plan.log_dir_inode}), and nothing of the plan is in it",
-        next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
-    )
+    now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
+    was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
+    for what, expected, here in zip(("cluster.id", "broker.id", "directory.id"), was, now, strict=True):
+        if expected not in ("", here):
+            raise StalePlanError(
+                f"{plan.log_dir}/{META_PROPERTIES}: {what} is {here or 'not there'}, the plan was made of the "
+                f"directory with {expected}; nothing was changed",
+                next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+            )
 
 
 def disk_of(plan: Plan, given: Disk | None = None) -> contextlib.AbstractContextManager[Disk]:
     """What writes below the plan's log directory, and nowhere else; ``given`` is taken instead."""
-    return disk_below(plan.log_dir, plan.log_dir_inode, given)
+    return disk_below(plan.log_dir, given)
 
 
 @contextlib.contextmanager
-def disk_below(log_dir: str, inode: int, given: Disk | None = None) -> Iterator[Disk]:
+def disk_below(log_dir: str, given: Disk | None = None) -> Iterator[Disk]:
     """The same for a log directory of which no plan is known."""
     if given is not None:
         yield given
         return
-    with Tree(log_dir, inode) as tree:
+    with Tree(log_dir) as tree:
         yield RealDisk(tree)
 
 

@@ -14,7 +14,6 @@ from krepair.errors import (
     KrepairError,
     LockLostError,
     RefusedError,
-    StalePlanError,
 )
 from krepair.journal.by_hand import by_hand
 from krepair.journal.fence import Watch
@@ -29,9 +28,15 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.kept import private_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
-from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import failed_partition, failed_whole, freed_by, result_of, with_taken_back
+from krepair.ops.result_lines import (
+    failed_partition,
+    failed_whole,
+    freed_by,
+    notes_of_fences,
+    result_of,
+    with_taken_back,
+)
 from krepair.ops.target import (
     check_ground,
     check_no_fence,
@@ -58,15 +63,21 @@ _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
 
 
 def undo(
-    plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
+    plan: Plan,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+    log_dir: str = "",
 ) -> ApplyReport:
     """Take a plan back.
 
     Args:
         plan: as read from its file.
-        options: ``engine`` and ``master``: where the kept logs are read; ``at``; and ``use_reserved``.
+        options: ``engine`` and ``master``: where the kept logs are read; and ``use_reserved``.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
+        log_dir: see ``krepair.ops.target.check_target``.
 
     Raises:
         LockedError: a broker is using the directory.
@@ -74,8 +85,7 @@ def undo(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
-    located = check_target(plan, options.at, verb="undo")
-    plan = located.plan
+    plan = check_target(plan, log_dir)
     progress = progress or SilentProgress()
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
@@ -86,13 +96,9 @@ def undo(
             parts = list(zip(undo_order(plan), folders, strict=True))
             _check_names_all(plan, parts, journals)
             check_room(plan, parts, watch, journals, options)
-            settled = settle(located, writes, made_too=True, journals=journals)
-            if settled.moved:
-                journals = JournalsSeen()  # they were written anew
-            plan = settled.plan
             guards = Guards(lock, safe_points, lambda change: None, watch)
-            results, interrupted = _undo_all(settled, options, writes, guards, progress, journals)
-            notes = (*settled.notes, *notes_of_fences(guards.not_given_back))
+            results, interrupted = _undo_all(plan, options, writes, guards, progress, journals)
+            notes = notes_of_fences(guards.not_given_back)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     again = "krepair undo PLAN"
     report = ApplyReport(
@@ -139,7 +145,7 @@ def _check_names_all(
 
 
 def _undo_all(
-    settled: Settled,
+    plan: Plan,
     options: Options,
     disk: Disk,
     guards: Guards,
@@ -147,7 +153,6 @@ def _undo_all(
     journals: JournalsSeen,
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
-    plan = settled.plan
     targets = undo_order(plan)
     parts = [(target, journal_folder(disk, plan, target)) for target in targets]
     kept = kept_in(parts, journals)
@@ -155,8 +160,6 @@ def _undo_all(
         choose_engine(options.engine, options.master, {WorkKind.READ: bytes_to_read(kept)}, progress)
     ) as engine:
         bad = bad_copies(plan, kept, engine)
-    for wrong in (why for changes in bad.values() for why in changes.values() if settled.moved):
-        raise StalePlanError(f"{wrong}; in a directory that was moved nothing is changed then")
     results: list[ChangeResult] = []
     guards.settle([folder for _, folder in parts])
     progress.start("undo", sum(target.log_bytes_before for target in targets))

@@ -28,7 +28,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import named
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.moved import settle
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
@@ -166,9 +165,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         StalePlanError: the plan is for another host or directory.
         RefusedError: the review objects.
     """
-    located = check_target(plan, options.at)
-    with disk_of(located.plan) as disk:
-        plan = settle(located, disk, made_too=True, write=False, goes_on=True).plan
+    plan = check_target(plan)
     view = view_of(plan)
     targets = targets_of(plan)
     check_owners(change for target in targets for change in target.changes)

@@ -47,16 +47,16 @@ class LogDirFacts:
     Attributes:
         host: host name.
         path: absolute path of the log directory.
-        inode: its inode.
         cluster_id: from ``meta.properties``, may be empty.
         broker_id: from ``meta.properties``, may be empty.
+        directory_id: from ``meta.properties``, may be empty.
     """
 
     host: str
     path: str
-    inode: int
     cluster_id: str = ""
     broker_id: str = ""
+    directory_id: str = ""
 
 
 def build_plan(
@@ -98,9 +98,9 @@ def build_plan(
         tool_version=__version__,
         host=facts.host,
         log_dir=facts.path,
-        log_dir_inode=facts.inode,
         cluster_id=facts.cluster_id,
         broker_id=facts.broker_id,
+        directory_id=facts.directory_id,
         policy=policy,
         commit=commit,
         partitions=tuple(figured),

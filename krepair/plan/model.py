@@ -59,7 +59,7 @@ __all__ = [
     "Undo",
 ]
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "2.0"
 
 
 class SearchedDir(Struct, frozen=True, kw_only=True):
@@ -68,12 +68,10 @@ class SearchedDir(Struct, frozen=True, kw_only=True):
     Attributes:
         broker_id: whose it is.
         path: absolute path.
-        inode: of it.
     """
 
     broker_id: int
     path: str
-    inode: int
 
 
 class Others(Struct, frozen=True, kw_only=True):
@@ -144,7 +142,6 @@ class FileFingerprint(Struct, frozen=True, kw_only=True):
         name: file name inside the partition folder.
         size: bytes.
         mtime_ns: modification time in nanoseconds.
-        inode: inode number.
         digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
             every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
             and files that no change touches.
@@ -153,7 +150,6 @@ class FileFingerprint(Struct, frozen=True, kw_only=True):
     name: str
     size: int
     mtime_ns: int
-    inode: int
     digest: str
 
 
@@ -573,7 +569,7 @@ class Commit(Struct, frozen=True, kw_only=True):
         order: ``P1`` or ``P2``.
         fence: whether the recovery point is lowered and the clean-shutdown marker set aside meanwhile.
         why: one line.
-        looked_at: 32 hex digits over folder, name, size, time and inode of all active segments on which the order
+        looked_at: 32 hex digits over folder, name, size and time of all active segments on which the order
             depends. If one of them has changed, ``apply`` reads them again. Absent if the order does not depend on
             them, and in plans of older versions.
     """
@@ -626,9 +622,9 @@ class Plan(Struct, frozen=True, kw_only=True):
             sub-folders.
         host: name of the host on which the plan was made.
         log_dir: absolute path of the log directory.
-        log_dir_inode: inode of that directory.
         cluster_id: from ``meta.properties``, may be empty (up to 2.2 it is not written).
         broker_id: from ``meta.properties``, may be empty.
+        directory_id: from ``meta.properties``, may be empty (up to 3.6 it is not written).
         policy: inputs of the decisions.
         commit: how changes are swapped in.
         partitions: partitions, by topic, then number.
@@ -650,9 +646,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     plan_id: str = ""
     host: str = ""
     log_dir: str = ""
-    log_dir_inode: int = 0
     cluster_id: str = ""
     broker_id: str = ""
+    directory_id: str = ""
     policy: Policy
     commit: Commit
     partitions: tuple[PartitionPlan, ...] = field(default=())

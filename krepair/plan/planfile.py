@@ -342,7 +342,7 @@ def _check_version(head: _Head, name: str) -> None:
     if head.format_version.partition(".")[0] != known:
         raise UsageError(
             f"{name}: plan format {head.format_version[:40]!r} (krepair {head.tool_version[:40]!r}); "
-            f"this krepair reads {known}.x",
+            f"this krepair reads {known}.x: make the plan again, or go on with the krepair that made it",
             next_command=_MAKE_ANEW,
         )
 

@@ -194,9 +194,9 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
             yield Objection("RV28", where, f"{change.rule} does not let a start read less than before")
         file = files.get(change.name)
         if file is None and trusted and change.size_before < 0:
-            file = FileFingerprint(name=change.name, size=-1, mtime_ns=0, inode=0, digest="")
+            file = FileFingerprint(name=change.name, size=-1, mtime_ns=0, digest="")
             yield from action_of(change).review_in_root(change, file)
-        elif file is None or min(file.size, file.mtime_ns, file.inode) < 0:
+        elif file is None or min(file.size, file.mtime_ns) < 0:
             yield Objection("RV28", where, "the file has no fingerprint, or one that is out of range")
         else:
             yield from action_of(change).review_in_root(change, file)

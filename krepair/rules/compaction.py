@@ -32,7 +32,7 @@ def secret_of(fingerprints: Iterable[str]) -> bytes:
     """The secret of the key hash: 16 bytes that follow from the files. A producer of records cannot know them.
 
     Args:
-        fingerprints: fingerprints of the planned files, in order. They contain inode and times.
+        fingerprints: fingerprints of the planned files, in order. They contain times.
     """
     digest = hashlib.blake2b(digest_size=16, person=b"krepair compact")
     for fingerprint in fingerprints:

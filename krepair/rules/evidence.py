@@ -31,14 +31,12 @@ class OtherLog(Struct, frozen=True, kw_only=True):
     Attributes:
         broker_id: whose it is.
         log_dir: absolute path of its log directory.
-        log_dir_inode: inode of that.
         folder: partition folder in it.
-        digest: 32 hex digits over name, size, time and inode of all files in it.
+        digest: 32 hex digits over name, size and time of all files in it.
     """
 
     broker_id: int
     log_dir: str
-    log_dir_inode: int
     folder: str
     digest: str
 

@@ -112,10 +112,10 @@ class PassingDisk:
         self._after(call)
         return written
 
-    def truncate(self, path: str, size: int, inode: int = 0) -> None:
+    def truncate(self, path: str, size: int) -> None:
         call = Call("truncate", path, detail=f"{size} bytes")
         self._before(call)
-        self.inner.truncate(path, size, inode)
+        self.inner.truncate(path, size)
         self._after(call)
 
     def rename(self, source: str, target: str) -> None:

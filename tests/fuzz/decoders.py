@@ -478,7 +478,7 @@ _OTHER_CHANGES = (
 
 
 def _journal_lines() -> list[Any]:
-    state = journal.FileState(name="0.index", size=8, mtime_ns=1, inode=2)
+    state = journal.FileState(name="0.index", size=8, mtime_ns=1)
     return [
         journal.Header(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
         journal.ReplaceIntent(change_id="c", original=state, replacement=None),

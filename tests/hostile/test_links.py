@@ -84,7 +84,7 @@ class Scene:
     def stop(self) -> None:
         """Stop an apply where a partition is half done under its fence."""
         plan = read_plan(str(self.plan))
-        disk = _StopsAtCommit(RealDisk(Tree(plan.log_dir, plan.log_dir_inode)), 1 << 30)
+        disk = _StopsAtCommit(RealDisk(Tree(plan.log_dir)), 1 << 30)
         with pytest.raises(SimulatedCrash):
             apply(plan, Options(engine=Engine.INLINE), disk=disk)
 

@@ -15,7 +15,6 @@ from krepair.durable.real_disk import RealDisk
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Outcome
-from krepair.journal.record import Here
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.fingerprint import digest_bytes
@@ -41,17 +40,6 @@ GROUPS = ((100, (100, 200, 300)), (400, (400, 500)))
 FENCED = Commit(order="P1", fence=True, why="")
 P1 = Commit(order="P1", fence=False, why="")
 P2 = Commit(order="P2", fence=False, why="")
-HERE = Here(
-    host="host-1",
-    log_dir="/data",
-    file_system="ab",
-    inode=7,
-    cluster_id="",
-    broker_id="",
-    directory_id="",
-    plan_digest="",
-)
-
 Tree = dict[str, tuple[int, int, bytes]]
 
 
@@ -99,9 +87,7 @@ def tree(root: Path, *, private: bool = True) -> Tree:
 
 def fingerprint(path: Path) -> FileFingerprint:
     found = path.stat()
-    return FileFingerprint(
-        name=path.name, size=found.st_size, mtime_ns=found.st_mtime_ns, inode=found.st_ino, digest=""
-    )
+    return FileFingerprint(name=path.name, size=found.st_size, mtime_ns=found.st_mtime_ns, digest="")
 
 
 def source(base: int, log_bytes: int) -> SourceSegment:

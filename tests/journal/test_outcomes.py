@@ -285,8 +285,10 @@ def test_digests_of_all_originals_are_journalled(scene: Scene) -> None:
     digests = {path.name: digest_content(str(path)) for path in scene.path.iterdir()}
     scene.apply()
     intent = intent_of(scene)
-    assert intent.digests == {state.name: digests[state.name] for state in intent.originals}
-    assert len(intent.digests) > 9
+    assert {state.name: state.digest for state in intent.originals} == {
+        state.name: digests[state.name] for state in intent.originals
+    }
+    assert len(intent.originals) > 9
 
 
 def test_group_is_back_once_one_of_its_logs_is(scene: Scene) -> None:
@@ -383,7 +385,7 @@ def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: 
     (scene.path / log).rename(scene.path / staged)
     for _ in range(2):
         run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
-        assert folder.same(log, group.merged[0])
+        assert folder.holds(log, group.merged[0])
     (scene.path / log).unlink()
     put(scene.path / staged, b"another file", 1_300)
     with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):
@@ -403,7 +405,7 @@ def test_original_that_is_kept_already_is_not_kept_again(scene: Scene, damaged: 
     run(folder, [keep], group)
     first = folder.state(keep.target)
     assert first is not None
-    assert (first.inode == (scene.path / log).stat().st_ino) is not bool(damaged)
+    assert folder.is_one_file(keep.target, log) is not bool(damaged)
     run(folder, [keep], group)
     assert folder.state(keep.target) == first
     os.utime(scene.path / log, ns=(1, 1))

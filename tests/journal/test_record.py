@@ -34,7 +34,8 @@ from tests.journal.scene import UnsyncedDisk
 
 names = st.text(max_size=30)
 offsets = st.integers(0, 2**63 - 1)
-file_states = st.builds(FileState, name=names, size=offsets, mtime_ns=offsets, inode=offsets)
+digests = st.text("0123456789abcdef", max_size=32)
+file_states = st.builds(FileState, name=names, size=offsets, mtime_ns=offsets, digest=digests)
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(
         ApplyIntent,
@@ -81,7 +82,7 @@ def test_a_changed_byte_before_the_last_record_is_refused_with_its_place(
 
 
 def intent(change_id: str) -> ReplaceIntent:
-    new = FileState(name="x", size=1, mtime_ns=1, inode=1)
+    new = FileState(name="x", size=1, mtime_ns=1)
     return ReplaceIntent(change_id=change_id, original=None, replacement=new)
 
 
@@ -111,21 +112,31 @@ def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: byt
 @pytest.mark.parametrize(
     "foreign",
     [
-        Header(magic=MAGIC, version=2, plan_id="ab", folder="t-0"),
         Header(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
         Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
         UndoIntent(change_id="a", order="P1"),
     ],
 )
-def test_a_journal_of_another_plan_partition_or_version_is_refused(tmp_path: Path, foreign: Record) -> None:
+def test_a_journal_of_another_plan_or_partition_is_refused(tmp_path: Path, foreign: Record) -> None:
     (tmp_path / "journal").write_bytes(encode_record(foreign))
     with pytest.raises(RefusedError, match="expected the journal of plan ab for t-0"):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_a_journal_of_another_format_is_refused_in_a_sentence(tmp_path: Path, version: int) -> None:
+    header = Header(magic=MAGIC, version=version, plan_id="ab", folder="t-0")
+    (tmp_path / "journal").write_bytes(encode_record(header) + b"00000000 what this krepair cannot read\n\n")
+    with pytest.raises(
+        RefusedError, match=f"format {version} of a journal, this krepair reads {VERSION}"
+    ) as caught:
+        opened(tmp_path)
+    assert caught.value.next_command.startswith("krepair undo ")
+
+
 def test_states_follow_the_records(tmp_path: Path) -> None:
     journal = opened(tmp_path)
-    new = FileState(name="x", size=1, mtime_ns=1, inode=1)
+    new = FileState(name="x", size=1, mtime_ns=1)
     journal.append(ReplaceIntent(change_id="a", original=None, replacement=new))
     journal.append(Done(change_id="a", state="committed"))
     journal.append(ReplaceIntent(change_id="b", original=new, replacement=new))

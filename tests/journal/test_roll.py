@@ -48,7 +48,7 @@ def site(memory_dir: Path) -> Site:
     return Site(memory_dir / "logs")
 
 
-def test_segment_comes_and_goes_and_the_files_tell_of_it_without_a_journal(site: Site) -> None:
+def test_segment_comes_and_goes(site: Site) -> None:
     intent = site.begin()
     for _ in range(2):
         ROLLS.go_on(site.folder, intent)

@@ -39,7 +39,7 @@ def n(base: int) -> str:
 
 
 def state(name: str) -> FileState:
-    return FileState(name=name, size=1, mtime_ns=1, inode=1)
+    return FileState(name=name, size=1, mtime_ns=1)
 
 
 def group(order: Order, staged: tuple[str, ...] = ALL, snapshots: tuple[str, ...] = ()) -> ApplyIntent:

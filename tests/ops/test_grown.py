@@ -203,7 +203,9 @@ def another_file(stopped: Stopped) -> None:
     """A replica was fetched anew."""
     log = stopped.folder / ACTIVE
     new = log.with_suffix(".new")
-    new.write_bytes(log.read_bytes() + data(END, 5).raw)
+    was = bytearray(log.read_bytes())
+    was[15] ^= 1  # the leader epoch of its first batch, which no checksum covers
+    new.write_bytes(bytes(was) + data(END, 5).raw)
     new.rename(log)
 
 

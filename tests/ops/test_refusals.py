@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,21 +95,11 @@ def test_forged_plan_with_a_good_seal_is_refused_by_the_review(one: Scene) -> No
         assert "the review of the plan objects" in error.message
 
 
-def test_plan_of_another_host_is_not_for_here(one: Scene) -> None:
-    error = refusal(one, planfile.seal(replace(one.plan(), host="elsewhere")))
-    assert isinstance(error, StalePlanError)
-    assert "elsewhere" in error.message
-
-
-def test_plan_of_another_directory_is_not_for_here(one: Scene, memory_dir: Path) -> None:
+def test_plan_of_a_directory_that_is_not_there_is_refused(one: Scene, memory_dir: Path) -> None:
     plan = one.plan()
-    copy = shutil.copytree(one.path, memory_dir / "copy")
-    error = refusal(one, planfile.seal(replace(plan, log_dir=str(copy))))
-    assert isinstance(error, StalePlanError)
-    assert "inode" in error.message
     moved = memory_dir / "moved"
     one.path.rename(moved)
-    with pytest.raises(StalePlanError):
+    with pytest.raises(StalePlanError, match="Is the disk mounted"):
         one.apply(plan)
     moved.rename(one.path)
     assert one.apply(plan).exit_code == ExitCode.DONE

@@ -76,7 +76,7 @@ def kept(partition: PartitionPlan) -> None:
         state=lambda path: "there", at=lambda path: path, names=SimpleNamespace(keep=lambda: "keep")
     )
     files = [
-        (str(base), KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1, inode=1), ""))
+        (str(base), KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1)))
         for base in range(len(partition.changes))
     ]
     engine: Any = SimpleNamespace(run=lambda task, items: iter(()))

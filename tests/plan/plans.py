@@ -36,7 +36,7 @@ def tally(reason: str, batches: int, size: int) -> ReasonTally:
 
 
 def fingerprint(name: str, size: int, mtime_ns: int = 1_700_000_000_000_000_000) -> FileFingerprint:
-    return FileFingerprint(name=name, size=size, mtime_ns=mtime_ns, inode=77, digest=DIGEST)
+    return FileFingerprint(name=name, size=size, mtime_ns=mtime_ns, digest=DIGEST)
 
 
 def source(base_offset: int, **fields: object) -> SourceSegment:
@@ -234,7 +234,7 @@ def check_begins(found: list[str], words: list[str]) -> None:
         assert text.startswith(part), found
 
 
-FACTS = LogDirFacts(host="broker-1", path="/data/kafka", inode=2, cluster_id="abc", broker_id="1")
+FACTS = LogDirFacts(host="broker-1", path="/data/kafka", cluster_id="abc", broker_id="1")
 COMMIT = Commit(order="P1", fence=True, why="one order for every version")
 
 

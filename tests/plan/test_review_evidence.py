@@ -191,11 +191,8 @@ def test_tombstones_go_only_in_answer_to_a_question() -> None:
 
 
 def in_dirs(searched: tuple[str, ...], *log_dirs: str) -> list[str]:
-    logs = tuple(
-        OtherLog(broker_id=2, log_dir=path, log_dir_inode=7, folder=FOLDER, digest=DIGEST)
-        for path in log_dirs
-    )
-    dirs = tuple(SearchedDir(broker_id=2, path=path, inode=7) for path in searched)
+    logs = tuple(OtherLog(broker_id=2, log_dir=path, folder=FOLDER, digest=DIGEST) for path in log_dirs)
+    dirs = tuple(SearchedDir(broker_id=2, path=path) for path in searched)
     others = replace(ASKED["replicas"], searched=dirs)
     return told(plan(replace(known("replicas"), logs=logs), others))
 

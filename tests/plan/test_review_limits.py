@@ -594,7 +594,6 @@ WRONG = [
     Case("a keeper without number", with_root(keeper="plain"), ("RV28 keeper",)),
     Case("a root file of negative size", root_file(size=-1), ("RV28 the file has no fingerprint",)),
     Case("a root file of negative time", root_file(mtime_ns=-1), ("RV28 the file has no fingerprint",)),
-    Case("a root file of negative inode", root_file(inode=-1), ("RV28 the file has no fingerprint",)),
     Case("a root file of three bytes", root_change(size_after=3), ("RV28 size_before",)),
     Case(
         "a root file twice",
@@ -663,7 +662,6 @@ RIGHT = [
     Case("a swap at offset 0", first_swap()),
     Case("a swap of one batch", swap(batches=1)),
     Case("a swap that makes all of its indexes", swap(makes=ALL_INDEXES)),
-    Case("the first inode", whole(log_dir_inode=1)),
     Case("P2 without fence for 3.0", unfenced("P2", "3.0.0")),
     Case("P1 without fence for 2.8", unfenced("P1", "2.8.2")),
     Case("P2 without fence for no version", unfenced("P2", "")),
@@ -672,7 +670,7 @@ RIGHT = [
         lambda _: good_plan(nothing(topic="__cluster_metadata", folder="__cluster_metadata-1")),
     ),
     Case("a topic of another form that is left alone", lambda _: good_plan(left_alone(topic="a b"))),
-    Case("inode, time and size 0", with_file(f"{0:020d}.index", inode=0, mtime_ns=0)),
+    Case("time and size 0", with_file(f"{0:020d}.index", mtime_ns=0)),
     Case("two policies", setting_with("cleanup.policy", "compact, delete")),
     Case(
         "a topic not compacted whose index is mended",
@@ -705,7 +703,7 @@ RIGHT = [
     Case("an index that grows", replacement(method="regenerate", rule="KR202", size_after=24)),
     Case("leader epochs", epochs()),
     Case("a root file that is emptied", root_change(size_after=4)),
-    Case("a root file of inode 0", root_file(inode=0, mtime_ns=0)),
+    Case("a root file of time 0", root_file(mtime_ns=0)),
     Case("a swap of one offset", swap(last_offset=100)),
     Case("a swap whose index is empty", swap_of(size=0)),
     Case("a swap that copies what it replaces", swap(copied=(100,))),

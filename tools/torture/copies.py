@@ -4,9 +4,9 @@ A directory is copied at its path: with and without hard links (``cp -a``, ``cp 
 owners. What has to be true:
 
 - ``verify`` changes nothing.
-- ``apply`` ends with 0 on the applied tree, or refuses: where nothing was begun (12), and where an undo comes first.
-- ``undo`` ends with 0 on the original tree. Where the copy has lost times, all but times; and where it was copied under
-  a fence, the clean-shutdown marker stays away and undo says so.
+- ``apply`` ends with 0 on the applied tree, or refuses where an undo comes first.
+- ``undo`` ends with 0 on the original tree. Where the copy has lost times it may refuse; where it ends with 0, all but
+  times is as it was, and if it was copied under a fence, the clean-shutdown marker stays away and undo says so.
 - ``purge`` refuses what is half done (13) and changes nothing; else each file is as before or as applied.
 - After every verb but a purge that ended with 0, ``undo`` gives the original tree.
 """
@@ -169,6 +169,8 @@ class Copied:
 
     def _back(self, case: Case, placed: Placed, ended: Ended, *, aside: bool, said: str) -> str:
         found = look(placed.path)
+        if case.way == "timeless" and ended.code in _REFUSED:
+            return ""
         # Where all is back, apply and purge may refuse, and there is nothing for undo to do.
         if private(found) or (ended.code is not ExitCode.DONE and case.verb == "undo"):
             return said

@@ -3,8 +3,8 @@
     scene = build("markers", seed=3)
     placed = scene.place(Path("/dev/shm/case-1"))   # a copy in logs/, and its plan as a value and as a file
 
-A scene is built once and then copied from memory, which takes a millisecond or two. A plan names inodes, so
-every copy has a plan of its own: the one of the scene with this copy's path and inodes, sealed anew. A test
+A scene is built once and then copied from memory, which takes a millisecond or two. A plan names its
+directory, so every copy has a plan of its own: the one of the scene with this copy's path, sealed anew. A test
 holds it against the plan that ``make_plan`` makes of the copy; they are the same to the byte.
 
 The same name and seed give the same bytes, times, owners and modes everywhere.
@@ -26,13 +26,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from krepair.logdir.view import read_log_dir
-from krepair.ops.order import active_segments
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan import planfile
 from krepair.plan.keep import UNTIL_VERIFIED, is_freed_by_apply
-from krepair.plan.model import FileFingerprint, Plan
+from krepair.plan.model import Plan
 from tests import builders
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
 from tests.fixture_dirs import unpack
@@ -233,8 +231,8 @@ class Scene:
     def place(self, root: Path) -> Placed:
         """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there."""
         path = root / "logs"
-        inodes = _write(self.entries, os.fspath(path))
-        return self._planned(path, inodes, root / "plan")
+        _write(self.entries, os.fspath(path))
+        return self._planned(path, root / "plan")
 
     def beside(self, placed: Placed, number: int) -> Placed:
         """One more plan of a directory that was placed, and not changed since: ``plan-NUMBER`` beside it.
@@ -243,11 +241,10 @@ class Scene:
             placed: by a scene with the same entries.
             number: of the plan.
         """
-        inodes = {entry.name: (placed.path / entry.name).stat().st_ino for entry in self.entries}
-        return self._planned(placed.path, inodes, placed.path.with_name(f"plan-{number}"))
+        return self._planned(placed.path, placed.path.with_name(f"plan-{number}"))
 
-    def _planned(self, path: Path, inodes: dict[str, int], plan_file: Path) -> Placed:
-        plan = planfile.seal(_moved(self.plan, os.fspath(path), inodes))
+    def _planned(self, path: Path, plan_file: Path) -> Placed:
+        plan = planfile.seal(_moved(self.plan, os.fspath(path)))
         plan_file.write_bytes(planfile.dumps(plan))
         return Placed(path, plan, plan_file)
 
@@ -317,9 +314,8 @@ def _read(path: Path) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _write(entries: tuple[Entry, ...], root: str) -> dict[str, int]:
-    """Write a tree; gives the inode of each name."""
-    inodes = {}
+def _write(entries: tuple[Entry, ...], root: str) -> None:
+    """Write a tree."""
     us = (os.geteuid(), os.getegid())
     for entry in entries:
         path = root if entry.name == "." else f"{root}/{entry.name}"
@@ -328,7 +324,6 @@ def _write(entries: tuple[Entry, ...], root: str) -> dict[str, int]:
             os.chmod(path, entry.mode)
             if entry.owner != us:
                 os.chown(path, *entry.owner)
-            inodes[entry.name] = os.stat(path).st_ino
             continue
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -341,33 +336,20 @@ def _write(entries: tuple[Entry, ...], root: str) -> dict[str, int]:
                 os.setxattr(descriptor, key, value)
             os.fchmod(descriptor, entry.mode)
             os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
-            inodes[entry.name] = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
-    return inodes
 
 
-def _moved(plan: Plan, path: str, inodes: dict[str, int]) -> Plan:
-    """The plan of a copy: its path and inodes, everything else as it was."""
-
-    def files(folder: str, named: tuple[FileFingerprint, ...]) -> tuple[FileFingerprint, ...]:
-        return tuple(msgspec.structs.replace(one, inode=inodes[f"{folder}{one.name}"]) for one in named)
-
+def _moved(plan: Plan, path: str) -> Plan:
+    """The plan of a copy: its path, everything else as it was."""
     partitions = tuple(
         msgspec.structs.replace(
             one,
-            files=files(f"{one.folder}/", one.files),
             notes=tuple(note.replace(plan.log_dir, path) for note in one.notes),  # some name a command
         )
         for one in plan.partitions
     )
-    root = plan.root and msgspec.structs.replace(plan.root, files=files("", plan.root.files))
-    commit = plan.commit
-    if commit.looked_at is not msgspec.UNSET:
-        commit = msgspec.structs.replace(commit, looked_at=active_segments(read_log_dir(path)))
-    return msgspec.structs.replace(
-        plan, log_dir=path, log_dir_inode=inodes["."], partitions=partitions, root=root, commit=commit
-    )
+    return msgspec.structs.replace(plan, log_dir=path, partitions=partitions)
 
 
 # -- what the setups are made of ----------------------------------------------------------------------

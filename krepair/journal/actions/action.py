@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from krepair.errors import KrepairError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.known_files import InPlace, KnownFile
 from krepair.journal.record import FileState, Intent, Order
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
@@ -61,14 +60,11 @@ class KeptFile(NamedTuple):
     Attributes:
         path: relative to the partition folder.
         original: as it was when it was kept.
-        digest: 32 hex digits as they were journalled, see ``digest_content``; empty where the plan has a digest of its
-            batches, or where an older krepair kept it.
-        plain: whether the digest is the plan's, over the bytes one by one: of bytes that were cut.
+        plain: whether its digest is the plan's, over the bytes one by one: of bytes that were cut.
     """
 
     path: str
     original: FileState
-    digest: str
     plain: bool = False
 
 
@@ -107,7 +103,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         fenced: whether the fence is up meanwhile; else it is down.
         together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
             is still committed, or not, by itself.
-        inode_tells: whether a file with another inode is another file. It is not where a restored copy will do.
         after_fences: whether it waits until the fences of all partitions are down.
         at_log_end: whether it may take the end of a log away, or make a new one.
         crc_told: whether every batch of its originals had a right CRC when the plan was made.
@@ -117,7 +112,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     intent: type[Intent]
     fenced: bool = False
     together: bool = False
-    inode_tells: bool = True
     after_fences: bool = False
     at_log_end: bool = False
     crc_told: bool = False
@@ -313,39 +307,12 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
 
-    # -- in another directory
-
-    @abstractmethod
-    def known_files(
-        self,
-        intent: IntentT,
-        change: ChangeT_contra | None,
-        planned: Mapping[str, FileFingerprint],
-        freed: Mapping[str, str],
-    ) -> list[KnownFile]:
-        """Every file of an intent and how its bytes are known; what krepair made comes first.
-
-        Args:
-            intent: of the change.
-            change: of the plan; None if there is no plan.
-            planned: fingerprints of the plan by name, likewise.
-            freed: name -> digest of what was made, as it was read before the originals were freed.
-        """
-
-    def copied_names(self, intent: IntentT) -> frozenset[str]:
-        """Names of the originals that are kept as real copies, and so have an inode of their own."""
-        return frozenset()
-
     def written_by_undo(self, intent: IntentT) -> int:
         """Bytes that undo writes anew, of what is kept beside the partition's files; a rename writes none."""
         return 0
 
     def made_log(self, intent: IntentT) -> FileState | None:
         """The new ``.log`` that replaces whole segments, as it was made; None if there is none."""
-        return None
-
-    def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
-        """The file that the change alters in its place, with the same inode; None if there is none."""
         return None
 
     def staged(self, intent: IntentT) -> StagedGroup | None:
@@ -357,11 +324,11 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """Names of the files that tell, where there is no journal, whether a change was made; at least one."""
 
     def is_planned(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
-        """Whether every file that tells of it is still the one that the plan was made of."""
-        return all(
-            _is_planned(here, found.planned.get(name), by_inode=self.inode_tells)
-            for name, here in found.here.items()
-        )
+        """Whether every file that tells of it is still the one that the plan was made of.
+
+        A file made anew may have the old one's size and time: what it holds tells.
+        """
+        return are_as_planned(found) and not self.is_made(folder, change, found)
 
     @abstractmethod
     def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
@@ -382,9 +349,11 @@ def move_line(source: str, target: str) -> str:
     return f"mv {shlex.quote(source)} {shlex.quote(target)}"
 
 
-def _is_planned(here: FileState | None, planned: FileFingerprint | None, *, by_inode: bool) -> bool:
-    """A file made anew may have the old one's size and time; its inode is another."""
-    if here is None or planned is None:
-        return here is None and planned is None
-    same = (here.size, here.mtime_ns) == (planned.size, planned.mtime_ns)
-    return same and (not by_inode or here.inode == planned.inode)
+def are_as_planned(found: Found) -> bool:
+    """Whether all files have the size and time of the plan, and those that were not there are not."""
+    return all(
+        (None if here is None else (here.size, here.mtime_ns))
+        == (None if plan is None else (plan.size, plan.mtime_ns))
+        for name, here in found.here.items()
+        for plan in (found.planned.get(name),)
+    )

@@ -13,10 +13,9 @@ from krepair.formats.filenames import LOG, FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.freshness import unchanged
+from krepair.journal.freshness import original
 from krepair.journal.record import AsideIntent
 from krepair.journal.steps import Becomes
-from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import FileFingerprint, NewFile, SetAside
 
 
@@ -35,12 +34,11 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         """
         folder, states = target.folder, []
         for name in change.names:
-            state = unchanged(folder, target.planned, name)
+            state = original(folder, target.planned, name)
             if state is None:
                 raise StalePlanError(f"{folder.at(name)}: is not there")
             states.append(state)
-        digests = {name: digest_content(folder.at(name)) for name in change.names}
-        return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
+        return AsideIntent(change_id=change.change_id, files=tuple(states))
 
     def files(self, intent: AsideIntent) -> tuple[Becomes, ...]:
         """The files of the segment; what a broker has put in the place of an index or a snapshot gives way."""
@@ -56,9 +54,6 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         """An index or a snapshot that a broker has made since gives way; a log does not."""
         return not name.endswith(LOG)
 
-    def digests(self, intent: AsideIntent) -> Mapping[str, str]:
-        return intent.digests
-
     def check_back(self, folder: PartitionFolder, intent: AsideIntent) -> None:
         """Checks that the segment can come back whole.
 
@@ -66,11 +61,10 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
             StalePlanError: another segment has the name, or a kept file is gone.
         """
         log, names = intent.files[0], folder.names
-        found = folder.state(log.name)
-        if found is not None and found.inode != log.inode:
+        if folder.state(log.name) is not None and not folder.holds(log.name, log):
             raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
         for state in intent.files:
-            if state not in (folder.state(state.name), folder.state(names.keep(state.name))):
+            if not any(folder.holds(path, state) for path in (state.name, names.keep(state.name))):
                 kept = folder.at(names.keep(state.name))
                 raise StalePlanError(f"{kept}: is not the original of {state.size} bytes that was kept")
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from krepair.errors import KrepairError
 from krepair.journal.actions.action import Came, ChangeT_contra, Found, IntentT, JournalAction, KeptFile
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.known_files import KnownFile, file_check, known_originals
 from krepair.journal.record import Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
@@ -36,44 +35,23 @@ class OfFiles(JournalAction[ChangeT_contra, IntentT]):
     def becomes(self, change: ChangeT_contra) -> tuple[NewFile, ...]:
         """What the plan says of each file; of one that goes, with a size of -1."""
 
-    def digests(self, intent: IntentT) -> Mapping[str, str]:
-        """Name -> digest of what an original holds, see ``digest_content``."""
-        return {}
-
     def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether every file is where it was, or where it goes."""
         return all(
-            (file.new or file.old) in (folder.state(file.name), folder.state(_source(folder, file)))
+            any(folder.holds(path, file.new or file.old) for path in (file.name, _source(folder, file)))
             for file in self.files(intent)
         )
 
     def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
         """Every original that is not in its place."""
-        digests = self.digests(intent)
         return [
-            KeptFile(folder.names.keep(file.name), file.old, digests.get(file.name, ""))
+            KeptFile(folder.names.keep(file.name), file.old)
             for file in self.files(intent)
-            if file.old is not None and folder.state(file.name) != file.old
+            if file.old is not None and not folder.holds(file.name, file.old)
         ]
 
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         return tuple(file.name for file in self.files(intent))
-
-    def known_files(
-        self,
-        intent: IntentT,
-        change: ChangeT_contra | None,
-        planned: Mapping[str, FileFingerprint],
-        freed: Mapping[str, str],
-    ) -> list[KnownFile]:
-        """The new files, those before them, and the originals."""
-        files = self.files(intent)
-        news = {} if change is None else {new.name: new.digest for new in self.becomes(change)}
-        return [
-            *(KnownFile(one.new, True, file_check(news.get(one.name, ""))) for one in files if one.new),
-            *(KnownFile(one.over, True, None, False) for one in files if one.over),
-            *known_originals((one.old for one in files if one.old), self.digests(intent), planned),
-        ]
 
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
         return tuple(new.name for new in self.becomes(change))
@@ -124,10 +102,9 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
     def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether the file that leads is in its place, untouched; if it goes: whether it is gone, and kept."""
         first = self.files(intent)[0]
-        here = folder.state(first.name)
         if first.new is not None:
-            return here == first.new
-        return here is None and folder.state(folder.names.keep(first.name)) == first.old
+            return folder.holds(first.name, first.new)
+        return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
     def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
         """As ``go_on_all``, of one; what stops it is raised."""
@@ -152,9 +129,7 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
 
     def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether any of the originals is in its place."""
-        return any(
-            file.old is not None and folder.state(file.name) == file.old for file in self.files(intent)
-        )
+        return any(file.old is not None and folder.holds(file.name, file.old) for file in self.files(intent))
 
     def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
         """Nothing to check: ``undo`` looks at every file before it changes one."""

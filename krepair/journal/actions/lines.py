@@ -15,7 +15,6 @@ from krepair.journal.actions.action import Found, Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
-from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
 from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines, FileFingerprint, NewFile
@@ -80,8 +79,10 @@ class ChangeCheckpointLines(ReplaceFiles):
                 f"{folder.at(folder.names.stage(change.name))}: is not the file on the disk with the plan's lines; "
                 "it replaced nothing"
             )
-        digest = "" if original is None else digest_content(path)
-        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
+        if original is not None:
+            original = folder.digested(change.name, original)
+        staged = folder.digested(folder.names.stage(change.name), staged)
+        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
 
     def is_ours(
         self,
@@ -99,13 +100,13 @@ class ChangeCheckpointLines(ReplaceFiles):
 
     def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
         """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
-        if not may_leave_some(change) or folder.state(change.name) != intent.replacement:
+        if not may_leave_some(change) or not folder.holds(change.name, intent.replacement):
             return False
         return bool(lines_left(current_data(folder, change), change.lines))
 
     def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
         """What is kept stays kept: the file as it was before any of the lines."""
-        return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
+        return replace(intent, original=earlier.original, over=earlier.replacement)
 
     def becomes(self, change: ChangeLines) -> tuple[NewFile, ...]:  # type: ignore[override]
         """The one file; the plan knows no digest of it, since the other lines are those on the disk."""

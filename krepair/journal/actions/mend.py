@@ -25,8 +25,7 @@ from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_nam
 from krepair.journal.actions.action import Found, KeptFile, Target
 from krepair.journal.actions.files import OfFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
-from krepair.journal.known_files import InPlace
+from krepair.journal.freshness import check_no_pending_swap, original, staged_file, unchanged
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -41,7 +40,7 @@ from krepair.journal.steps import (
     keep_files,
     swap_files,
 )
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file, digest_front
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_file, digest_front
 from krepair.plan.model import FileFingerprint, MendLog, NewFile
 
 _CHUNK_BYTES = 1 << 20
@@ -67,46 +66,44 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         """
         folder, planned = target.folder, target.planned
         check_no_pending_swap(folder)
-        original = unchanged(folder, planned, change.name)
-        if original is None:
+        is_cut = change.method == "cut"
+        old = unchanged(folder, planned, change.name) if is_cut else original(folder, planned, change.name)
+        if old is None:
             raise StalePlanError(f"{folder.at(change.name)}: is gone since the plan was made")
         found = folder.tree.status(folder.at(change.name))
-        if change.method == "cut" and found is not None and found.st_nlink > 1:
+        if is_cut and found is not None and found.st_nlink > 1:
             raise RefusedError(
                 f"{folder.at(change.name)}: has other names (hard links), and a cut would reach all of them; "
                 "replace this one by a copy first"
             )
         companions = tuple(
             CompanionStates(
-                original=unchanged(folder, planned, new.name),
+                original=original(folder, planned, new.name),
                 replacement=staged_file(folder, new.name, new.size_after, new.digest_after),
             )
             for new in change.companions
         )
-        replacement, whole = None, [index.original.name for index in companions if index.original is not None]
-        if change.method == "excise":
-            replacement = staged_file(folder, change.name, change.size_after, change.digest_after)
-            whole.append(change.name)
+        replacement = (
+            None if is_cut else staged_file(folder, change.name, change.size_after, change.digest_after)
+        )
         return LogIntent(
             change_id=change.change_id,
-            original=original,
+            original=old,
             replacement=replacement,
             size_after=change.size_after,
+            digest_after=change.digest_after,
             digest_removed=change.digest_removed,
             companions=companions,
             front_bytes=change.front_bytes,
             last=not _logs_behind(folder, change.name),
-            digests={name: digest_content(folder.at(name)) for name in whole},
         )
 
     def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
         """Whether the log has lost its bytes."""
-        found = folder.state(intent.original.name)
-        if found is None:
-            return False
         if intent.replacement is not None:
-            return found == intent.replacement
-        return (found.inode, found.size) == (intent.original.inode, intent.size_after)
+            return folder.holds(intent.original.name, intent.replacement)
+        found = folder.state(intent.original.name)
+        return found is not None and found.size == intent.size_after and _is_the_log(folder, intent, found)
 
     def files(self, intent: LogIntent) -> tuple[Becomes, ...]:
         """The indexes, and a log that is replaced."""
@@ -123,14 +120,11 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             ),
         )
 
-    def digests(self, intent: LogIntent) -> Mapping[str, str]:
-        return intent.digests
-
     def can_go_on(self, folder: PartitionFolder, intent: LogIntent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if self.is_committed(folder, intent):
             return True
-        return folder.state(intent.original.name) == intent.original and super().can_go_on(folder, intent)
+        return folder.holds(intent.original.name, intent.original) and super().can_go_on(folder, intent)
 
     def go_on(self, folder: PartitionFolder, intent: LogIntent) -> None:
         """Carries the change out.
@@ -140,7 +134,7 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             OSError: a call failed.
         """
         mended = self.is_committed(folder, intent)
-        if not mended and folder.state(intent.original.name) != intent.original:
+        if not mended and not folder.holds(intent.original.name, intent.original):
             raise StalePlanError(
                 f"{folder.at(intent.original.name)}: changed while the apply was interrupted"
             )
@@ -158,10 +152,9 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
         """
         found, original = folder.state(intent.original.name), intent.original
-        same = found is not None and found.inode == original.inode
         if intent.replacement is not None:
-            return same or _has_front(folder, intent)
-        more = found.size - intent.size_after if same and found is not None else 0
+            return folder.holds(original.name, original) or _has_front(folder, intent)
+        more = found.size - intent.size_after if found is not None else 0
         if not 0 < more <= original.size - intent.size_after:
             return False
         if folder.state(folder.names.keep(original.name + CUT)) is not None:
@@ -189,8 +182,8 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         name, files = intent.original.name, super().kept(folder, intent)
         if intent.replacement is None and self.is_committed(folder, intent):
             size = intent.original.size - intent.size_after
-            cut = FileState(name=name + CUT, size=size, mtime_ns=0, inode=0)
-            files.append(KeptFile(folder.names.keep(name + CUT), cut, intent.digest_removed, plain=True))
+            cut = FileState(name=name + CUT, size=size, mtime_ns=0, digest=intent.digest_removed)
+            files.append(KeptFile(folder.names.keep(name + CUT), cut, plain=True))
         return files
 
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
@@ -200,23 +193,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
         """The bytes that were cut; and the new index's front, which stands for the old one meanwhile."""
         cut = 0 if intent.replacement is not None else intent.original.size - intent.size_after
         return cut + intent.front_bytes
-
-    def in_place(self, folder: PartitionFolder, intent: LogIntent) -> InPlace | None:
-        """A log that is cut stays the same file, whatever its size is; the cut bytes are kept."""
-        if intent.replacement is not None:
-            return None
-        here, kept = folder.state(intent.original.name), folder.names.keep(intent.original.name + CUT)
-        if here is None or not intent.size_after <= here.size <= intent.original.size:
-            return InPlace(intent.original, None, "")
-        problem = ""
-        if here.size == intent.size_after and folder.state(kept) is None:
-            problem = f"{folder.at(kept)}: is not there"
-        elif (
-            here.size == intent.size_after
-            and digest_file(folder.at(kept), folder.tree) != intent.digest_removed
-        ):
-            problem = f"{folder.at(kept)}: its bytes are not those that were cut"
-        return InPlace(intent.original, here, problem)
 
     def names_by_hand(self, change: MendLog, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
         """All but a log that is cut in its place."""
@@ -344,7 +320,7 @@ def _cut(folder: PartitionFolder, intent: LogIntent, *, mended: bool) -> None:
     original = intent.original
     if not mended:
         _keep_cut_bytes(folder, intent)
-        folder.disk.truncate(folder.at(original.name), intent.size_after, original.inode)
+        folder.disk.truncate(folder.at(original.name), intent.size_after)
     _give_time_back(folder, original)
 
 
@@ -352,7 +328,7 @@ def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
     """Set even where it is right already: the fsync then has a change to write, also after one that failed."""
     path = folder.at(original.name)
     attributes = read_attributes(path, folder.tree)
-    folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns), original.inode)
+    folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns))
     folder.disk.sync_file(path)
 
 
@@ -411,13 +387,9 @@ def check_mended(folder: PartitionFolder, intent: LogIntent) -> None:
     Raises:
         StalePlanError: it was written since, or segments came behind it; the message names the file.
     """
-    found, name = folder.state(intent.original.name), intent.original.name
-    expected = intent.replacement
-    if expected is None:
-        expected = FileState(
-            name=name, size=intent.size_after, mtime_ns=intent.original.mtime_ns, inode=intent.original.inode
-        )
-    if found != expected:
+    name, original = intent.original.name, intent.original
+    cut = FileState(name=name, size=intent.size_after, mtime_ns=original.mtime_ns)
+    if not folder.holds(name, intent.replacement or cut):
         raise StalePlanError(
             f"{folder.at(name)}: was written since the plan was applied; nothing was changed"
         )
@@ -453,12 +425,12 @@ def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool
 
 def _steps_to_the_old_log(folder: PartitionFolder, intent: LogIntent) -> list[Step]:
     log, index, names = _log_of(intent), _index_of(intent), folder.names
-    found = folder.state(log.name)
-    if found not in (log.old, log.new) or found is None:
+    is_new = folder.holds(log.name, log.new)
+    if not is_new and not folder.holds(log.name, log.old):
         raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
     steps: list[Step] = [*files_back([log], names), SyncDir("")]
-    comes = found == log.new and folder.state(names.keep(log.name)) == log.old
-    if comes and index is not None and folder.state(index.replacement.name) == index.replacement:
+    comes = is_new and folder.holds(names.keep(log.name), log.old)
+    if comes and index is not None and folder.holds(index.replacement.name, index.replacement):
         name = index.replacement.name
         return [*_front_steps(intent, name, name, names), *steps]
     return steps
@@ -473,7 +445,7 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
     name, original, start = intent.original.name, intent.original, intent.size_after
     found = folder.state(name)
     size, kept = original.size - start, folder.names.keep(name + CUT)
-    if found is None or found.inode != original.inode or not start <= found.size <= original.size:
+    if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
     whole = _digest(folder, name, start, size) == intent.digest_removed
     kept_is_there = folder.state(kept) is not None
@@ -489,8 +461,15 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
         folder.disk.sync_file(folder.at(name))
         if _digest(folder, name, start, size) != intent.digest_removed:
             raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
-    if was_mended or writes or found != original:
+    if was_mended or writes or not folder.holds(name, original):
         _give_time_back(folder, original)
+
+
+def _is_the_log(folder: PartitionFolder, intent: LogIntent, found: FileState) -> bool:
+    """Whether a log that is cut in place is still the one of the plan: by its time, or else by what it begins with."""
+    if found.mtime_ns == intent.original.mtime_ns:
+        return True
+    return digest_front(folder.at(found.name), intent.size_after, folder.tree) == intent.digest_after
 
 
 def _is_ours(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:

@@ -17,7 +17,6 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
 from krepair.journal.record import FileState, ReplaceIntent
 from krepair.journal.steps import Becomes
-from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import Change, NewFile, ReplaceFile
 
 
@@ -43,8 +42,7 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
             VerifyFailedError: the staged file is not the plan's.
         """
         original, staged = check_fresh_file(target.folder, target.planned, change)
-        digest = "" if original is None else digest_content(target.folder.at(change.name))
-        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
+        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
 
     def files(self, intent: ReplaceIntent) -> tuple[Becomes, ...]:
         return (Becomes(intent.name, intent.original, intent.replacement, intent.over),)
@@ -52,16 +50,13 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
     def becomes(self, change: ReplaceFile) -> tuple[NewFile, ...]:
         return (NewFile(name=change.name, size=change.size_after, digest=change.digest_after),)
 
-    def digests(self, intent: ReplaceIntent) -> dict[str, str]:
-        return {intent.name: intent.digest}
-
     def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
         """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
         if self.is_committed(folder, intent):
             return True
         if intent.replacement is None:
-            return folder.state(intent.name) == intent.original
-        return folder.state(folder.names.stage(intent.name)) == intent.replacement
+            return folder.holds(intent.name, intent.original)
+        return folder.holds(folder.names.stage(intent.name), intent.replacement)
 
     def forget_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> None:
         """As ``undo_all``; a file that others removed before it was kept needs nothing."""
@@ -79,9 +74,8 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
 
     def is_back(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
         """Whether the file is the original; of one that was not there, whether it is gone and its log is not."""
-        here = folder.state(intent.name)
-        if intent.original is not None or here is not None:
-            return here == intent.original
+        if intent.original is not None or folder.state(intent.name) is not None:
+            return folder.holds(intent.name, intent.original)
         base_offset = parse_file_name(intent.name).base_offset
         return base_offset is None or folder.state(log_name(base_offset)) is not None
 
@@ -93,7 +87,7 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         Raises:
             StalePlanError: somebody did.
         """
-        back = folder.state(intent.name) == intent.original
+        back = folder.holds(intent.name, intent.original)
         if state != "undoing" and not back and not self.is_committed(folder, intent):
             raise StalePlanError(f"{folder.at(intent.name)}: was written since the plan was applied")
 

@@ -17,10 +17,17 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.journal.actions.action import Found, IntentT, JournalAction, KeptFile, StagedGroup, Target
+from krepair.journal.actions.action import (
+    Found,
+    IntentT,
+    JournalAction,
+    KeptFile,
+    StagedGroup,
+    Target,
+    are_as_planned,
+)
 from krepair.journal.folder import PartitionFolder, Whereabouts
-from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.known_files import KnownFile, known_made_of_group, known_originals
+from krepair.journal.freshness import check_fresh, check_staged, told_apart
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -31,7 +38,7 @@ from krepair.journal.steps import (
     roll_back_steps,
     undo_steps,
 )
-from krepair.logdir.fingerprint import digest_batches, digest_content
+from krepair.logdir.fingerprint import digest_batches
 from krepair.plan.model import CompleteSwap, FileFingerprint, RewriteSegments
 
 GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
@@ -41,7 +48,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
     """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
-    inode_tells = False
 
     @abstractmethod
     def group(self, intent: IntentT) -> ApplyIntent:
@@ -69,10 +75,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         """Every original and every new file."""
         group = self.group(intent)
         return tuple(state.name for state in (*group.originals, *group.merged))
-
-    def copied_names(self, intent: IntentT) -> frozenset[str]:
-        """Of damaged sources."""
-        return frozenset(self.group(intent).copied)
 
     def written_by_undo(self, intent: IntentT) -> int:
         """The logs that are kept as real copies, each copied once more."""
@@ -108,13 +110,11 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         sources = tuple(source.base_offset for source in change.sources)
         bad = {offset_name(base) for base in target.damaged & set(sources)}
         copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
-        # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
-        planned = target.planned
-        digests = {
-            state.name: digest_content(folder.at(state.name))
-            for state in originals
-            if not (state.name.endswith(".log") and planned[state.name].digest) or state.name in copied
-        }
+        originals = tuple(
+            folder.digested(state.name, state) if state.name in copied else state for state in originals
+        )
+        log, *indexes = check_staged(folder, change, staged.made)
+        originals, log = told_apart(folder, originals, log, folder.names.stage(log.name))
         return ApplyIntent(
             change_id=change.change_id,
             base_offset=change.base_offset,
@@ -123,8 +123,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
             originals=originals,
             snapshots=change.removes_snapshots,
             copied=copied,
-            merged=check_staged(folder, change, staged.made),
-            digests=digests,
+            merged=(log, *indexes),
             parts=staged.parts,
             made=dict(staged.made),
         )
@@ -202,19 +201,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         """What each source gave, and the digests of the new indexes."""
         return StagedGroup(intent.parts, intent.made)
 
-    def known_files(
-        self,
-        intent: ApplyIntent,
-        change: RewriteSegments | None,
-        planned: Mapping[str, FileFingerprint],
-        freed: Mapping[str, str],
-    ) -> list[KnownFile]:
-        """The new segment and the originals."""
-        return [
-            *known_made_of_group(intent, freed),
-            *known_originals(intent.originals, intent.digests, planned),
-        ]
-
     def names_by_hand(
         self, change: RewriteSegments, planned: Mapping[str, FileFingerprint]
     ) -> tuple[str, ...]:
@@ -242,10 +228,9 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     def is_planned(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
         """As any kind; where the new log is as long as the old one and has its time, the batches decide.
 
-        One segment that is written anew alone may come out so: its records are compressed anew. An inode would not do,
-        since whoever restores a backup has other ones.
+        One segment that is written anew alone may come out so: its records are compressed anew.
         """
-        if not super().is_planned(folder, change, found):
+        if not are_as_planned(found):
             return False
         if not self.is_made(folder, change, found):
             return True
@@ -267,7 +252,7 @@ def names_of_new_segment(base_offset: int) -> list[str]:
 
 def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
     for original in intent.originals:
-        if folder.state(original.name) != original:
+        if not folder.holds(original.name, original):
             raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
 
 
@@ -324,7 +309,7 @@ def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
         for made in group.merged
         for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
     )
-    if any(folder.same(path, made) for path, made in leaving):
+    if any(folder.holds(path, made) for path, made in leaving):
         return True
     logs = [state.name for state in group.originals if state.name.endswith(".log")]
     new = segment_name(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
@@ -370,7 +355,7 @@ def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) ->
 def kept_of_group(folder: PartitionFolder, group: ApplyIntent) -> list[KeptFile]:
     """The originals of a group that are not in their places."""
     return [
-        KeptFile(folder.names.keep(original.name), original, group.digests.get(original.name, ""))
+        KeptFile(folder.names.keep(original.name), original)
         for original in group.originals
         if not folder.is_original(group, original.name)
     ]

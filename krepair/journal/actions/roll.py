@@ -41,7 +41,7 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
             staged = folder.state(folder.names.stage(name))
             if staged is None or staged.size:
                 raise RefusedError(f"{folder.at(folder.names.stage(name))}: an empty file was expected")
-            states.append(staged)
+            states.append(folder.digested(folder.names.stage(name), staged))
         return RollIntent(change_id=change.change_id, files=tuple(states))
 
     def files(self, intent: RollIntent) -> tuple[Becomes, ...]:
@@ -62,5 +62,5 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
             StalePlanError: somebody did.
         """
         for known in intent.files:
-            if folder.state(known.name) not in (known, None):
+            if folder.state(known.name) is not None and not folder.holds(known.name, known):
                 raise StalePlanError(f"{folder.at(known.name)}: was written since the plan was applied")

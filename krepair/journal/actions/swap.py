@@ -8,7 +8,7 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,8 +25,7 @@ from krepair.formats.filenames import (
 from krepair.journal.actions.action import Found, Target, move_line
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, names_of_new_segment
 from krepair.journal.folder import PartitionFolder, Whereabouts
-from krepair.journal.freshness import check_staged_files, unchanged
-from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
+from krepair.journal.freshness import check_staged_files, original, told_apart, unchanged
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -42,7 +41,6 @@ from krepair.journal.steps import (
     staged_extensions,
     take_out_originals,
 )
-from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
@@ -70,10 +68,21 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if pending is None:
             raise StalePlanError(f"{folder.at(log + SWAP)}: is gone since the plan was made")
         _check_others(folder, planned, change)
-        originals = [state for name in change.goes if (state := unchanged(folder, planned, name)) is not None]
-        staged = check_staged_files(folder, change.makes)
-        digests = {state.name: digest_content(folder.at(state.name)) for state in originals}
-        return _intent(target, change, originals, (replace(pending, name=log), *staged), digests)
+        bad = {offset_name(base) for base in change.copied}
+        copied = [name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)]
+        olds = [state for name in change.goes if (state := original(folder, planned, name)) is not None]
+        originals, new = told_apart(folder, olds, replace(pending, name=log), log + SWAP)
+        group = ApplyIntent(
+            change_id=change.change_id,
+            base_offset=change.base_offset,
+            sources=tuple(sorted({change.base_offset, *change.replaces})),
+            order=target.order,
+            originals=originals,
+            snapshots=(),
+            copied=tuple(copied),
+            merged=(new, *check_staged_files(folder, change.makes)),
+        )
+        return SwapIntent(change_id=change.change_id, group=group)
 
     def is_committed(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
         """Whether the swap has become the segment; a broker that was started in between does the same."""
@@ -93,7 +102,7 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
         return all(
             any(
-                folder.same(path, made)
+                folder.holds(path, made)
                 for path in (folder.names.stage(made.name), made.name, made.name + SWAP)
             )
             for made in intent.group.merged[1:]
@@ -133,22 +142,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
             restore(folder, intent, order)
         run(folder, forget_steps(intent.group, folder.names), intent.group)
 
-    def known_files(
-        self,
-        intent: SwapIntent,
-        change: CompleteSwap | None,
-        planned: Mapping[str, FileFingerprint],
-        freed: Mapping[str, str],
-    ) -> list[KnownFile]:
-        """The segment, the new indexes and the originals."""
-        news = {} if change is None else {new.name: new.digest for new in change.makes}
-        log, *indexes = intent.group.merged
-        return [
-            KnownFile(log, True, planned_check(planned.get(log.name + SWAP))),
-            *(KnownFile(one, True, file_check(news.get(one.name, "")), False) for one in indexes),
-            *known_originals(intent.group.originals, intent.group.digests, planned),
-        ]
-
     def names_by_hand(self, change: CompleteSwap, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
         """All but the log of the swap, which is the segment's meanwhile."""
         log = segment_name(change.base_offset, ".log")
@@ -186,30 +179,6 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         if pending is None or log is None or found.here[name + SWAP] is not None or not all(gone):
             return False
         return (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
-
-
-def _intent(
-    target: Target,
-    change: CompleteSwap,
-    originals: Iterable[FileState],
-    made: tuple[FileState, ...],
-    digests: Mapping[str, str],
-) -> SwapIntent:
-    bad = {offset_name(base) for base in change.copied}
-    group = ApplyIntent(
-        change_id=change.change_id,
-        base_offset=change.base_offset,
-        sources=tuple(sorted({change.base_offset, *change.replaces})),
-        order=target.order,
-        originals=tuple(originals),
-        snapshots=(),
-        copied=tuple(
-            name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
-        ),
-        merged=made,
-        digests=dict(digests),
-    )
-    return SwapIntent(change_id=change.change_id, group=group)
 
 
 def _check_others(

@@ -29,7 +29,7 @@ class Roll(PlannedAction[RollSegment]):
         return Touched((), change.names, ())
 
     def space(self, change: RollSegment, sizes: Mapping[str, int]) -> Space:
-        """No bytes; three names and inodes."""
+        """No bytes; three files."""
         return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
