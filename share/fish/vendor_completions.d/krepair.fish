@@ -59,7 +59,6 @@ complete -c krepair -n '__fish_seen_subcommand_from show' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from show' -F
 complete -c krepair -n __fish_use_subcommand -a apply -d 'Carry out a plan: stage, verify, swap'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l expect -x -d 'Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.'
-complete -c krepair -n '__fish_seen_subcommand_from apply' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys and hashes go that do not fit into memory; on a log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l use-reserved -d 'As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not root, has what its next start needs afterwards.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
@@ -76,7 +75,6 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l set -x -d 'One se
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l topic -x -d 'Only this topic; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l partition -x -d 'Only this partition; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l originals -d 'Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is kept any more.'
-complete -c krepair -n '__fish_seen_subcommand_from verify' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys and hashes go that do not fit into memory; on a log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
@@ -86,7 +84,6 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l quiet -s q -d 'No
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l help -d 'Show this message and exit.'
 complete -c krepair -n __fish_use_subcommand -a undo -d 'Put the kept originals back, byte for byte, with their modification times'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
-complete -c krepair -n '__fish_seen_subcommand_from undo' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l use-reserved -d 'As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not root, has what its next start needs afterwards.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
@@ -96,7 +93,6 @@ complete -c krepair -n '__fish_seen_subcommand_from undo' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from undo' -F
 complete -c krepair -n __fish_use_subcommand -a purge -d 'Free the kept originals of a plan that was applied'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
-complete -c krepair -n '__fish_seen_subcommand_from purge' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l json -d 'One JSON document on standard output.'
