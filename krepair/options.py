@@ -62,7 +62,6 @@ class Options:
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
         only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
-        alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -89,7 +88,6 @@ class Options:
     cluster: str = ""
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
-    alone: tuple[tuple[str, int], ...] = ()
     _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
     _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
 
@@ -130,7 +128,6 @@ class Options:
         words += [word for option, value, default in named if value != default for word in (option, value)]
         if self.only_replica != _DEFAULT.only_replica:
             words += [word for topic in self.only_replica for word in ("--only-replica", topic)]
-        words += [word for topic, number in self.alone for word in ("--alone", f"{topic}-{number}")]
         return (*words, *self.as_words())
 
     def as_place_words(self) -> tuple[str, ...]:
@@ -209,7 +206,7 @@ def parse_delete_horizon(text: str) -> str:
         raise UsageError(f"{error.message}, or one of {', '.join(HORIZON_NAMES)}") from None
 
 
-def parse_partition(text: str, option: str = "--partition") -> tuple[str, int]:
+def parse_partition(text: str) -> tuple[str, int]:
     """Read ``TOPIC-N``; a topic may have dashes itself, so the last dash counts.
 
     Raises:
@@ -220,7 +217,7 @@ def parse_partition(text: str, option: str = "--partition") -> tuple[str, int]:
         dash and topic and number.isascii() and number.isdigit() and len(number) <= len(str(_MAX_PARTITION))
     )
     if not good or int(number) > _MAX_PARTITION:
-        raise UsageError(f"{option} {text!r}: expected TOPIC-N, as __consumer_offsets-7")
+        raise UsageError(f"--partition {text!r}: expected TOPIC-N, as __consumer_offsets-7")
     return topic, int(number)
 
 

@@ -43,7 +43,6 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
-    from krepair.ops.ask import AskReport
     from krepair.ops.compare import CompareReport
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
     from krepair.ops.facts import FactsReport
@@ -64,7 +63,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, AskReport),
+        "plan": (Plan,),
         "show": (Plan,),
         "apply": (ApplyReport,),
         "verify": (VerifyReport, VerifyEachReport),

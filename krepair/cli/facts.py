@@ -10,7 +10,7 @@ from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import Typed, takes
 
 
-@takes("facts_file answer config topic partition engine master scratch json quiet")
+@takes("facts_file config topic partition engine master scratch json quiet")
 def facts(
     log_dirs: Annotated[
         list[str] | None,
@@ -24,8 +24,6 @@ def facts(
     """Write down what another host has to know of this broker's replicas, so that no data travels.
 
     The file holds hashes, offsets and numbers: no key and no value of a record.
-
-    With --answer it holds what a plan of the asking broker has to know, and nothing for krepair compare.
 
     Example: krepair facts /var/lib/kafka --out b3.facts
     """
@@ -41,7 +39,7 @@ def facts(
     run_and_finish(
         "facts",
         paths,
-        lambda progress: ops.facts(paths, typed.facts_file, options, progress, question=typed.answer),
+        lambda progress: ops.facts(paths, typed.facts_file, options, progress),
         facts_view,
         typed,
     )

@@ -80,9 +80,6 @@ fix --fix LIST
   Names divided by commas; markers if left out; may be repeated.
 out --out PLAN
   Where to write the plan; never in LOGDIR.
-ask --ask FILE
-  Write a question and no plan: krepair facts --answer FILE answers it on the hosts of the other brokers, and then
-  --replicas ID=ANSWER lets tombstones go.
 preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
 accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
@@ -98,21 +95,18 @@ no_merge --no-merge
   Do not join neighbouring segments.
 assume_high_watermark --assume-high-watermark log-end
   Plan partitions without a recorded high watermark as if the log end were it.
-replicas --replicas ID=LOGDIR[,LOGDIR]|ID=FACTS
-  Another broker's log directories, stopped, or its facts file, best an answer to --ask; may be repeated. With this
-  broker's own ID: its other log directories.
+replicas --replicas ID=LOGDIR[,LOGDIR]
+  Another broker's log directories, stopped; may be repeated. With this broker's own ID: its other log directories.
 cluster --cluster FILE
   What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy
   of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this one, markers and
   tombstones older than delete.retention.ms may go.
 only_replica --only-replica TOPIC|*
-  There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated.
+  There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated. Metadata that
+  names several replicas counts more: give --config, so that it is found.
 as_broker --as-broker
   Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove them, whatever
   other replicas still hold.
-alone --alone TOPIC-PARTITION
-  Consent for one partition: markers and tombstones go whatever other replicas hold, since these will be deleted and
-  fetched anew from this one; may be repeated.
 expect --expect DIGEST
   Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.
 plan_id --plan-id ID
@@ -122,8 +116,6 @@ originals --originals
   more.
 facts_file --out FILE
   The facts file to write.
-answer --answer QUESTION
-  Answer what krepair plan --ask of another broker wrote: which of those keys have a record here.
 group --group GROUP
   Only this group, with members and commits; may be repeated.
 transactional_id --transactional-id ID
@@ -183,7 +175,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     # plan: what is made, and of what
     fix: list[str] | None = None
     out: str | None = None
-    ask: str = ""
     preview: bool = False
     accept_data_loss: list[str] | None = None
     # plan: what may go, and where originals stay
@@ -196,14 +187,12 @@ class Typed(Struct, frozen=True, kw_only=True):
     cluster: str = ""
     only_replica: list[str] | None = None
     as_broker: bool = False
-    alone: list[str] | None = None
     # verbs of a plan
     expect: str = ""
     plan_id: str = ""
     originals: bool = False
     # one verb each
     facts_file: str = ""
-    answer: str = ""
     group: list[str] | None = None
     transactional_id: list[str] | None = None
     batches: bool = False
@@ -256,7 +245,6 @@ class Typed(Struct, frozen=True, kw_only=True):
                 sorted({parsing.parse_accepted_loss(text) for text in self.accept_data_loss or ()})
             ),
             as_broker=self.as_broker,
-            alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in self.alone or ()})),
             originals=self.originals,
             **more,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from krepair.cli.metrics import MetricsOf
 from krepair.cli.options import Typed, takes
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 @takes(
-    "out ask preview fix accept_data_loss replicas "
+    "out preview fix accept_data_loss replicas "
     "cluster delete_horizon keep no_merge assume_high_watermark only_replica "
-    "as_broker alone config topic_config setting now broker_version topic partition scratch use_reserved "
+    "as_broker config topic_config setting now broker_version topic partition scratch use_reserved "
     "engine master metrics json quiet"
 )
 def plan(
@@ -54,18 +54,13 @@ def plan(
 
     \b
     --cluster FILE             the other brokers run: those past delete.retention.ms
-    --replicas with --cluster  the logs of all others, or their facts: at any horizon
+    --replicas with --cluster  the logs of all others: at any horizon
     --only-replica TOPIC       there is no other replica: at any horizon
     --as-broker                consent: those past delete.retention.ms, as Kafka does
-    --alone TOPIC-PARTITION    consent: all others will be fetched anew from this one
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
     options = typed.options()
-    if typed.ask:
-        if typed.out is not None or typed.preview or typed.metrics:
-            raise UsageError("--ask writes a question and no plan: without --out, --preview and --metrics")
-        _ask(log_dir, options, typed)
     fill = Filling(log_dir=log_dir, options=options)
     with MetricsOf(typed.metrics, "plan", [log_dir]) as run:
         if typed.out is not None:
@@ -80,19 +75,6 @@ def plan(
             with exact_errors(fill):
                 show.save(typed.out, made)
         finish("plan", made, _exit_code_of(made), lambda: _view_of(made, typed.out or "PLAN", options), typed)
-
-
-def _ask(log_dir: str, options: Options, typed: Typed) -> NoReturn:
-    """A question to the other brokers."""
-    from krepair.cli.views.compare import ask_view
-    from krepair.ops import ask as ops
-
-    with (
-        ProgressOf(quiet=typed.quiet) as progress,
-        exact_errors(Filling(log_dir=log_dir, options=options)),
-    ):
-        report = ops.ask(log_dir, typed.ask, options, progress)
-    finish("plan", report, report.exit_code, lambda: ask_view(report), typed)
 
 
 def _maker(*, preview: bool) -> Callable[[str, Options, Progress], Plan]:

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.answers import with_answers
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
-from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
+from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.logs import Scanned, read_logs, scan_item
+from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
-from krepair.fixes.other_facts import NotKnownError
-from krepair.fixes.other_logs import rows_elsewhere
+from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
@@ -36,7 +34,7 @@ from krepair.rules.open_snapshot import why_a_start_would_fail
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.items import KeysResult, OffsetFile, RowFile
+    from krepair.pipeline.compaction.items import KeysResult, RowFile
     from krepair.pipeline.compaction.partitions import Compaction, CompactionInput
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
@@ -144,14 +142,6 @@ class Compact(Fix):
 COMPACT = Compact()
 
 
-def surveys_to_ask(context: Context, partitions: Sequence[Partition]) -> list[Survey]:
-    """Of the partitions those whose tombstones may go by key, with their logs read."""
-    wanted = [context.survey(one) for one in partitions if COMPACT.wants(context, one)]
-    able = [survey for survey in wanted if _why_left(survey) is None]
-    read_logs(context, able)
-    return able
-
-
 def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     policy = next(setting for setting in settings.settings if setting.key == "cleanup.policy")
     return not_asked_for(partition.topic, policy.value, policy.source)
@@ -222,19 +212,13 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         return policy
     place, secret = place_of(context.view, survey.partition), _secret(survey.partition)
     elsewhere: tuple[RowFile, ...] = ()
-    stays: tuple[OffsetFile, ...] = ()
     held = context.others.get(survey.partition.folder)
     if held is not None:
-        scratch = context.scratch.path
         try:
-            elsewhere = rows_elsewhere(context.engine, held.others.logs, secret, scratch)
+            elsewhere = rows_elsewhere(context.engine, held.logs, secret, context.scratch.path)
         except NotKnownError as error:
             forget_logs(context, survey.partition, str(error))
             return _input(context, survey, keys)
-        policy, stays, why = with_answers(
-            context.engine, place, survey.segments, policy, held.others, scratch
-        )
-        add_to_evidence(context, survey.partition, why)
     return CompactionInput(
         place,
         survey.segments,
@@ -242,7 +226,6 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         secret,
         keys,
         elsewhere=elsewhere,
-        held=stays,
     )
 
 

@@ -37,7 +37,7 @@ def keys_by_base(groups: Sequence[RewriteSegments]) -> dict[int, CompactedSource
 def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
     """Whether the plan says of all segments that lose records which of them stay, and no other replica matters."""
     keys = keys_by_base(compacted_groups(plan))
-    others = isinstance(plan.evidence, Evidence) and (plan.evidence.logs or plan.evidence.facts)
+    others = isinstance(plan.evidence, Evidence) and plan.evidence.logs
     return (
         not others
         and not originals.purged

@@ -15,7 +15,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.answers import why_tombstones_may_not_go, with_answers
 from krepair.fixes.compact_by_plan import (
     check_readings,
     goes_by_plan,
@@ -33,6 +32,7 @@ from krepair.fixes.compact_originals import (
     proof_problem,
     unpurged_groups,
 )
+from krepair.fixes.context import ListedLog
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
@@ -43,8 +43,7 @@ from krepair.fixes.markers_staging import (
     others_again,
     policy_now,
 )
-from krepair.fixes.other_facts import NotKnownError
-from krepair.fixes.other_logs import OtherReplicas, rows_elsewhere
+from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -294,10 +293,9 @@ def _input(
 ) -> CompactionInput:
     secret, others = _secret(one), others_again(work, one.staging)
     try:
-        elsewhere = rows_elsewhere(work.engine, others.logs, secret, work.scratch.path)
+        elsewhere = rows_elsewhere(work.engine, others, secret, work.scratch.path)
     except NotKnownError as error:
         raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
-    policy, stays, _ = with_answers(work.engine, one.place, facts, policy, others, work.scratch.path)
     return CompactionInput(
         one.place,
         tuple(facts),
@@ -305,7 +303,6 @@ def _input(
         secret,
         one.keys,
         elsewhere,
-        stays,
     )
 
 
@@ -483,8 +480,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
         with one.staging.taking_problems():
             assert one.proof is not None
             others = others_again(work, one.staging)
-            one.proof.elsewhere = others.logs
-            one.proof.wants_gone = bool(others.facts)
+            one.proof.elsewhere = others
             to_prove.append((one, one.proof))
             staged_logs.append(_staged(one, one.proof, others))
     verification.finish([proof for _, proof in to_prove])
@@ -494,12 +490,9 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
         if problem:
             failure = proof.failure or "verify"
             one.staging.problem = one.staging.problem or error_of(failure, problem)
-    for one, proof in to_prove:
-        with one.staging.taking_problems():
-            _prove_tombstones(work, one, proof)
 
 
-def _staged(one: _Partition, proof: PartitionToProve, others: OtherReplicas) -> Staged:
+def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ListedLog, ...]) -> Staged:
     """The logs before and after; a group that does not change has its own log as its result."""
     results = {
         source.base_offset: group.result
@@ -509,23 +502,3 @@ def _staged(one: _Partition, proof: PartitionToProve, others: OtherReplicas) -> 
     }
     logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs, strict=True)]
     return Staged(one.staging, one.place, others, logs, results)
-
-
-def _prove_tombstones(work: Work, one: _Partition, proof: PartitionToProve) -> None:
-    """Hold the tombstones that are gone against the answers of other brokers.
-
-    Raises:
-        KrepairError: one may not go.
-    """
-    if one.staging.problem is None and one.prepared is not None:
-        why = why_tombstones_may_not_go(
-            work.engine,
-            one.place,
-            [one.facts[base] for base in one.logs],
-            one.prepared.partition.policy,
-            others_again(work, one.staging),
-            proof.gone,
-            work.scratch.path,
-        )
-        if why:
-            raise error_of("verify", f"{one.staging.plan.folder}: {why}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from krepair.durable.scratch import Scratch
 from krepair.fixes.survey import Sights, Survey
@@ -12,29 +14,60 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
+from krepair.logdir.replica import ReplicaState
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
-from krepair.rules.evidence import Evidence
+from krepair.pipeline.items import LogElsewhere, Place
+from krepair.rules.evidence import Evidence, OtherLog
 from krepair.rules.replicas.epochs import History
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"
 
 
-@dataclass(frozen=True, eq=False)
-class HeldBack:
-    """What other replicas hold back.
+@dataclass(frozen=True)
+class ListedLog(LogElsewhere):
+    """The log of another replica as listed.
 
     Attributes:
-        others: see ``krepair.fixes.other_logs.OtherReplicas``.
-        markers: int64[H], ascending offsets of markers that stay.
-        histories: the leader epochs of those that told them.
+        log: as a plan names it.
+        state: what its directory says of it.
     """
 
-    others: Any
-    markers: Int64s
+    log: OtherLog
+    state: ReplicaState
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the other replicas of a partition hold back.
+
+    Attributes:
+        logs: of the other replicas.
+        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
+        histories: their leader epochs.
+    """
+
+    logs: tuple[ListedLog, ...]
+    markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     histories: tuple[History, ...] = ()
+
+
+@dataclass(frozen=True)
+class OtherDirs:
+    """The log directories of a broker beside the one at hand.
+
+    Attributes:
+        views: those that were read.
+        unknown: why it is not known which there are, or empty.
+        unsaid: whether nobody has said anything of them.
+        unread: why one that was named could not be read as one of this broker's, or empty.
+    """
+
+    views: tuple[LogDir, ...] = ()
+    unknown: str = ""
+    unsaid: bool = False
+    unread: str = ""
 
 
 @dataclass(eq=False)
@@ -51,15 +84,11 @@ class Context:
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
         cluster: what ``--cluster`` names, None if nothing.
-        sides: broker -> its log directories, of ``--replicas``; of this broker those beside ``view``.
-        facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
-        not_read: why it is not known what other log directories of this broker hold, or empty.
-        beside: this broker's other log directories, where ``--replicas`` names none and ``--config`` does.
-        not_read_beside: why one of these was not read, or empty.
-        own_unsaid: whether replicas were named, and nobody has said anything of this broker's other log directories.
+        sides: broker -> its log directories, of the other brokers that ``--replicas`` names.
+        own_dirs: this broker's other log directories, by ``--replicas`` or ``--config``.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
-        own_metadata: the metadata log beside the partitions, None if there is none that can be read.
+        own_metadata: the metadata logs of this broker: beside the partitions, and where ``--config`` puts them.
     """
 
     view: LogDir
@@ -71,15 +100,11 @@ class Context:
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
     cluster: ClusterView | None = None
-    own_metadata: ClusterView | None = None
+    own_metadata: tuple[ClusterView, ...] = ()
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
-    facts: Mapping[int, Any] = field(default_factory=dict)
-    not_read: str = ""
-    beside: tuple[LogDir, ...] = ()
-    not_read_beside: str = ""
-    own_unsaid: bool = False
+    own_dirs: OtherDirs = field(default_factory=OtherDirs)
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    others: dict[str, HeldBack] = field(default_factory=dict)
+    others: dict[str, Held] = field(default_factory=dict)
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

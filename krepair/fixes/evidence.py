@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.context import Context, HeldBack, place_of
-from krepair.fixes.other_facts import NotKnownError, directory_of
+from krepair.fixes.context import Context, ListedLog, place_of
 from krepair.fixes.other_logs import (
+    Asking,
     Folders,
-    Holders,
-    OtherReplicas,
+    NotKnownError,
     folders_of_others,
-    markers_held,
+    held_of,
     other_replicas,
 )
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
+from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
@@ -29,8 +31,10 @@ from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, w
 from krepair.rules.model import PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
 
-Clusters = tuple[ClusterView | None, ClusterView | None]
-"""What ``--cluster`` names, and the metadata log beside the partitions."""
+_Logs = tuple[tuple[ListedLog, ...], tuple[int, ...]]
+"""Logs of the other replicas, and brokers of which it is a person's word that these are all."""
+Clusters = tuple[ClusterView | None, tuple[ClusterView, ...]]
+"""What ``--cluster`` names, and the metadata logs of this broker."""
 
 
 def read_clusters(options: Options, view: LogDir) -> Clusters:
@@ -41,8 +45,8 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
         view: the log directory.
 
     Raises:
-        UsageError: ``--cluster`` names no file.
-        RefusedError: what it names is damaged, or of another cluster.
+        UsageError: ``--cluster`` names no file, or ``--config`` cannot be read.
+        RefusedError: what ``--cluster`` names is damaged, or of another cluster.
         UnreadableError: it could not be read.
     """
     given = read_cluster_file(options.cluster) if options.cluster else None
@@ -50,30 +54,39 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
         raise RefusedError(
             f"--cluster {options.cluster} is of cluster {given.cluster_id}, {view.path} is of cluster {view.cluster_id}"
         )
-    return given, read_beside(view)
+    his = not why_of_another_broker(options.config, view.path, view.broker_id)
+    dirs = configured_metadata_dirs(options.config) if his else ()
+    return given, read_metadata(view, [f"{path}/{METADATA_FOLDER}" for path in dirs])
 
 
-def read_beside(view: LogDir) -> ClusterView | None:
-    """The metadata log beside the partitions, None if there is none that can be read: nothing was asked of it."""
-    own = f"{view.path}/{METADATA_FOLDER}"
-    try:
-        return read_cluster_file(own) if os.path.isdir(own) else None
-    except KrepairError:
-        return None
+def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ...]:
+    """The metadata logs of a broker, as far as they can be read: nobody has asked for them.
+
+    Args:
+        view: the log directory; the log beside its partitions is one of them.
+        folders: where they may be, too.
+    """
+    found: dict[str, ClusterView] = {}
+    for folder in (f"{view.path}/{METADATA_FOLDER}", *folders):
+        real = os.path.realpath(folder)
+        if real not in found and os.path.isdir(real):
+            with suppress(KrepairError):
+                found[real] = read_cluster_file(real)
+    ours = {"", view.cluster_id} if view.cluster_id else None
+    return tuple(one for one in found.values() if ours is None or one.cluster_id in ours)
 
 
 def others_of(context: Context) -> Others:
     """What was said of other replicas, as a plan records it."""
-    options, cluster, own = context.options, context.cluster, context.own_metadata
+    options, cluster = context.options, context.cluster
     return Others(
         cluster="" if cluster is None else os.path.abspath(options.cluster),
         cluster_digest="" if cluster is None else cluster.digest,
         cluster_source="" if cluster is None else cluster.source,
-        own_metadata="" if own is None else own.digest,
+        own_metadata=tuple(one.path for one in context.own_metadata),
         replicas=options.replicas,
         only_replica=options.only_replica,
         as_broker=options.as_broker,
-        alone=options.alone,
         searched=_searched(context),
     )
 
@@ -81,7 +94,7 @@ def others_of(context: Context) -> Others:
 def _searched(context: Context) -> tuple[SearchedDir, ...]:
     """The log directories beside this one in which a replica may be in the making."""
     views = [(broker, view) for broker, found in context.sides.items() for view in found]
-    views += [(_broker_id(context), view) for view in context.beside]
+    views += [(_broker_id(context), view) for view in context.own_dirs.views]
     found = {view.path: SearchedDir(broker_id=broker, path=view.path) for broker, view in views}
     return tuple(found[path] for path in sorted(found))
 
@@ -98,30 +111,30 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     if not unknown:
         return
     folders = folders_of_others(context)
-    waiting: list[tuple[Partition, OtherReplicas]] = []
+    asked: list[tuple[Partition, Asking, Evidence]] = []
     for partition in unknown:
         found = _found(context, partition, folders)
         if isinstance(found, Evidence):
             context.evidence[partition.folder] = _unless_moving(context, partition, found)
         else:
-            waiting.append((partition, found))
-    asked = [
-        Holders(
-            place_of(context.view, partition),
-            partition.log_sizes[:-1],
-            others,
-        )
-        for partition, others in waiting
-    ]
+            logs, your_word = found
+            place = place_of(context.view, partition)
+            asked.append(
+                (
+                    partition,
+                    Asking(place, partition.log_sizes[:-1], logs),
+                    _of_replicas(context, logs, your_word),
+                )
+            )
     scratch = context.scratch.path if asked else ""
-    found_of_all = markers_held(context.engine, scratch, asked)
-    for (partition, others), held in zip(waiting, found_of_all, strict=True):
+    found_of_all = held_of(context.engine, scratch, [one for _, one, _ in asked])
+    for (partition, _, evidence), held in zip(asked, found_of_all, strict=True):
         if isinstance(held, NotKnownError):
             known = _without_logs(context, str(held))
             context.evidence[partition.folder] = _unless_moving(context, partition, known)
         else:
-            context.others[partition.folder] = HeldBack(others, held.markers, held.histories)
-            context.evidence[partition.folder] = _of_replicas(others, _assigned_since(context, others))
+            context.others[partition.folder] = held
+            context.evidence[partition.folder] = evidence
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
@@ -130,18 +143,8 @@ def forget_logs(context: Context, partition: Partition, why: str) -> None:
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
-def add_to_evidence(context: Context, partition: Partition, why: str) -> None:
-    """Say more of what is known of the other replicas; nothing, if the text is empty."""
-    known = context.evidence[partition.folder]
-    if why and why not in known.why:
-        context.evidence[partition.folder] = replace(known, why=f"{known.why}; {why}")
-
-
-def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | OtherReplicas:
+def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
     """What is known, or whose logs have to be read first."""
-    if (partition.topic, partition.number) in context.options.alone:
-        name = f"{partition.topic}-{partition.number}"
-        return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
     return _of_an_only_one(context, partition) or _of_the_cluster(context, partition, folders)
 
 
@@ -155,10 +158,9 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
     """
     if found.kind == "none":
         return found
-    if context.not_read_beside:
-        return Evidence(kind="none", why=context.not_read_beside)
-    own = (context.view, *context.beside, *context.sides.get(_broker_id(context), ()))
-    for view in own:
+    if context.own_dirs.unread:
+        return Evidence(kind="none", why=context.own_dirs.unread)
+    for view in (context.view, *context.own_dirs.views):
         for one in futures_of(view, partition.topic, partition.number):
             return Evidence(
                 kind="none",
@@ -178,51 +180,52 @@ def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
     """Evidence that there is no other replica, or that this was said although there is one; None if neither."""
     options, line = context.options, _line(context, partition)
     said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
-    beside = f"{METADATA_FOLDER} beside it"
-    own = _line_beside(context.view, context.own_metadata, partition)
-    for where, known in ((options.cluster, line), (beside, own)):
+    own = _lines_in(context.own_metadata, context.view, partition)
+    for where, known in ((options.cluster, line), *own):
         if said and known is not None and len(known.replicas) > 1:
             brokers = ", ".join(map(str, known.replicas))
             return Evidence(kind="none", why=f"--only-replica {said}, but {where} has replicas {brokers}")
     if said:
         return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
-    if _is_only_one(context.view, own):
-        return Evidence(kind="only-replica", why=f"{beside} has this broker as its only replica")
+    if own and all(_is_only_one(context.view, one) for _, one in own):
+        return Evidence(kind="only-replica", why=f"{own[0][0]} has this broker as its only replica")
     return None
 
 
-def why_not_only_now(view: LogDir, beside: ClusterView | None, partition: Partition, *, said: bool) -> str:
-    """Why a replica that was the only one may not be so any more, by the metadata log beside it; empty if it is.
+def why_not_only_now(
+    view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, said: bool
+) -> str:
+    """Why a replica that was the only one may not be so any more, by the metadata logs of its broker; empty if it is.
 
     Args:
         view: the log directory as it is now.
-        beside: that log as it is now, None if it cannot be read.
+        metadata: these logs as they are now.
         partition: of the replica.
         said: whether a person has said that there is no other one: then only what contradicts that counts.
     """
-    line = _line_beside(view, beside, partition)
-    if _is_only_one(view, line) or (said and (line is None or len(line.replicas) < 2)):
-        return ""
-    found = "does not tell it"
-    if line is not None:
-        here = list(line.replicas) == [_id_of(view)]
-        found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
-    where = f"{view.path}/{METADATA_FOLDER}"
-    return f"{partition.folder} was the only replica when the plan was made, but {where} {found} now"
+    lines = _lines_in(metadata, view, partition)
+    was = f"{partition.folder} was the only replica when the plan was made, but"
+    for where, line in lines:
+        if not _is_only_one(view, line) and not (said and len(line.replicas) < 2):
+            here = list(line.replicas) == [_id_of(view)]
+            found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
+            return f"{was} {where} {found} now"
+    return "" if lines or said else f"{was} {view.path}/{METADATA_FOLDER} does not tell it now"
 
 
-def _line_beside(view: LogDir, known: ClusterView | None, partition: Partition) -> Assignment | None:
-    """What the metadata log beside the partitions says of one, where that is of the same topic."""
-    line = None if known is None else known.partitions.get((partition.topic, partition.number))
-    if line is None or why_other_topic(replica_state(view, partition).topic_id, line):
-        return None
-    return line
+def _lines_in(
+    metadata: Sequence[ClusterView], view: LogDir, partition: Partition
+) -> list[tuple[str, Assignment]]:
+    """(path of a metadata log, what it says of a partition), of those that have it, and of the same topic."""
+    topic_id = replica_state(view, partition).topic_id
+    lines = ((log.path, log.partitions.get((partition.topic, partition.number))) for log in metadata)
+    return [(path, line) for path, line in lines if line is not None and not why_other_topic(topic_id, line)]
 
 
-def _of_the_cluster(context: Context, partition: Partition, folders: Folders) -> Evidence | OtherReplicas:
+def _of_the_cluster(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
     """Evidence from what the running brokers say, or by consent."""
     line, why = _line(context, partition), "nothing is said of other replicas"
-    if context.sides or context.facts:
+    if context.options.replicas:
         try:
             return other_replicas(context, partition, line, _broker_id(context), folders)
         except NotKnownError as error:
@@ -241,54 +244,52 @@ def _without_logs(context: Context, why: str) -> Evidence:
     return Evidence(kind="none", why=why)
 
 
-def _assigned_since(context: Context, others: OtherReplicas) -> str:
-    """What to say of an assignment that is older than the logs or the facts, or empty.
+def _assigned_since(context: Context) -> str:
+    """What to say of an assignment that is older than the logs, or empty.
 
     It cannot show who was assigned since. That one may hold an older record, and was not read.
     """
     cluster = context.cluster
     if cluster is None:
         return ""
-    as_of = cluster.file_ms if cluster.as_of_ms is None else cluster.as_of_ms
-    taken_ms = max((one.side.state.taken_ms for one in others.facts), default=-1)
-    given = (context.view, *(view for views in context.sides.values() for view in views))
-    for time_ms, what in (
-        (taken_ms, "the last facts were taken"),
-        (max(map(_last_write_ms, given)), "the last write in the given log directories"),
-    ):
-        if as_of + CLOCKS_APART_MS < time_ms:
-            return (
-                f"; {context.options.cluster} is from {(time_ms - as_of) // 1000} s before {what}: that no "
-                "replica was assigned in between is your word"
-            )
-    return ""
-
-
-def _of_replicas(others: OtherReplicas, assigned_since: str) -> Evidence:
-    """The logs of the other replicas were read, here or where their facts were taken."""
-    brokers = ", ".join(str(one.log.broker_id) for one in others.logs) or "none"
-    why = f"the logs of the other replicas were read: {brokers}"
-    if others.facts:
-        facts = ", ".join(str(one.side.broker_id) for one in others.facts)
-        why += f"; facts of {facts}, which speak for what is below offset {others.reach}"
-    for broker in others.your_word:
-        why += f"; that these are all log directories of broker {broker} is your word"
-    why += assigned_since
-    return Evidence(
-        kind="replicas",
-        why=why,
-        logs=tuple(one.log for one in others.logs),
-        facts=tuple(one.as_evidence() for one in others.facts),
+    others = (view for views in context.sides.values() for view in views)
+    given = (context.view, *context.own_dirs.views, *others)
+    late_ms = max(map(_last_write_ms, given)) - cluster.as_of_ms
+    if late_ms <= CLOCKS_APART_MS:
+        return ""
+    return (
+        f"; {context.options.cluster} is from {late_ms // 1000} s before the last write in the given log directories: "
+        "that no replica was assigned in between is your word"
     )
 
 
-def _is_only_one(view: LogDir, line: Assignment | None) -> bool:
-    """Whether the metadata log beside a partition assigns this replica alone, and in this directory."""
+def _of_replicas(context: Context, logs: Sequence[ListedLog], your_word: Sequence[int]) -> Evidence:
+    """The logs of the other replicas were read."""
+    brokers = ", ".join(str(one.log.broker_id) for one in logs) or "none"
+    words = [f"; that these are all log directories of broker {broker} is your word" for broker in your_word]
+    why = f"the logs of the other replicas were read: {brokers}{''.join(words)}{_assigned_since(context)}"
+    return Evidence(kind="replicas", why=why, logs=tuple(one.log for one in logs))
+
+
+def _is_only_one(view: LogDir, line: Assignment) -> bool:
+    """Whether a metadata log assigns this replica alone, and in this directory."""
     me = _id_of(view)
-    if line is None or list(line.replicas) != [me] or line.moving:
+    if list(line.replicas) != [me] or line.moving:
         return False
-    here, assigned = view.directory_id, directory_of(line, me)
+    here, assigned = view.directory_id, _directory_of(line, me)
     return not (here and assigned) or here == assigned
+
+
+def _directory_of(line: Assignment, broker_id: int) -> str:
+    """Id of the log directory that a broker's replica is assigned to; empty where it is not known (KIP-858)."""
+    if len(line.directories) != len(line.replicas):
+        return ""
+    found = line.directories[line.replicas.index(broker_id)]
+    return "" if found in _RESERVED else found
+
+
+_RESERVED: Final = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+"""Ids 0, 1 and 2: migrating, unassigned, lost. Source: DirectoryId.java (3.9.2)."""
 
 
 def _broker_id(context: Context) -> int:
@@ -316,7 +317,7 @@ def _why_not_of_now(context: Context) -> str:
     last_write = _last_write_ms(context.view)
     if last_write < 0:
         return "no checkpoint is here that shows when this broker last wrote"
-    return why_not_of_now(context.cluster.file_ms, last_write)
+    return why_not_of_now(context.cluster.as_of_ms, last_write)
 
 
 def _last_write_ms(view: LogDir) -> int:
@@ -338,7 +339,7 @@ def _in_sync_text(context: Context, partition: Partition, line: Assignment) -> s
     assert context.cluster is not None
     if not context.cluster.source_is_certain:
         text += "; that a broker answered, and not ZooKeeper, is your word too"
-    asked = time_text(context.cluster.file_ms)
+    asked = time_text(context.cluster.as_of_ms)
     return f"{text}; {context.options.cluster} is of {asked}: if it was copied, this is the time of the copy"
 
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from krepair.errors import KrepairError, UnreadableError
-from krepair.fixes.other_logs import OtherReplicas
+from krepair.errors import KrepairError
+from krepair.fixes.context import ListedLog
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.pipeline.items import Place
-
-if TYPE_CHECKING:
-    from krepair.pipeline.replicas.holdings import Pairs
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Staged:
 
     staging: Staging
     place: Place
-    others: OtherReplicas
+    others: tuple[ListedLog, ...]
     logs: Sequence[tuple[int, str, int]]
     results: Mapping[int, str]
 
@@ -43,7 +39,7 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     from krepair.pipeline.jobs import FIND_MARKERS_GONE, FIND_NEEDED
     from krepair.pipeline.replicas.evidence_check import MarkersGoneItem, NeededItem
 
-    asked = [one for one in partitions if one.others.logs or one.others.facts]
+    asked = [one for one in partitions if one.others]
     items = []
     for one in asked:
         results = sorted(set(one.results.values()))
@@ -64,36 +60,12 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
         if found.failure:
             _wrong(one, error_of(found.failure, found.why))
         elif found.gone.path or found.gone.data:
-            with one.staging.taking_problems():
-                _by_facts(work, one, found.gone)
             waiting += [
-                (one, NeededItem(place=log.place, logs=log.logs, gone=found.gone)) for log in one.others.logs
+                (one, NeededItem(place=log.place, logs=log.logs, gone=found.gone)) for log in one.others
             ]
     for index, needed in work.engine.run(FIND_NEEDED, [item for _, item in waiting]):
         if needed.failure:
             _wrong(waiting[index][0], error_of(needed.failure, needed.why))
-
-
-def _by_facts(work: Work, one: Staged, gone: Pairs) -> None:
-    """Hold the markers that are gone against the facts.
-
-    Raises:
-        KrepairError: a marker is needed, or nobody speaks for its offset.
-        UnreadableError: a scratch file cannot be read.
-    """
-    from krepair.pipeline.replicas.evidence_check import first_beyond, needed_by_facts
-
-    try:
-        beyond = first_beyond(gone, one.others.reach)
-        why = [
-            needed_by_facts(gone, runs) for log in one.others.facts for runs in log.pairs(work.scratch.path)
-        ]
-    except OSError as error:
-        raise UnreadableError(f"{one.place.path}, facts of other brokers: {error}") from None
-    if beyond >= 0:
-        why.append(f"the marker at offset {beyond} is gone, but facts speak only below {one.others.reach}")
-    for text in filter(None, why):
-        raise error_of("verify", f"{one.place.folder}: {text}")
 
 
 def _wrong(one: Staged, error: KrepairError) -> None:

@@ -74,8 +74,7 @@ def runs_of_segments(segments: Sequence[SegmentFacts]) -> Int64s:
 def _compare(context: Context, survey: Survey) -> str:
     own = int(context.view.broker_id) if context.view.broker_id.isdecimal() else -1
     paths = {broker: [view.path for view in views] for broker, views in context.sides.items()}
-    paths |= {broker: [side.path] for broker, side in context.facts.items()}
-    paths[own] = [context.view.path, *paths.get(own, ())]
+    paths[own] = [view.path for view in (context.view, *context.own_dirs.views)]
     sides = [
         f"{broker if broker >= 0 else 'ID'}={','.join(found)}" for broker, found in sorted(paths.items())
     ]

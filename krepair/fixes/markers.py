@@ -38,7 +38,7 @@ from krepair.plan.model import (
 from krepair.plan.replicas_view import WITH_CLUSTER
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
-from krepair.rules.evidence import NONE, allows_mixed_epochs, latest_horizon_ms
+from krepair.rules.evidence import NONE, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import decide, held_between
 from krepair.rules.model import (
@@ -303,7 +303,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
         snapshot=snapshot,
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
-        mixed_epochs=allows_mixed_epochs(kind),
+        mixed_epochs=kind == "only-replica",
         held_markers=np.empty(0, np.int64) if held is None else held.markers,
     )
 

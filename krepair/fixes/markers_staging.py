@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
+from krepair.fixes.context import ListedLog
 from krepair.fixes.evidence_proof import Staged, prove_markers
-from krepair.fixes.other_facts import NotKnownError, facts_again
-from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
+from krepair.fixes.other_logs import Asking, NotKnownError, held_of, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Decided, Staging, Work, error_of
 from krepair.formats.arrays import Int64s
@@ -245,35 +245,33 @@ def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPo
                 )
 
 
-def others_again(work: Work, staging: Staging) -> OtherReplicas:
-    """The other replicas on which a partition's part of the plan rests, as they are now.
+def others_again(work: Work, staging: Staging) -> tuple[ListedLog, ...]:
+    """The logs of the other replicas on which a partition's part of the plan rests, as they are now.
 
     Raises:
         StalePlanError: one is not there, or has changed.
     """
     evidence = staging.plan.evidence
     if not isinstance(evidence, Evidence) or evidence.kind == "none":
-        return OtherReplicas()
+        return ()
     mine = replica_state(work.view, staging.listed)
     moved = work.moved.get((mine.topic, mine.partition))
     if moved is not None:
         raise StalePlanError(moved)
-    logs = logs_again(evidence.logs, work.view, mine, work.other_dirs)
-    return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
+    return tuple(logs_again(evidence.logs, work.view, mine, work.other_dirs))
 
 
 def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
     others = others_again(work, staging)
     for logs, held in staging.held:
-        if logs == others.logs:
+        if logs == others:
             return held  # the others are as they were, and a group that is made since has lost none of these
     closed = tuple(_logs_now(staging, facts[:-1]))
-    try:
-        held = held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
-    except NotKnownError as error:
-        raise StalePlanError(f"{staging.plan.folder}: {error}") from error
-    staging.held.append((others.logs, held))
-    return held
+    [found] = held_of(work.engine, work.scratch.path, [Asking(place, closed, others)])
+    if isinstance(found, NotKnownError):
+        raise StalePlanError(f"{staging.plan.folder}: {found}") from found
+    staging.held.append((others, found.markers))
+    return found.markers
 
 
 def policy_now(

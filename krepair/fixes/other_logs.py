@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from krepair.errors import StalePlanError
-from krepair.fixes.context import Context, place_of
+from krepair.fixes.context import Context, Held, ListedLog, place_of
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogElsewhere, LogsItem, Place
+from krepair.pipeline.items import LogsItem, Place
 from krepair.rules.evidence import OtherLog, why_other_topic
 from krepair.rules.replicas.epochs import History
 
@@ -30,22 +28,12 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
-_NO_OFFSETS: Final = np.empty(0, np.int64)
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 """(broker, topic, number) -> the folders of that partition, each with its log directory."""
 
 
-@dataclass(frozen=True)
-class ListedLog(LogElsewhere):
-    """The log of another replica as listed.
-
-    Attributes:
-        log: as a plan names it.
-        state: what its directory says of it.
-    """
-
-    log: OtherLog
-    state: ReplicaState
+class NotKnownError(Exception):
+    """Why the other replicas of a partition are not known, so that everything has to stay."""
 
 
 def digest_of_files(partition: Partition) -> str:
@@ -59,37 +47,20 @@ def digest_of_files(partition: Partition) -> str:
 # -- which they are
 
 
-@dataclass(frozen=True)
-class OtherReplicas:
-    """All other replicas of a partition.
-
-    Attributes:
-        logs: those whose directories are at hand, with the folders that a broker is about to make replicas.
-        facts: those of which there are facts.
-        your_word: brokers of which nothing but a person says that all their log directories were read.
-    """
-
-    logs: tuple[ListedLog, ...] = ()
-    facts: tuple[FactsLog, ...] = ()
-    your_word: tuple[int, ...] = ()
-
-    @property
-    def reach(self) -> int:
-        """Below this offset it is known what every other replica holds."""
-        return min((one.reach for one in self.facts), default=INT64_MAX)
-
-
 def other_replicas(
     context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
-) -> OtherReplicas:
+) -> tuple[tuple[ListedLog, ...], tuple[int, ...]]:
     """All assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Args:
-        context: with the log directories and facts of the other brokers.
+        context: with the log directories of the other brokers.
         partition: of this broker.
         line: what the cluster says of it.
         me: id of this broker.
         folders: see ``folders_of_others``.
+
+    Returns:
+        (their logs; brokers of which nothing but a person says that all their log directories were read).
 
     Raises:
         NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
@@ -100,23 +71,18 @@ def other_replicas(
         raise NotKnownError(f"{context.options.cluster} does not list it")
     mine = replica_state(context.view, partition)
     _check_own(context, mine, line, me)
-    logs = list(_futures(me, (context.view, *context.sides.get(me, ())), partition))
-    facts: list[FactsLog] = []
+    logs = list(_futures(me, (context.view, *context.own_dirs.views), partition))
     others = [broker for broker in line.replicas if broker != me]
     your_word = tuple(broker for broker in others if not _is_whole(context, broker))
-    if context.own_unsaid:
+    if context.own_dirs.unsaid:
         your_word = tuple(sorted((me, *your_word)))
     for broker in others:
-        if broker in context.facts:
-            facts.append(facts_log(context.facts[broker], mine, line))
-        else:
-            logs.append(_current(broker, folders, partition))
-            logs += _futures(broker, context.sides[broker], partition)
+        logs.append(_current(broker, folders, partition))
+        logs += _futures(broker, context.sides[broker], partition)
     for one in logs:
         _check(one, mine, line)
-    of_facts = (one.side.state.partitions[index] for one in facts for index in one.indexes)
-    _check_one_topic([*(one.state for one in logs), *of_facts])
-    return OtherReplicas(tuple(logs), tuple(facts), your_word)
+    _check_one_topic(one.state for one in logs)
+    return tuple(logs), your_word
 
 
 def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) -> None:
@@ -129,9 +95,10 @@ def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) 
     if me not in line.replicas:
         raise NotKnownError(f"broker {me} is not among its replicas")
     other_topic = why_other_topic(mine.topic_id, line)
-    if other_topic or context.not_read:
-        raise NotKnownError(other_topic or context.not_read)
-    views = (context.view, *context.sides.get(me, ()))
+    unknown = "" if context.own_dirs.unsaid else context.own_dirs.unknown
+    if other_topic or unknown:
+        raise NotKnownError(other_topic or unknown)
+    views = (context.view, *context.own_dirs.views)
     _check_all_read(context.cluster, me, [view.directory_id for view in views])
 
 
@@ -142,19 +109,13 @@ def _is_whole(context: Context, broker: int) -> bool:
         NotKnownError: it is not given, does not say whose it is, or has more log directories.
     """
     assert context.cluster is not None
-    if broker not in context.facts and broker not in context.sides:
+    if broker not in context.sides:
         raise NotKnownError(f"replica {broker} is not given with --replicas")
-    if broker in context.facts:
-        side = context.facts[broker]
-        nobodys = [] if side.state.broker_id else [side.path]
-        ids, configured = [one.directory_id for one in side.state.directories], side.state.configured
-    else:
-        views = context.sides[broker]
-        nobodys = [view.path for view in views if not view.broker_id]
-        ids, configured = [view.directory_id for view in views], False
+    views = context.sides[broker]
+    nobodys = [view.path for view in views if not view.broker_id]
     if nobodys:
         raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
-    return _check_all_read(context.cluster, broker, ids) or configured
+    return _check_all_read(context.cluster, broker, [view.directory_id for view in views])
 
 
 def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
@@ -168,7 +129,7 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
     Raises:
         NotKnownError: it has registered others.
     """
-    registered = cluster.brokers[broker].log_dirs if broker in cluster.brokers else ()
+    registered = cluster.brokers.get(broker, ())
     if not registered or not ids:
         return False
     if len(registered) > len(ids) or (all(ids) and not set(registered) <= set(ids)):
@@ -295,45 +256,21 @@ def logs_again(
 
 
 @dataclass(frozen=True)
-class Holders:
-    """A partition, and who may hold back its markers.
+class Asking:
+    """A partition, and the logs that may hold back its markers.
 
     Attributes:
         mine: this replica.
         segments: (base offset, bytes of valid batches) of it, ascending.
-        others: the other replicas.
+        logs: of the other replicas.
     """
 
     mine: Place
     segments: tuple[tuple[int, int], ...]
-    others: OtherReplicas
+    logs: tuple[ListedLog, ...]
 
 
-class Held(NamedTuple):
-    """What the other replicas of a partition hold back.
-
-    Attributes:
-        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
-        histories: their leader epochs.
-    """
-
-    markers: Int64s = _NO_OFFSETS
-    histories: tuple[History, ...] = ()
-
-
-def held_markers(engine: Engine, scratch: str, one: Holders) -> Int64s:
-    """As ``markers_held``, of one partition: the markers alone.
-
-    Raises:
-        NotKnownError: a log of the others is damaged, cut, or cannot be read.
-    """
-    [found] = markers_held(engine, scratch, [one])
-    if isinstance(found, NotKnownError):
-        raise found
-    return found.markers
-
-
-def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Held | NotKnownError]:
+def held_of(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held | NotKnownError]:
     """What the other replicas hold back.
 
     Args:
@@ -350,43 +287,35 @@ def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list
     return found
 
 
-def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Held | NotKnownError]:
+def _some_held(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held | NotKnownError]:
     from krepair.pipeline.jobs import FIND_HELD, FIND_MARKERS_TO_KEEP
     from krepair.pipeline.replicas.holdings import HeldItem, MarkersItem, Pairs
 
-    found: list[Held | NotKnownError] = [Held()] * len(asked)
-    histories: list[list[History]] = [[] for _ in asked]
-    held: list[list[Pairs]] = [[] for _ in asked]
-    logs = [(number, log) for number, one in enumerate(asked) for log in one.others.logs]
+    found: list[Held | NotKnownError] = [Held(one.logs) for one in asked]
+    runs: list[list[Pairs]] = [[] for _ in asked]
+    logs = [(number, log) for number, one in enumerate(asked) for log in one.logs]
     items = [HeldItem(place=log.place, segments=log.segments, scratch=scratch) for _, log in logs]
     for index, result in engine.run(FIND_HELD, items):
         number, log = logs[index]
-        problem = _why_not_held(log, result)
+        known, problem = found[number], _why_not_held(log, result)
         if problem:
             found[number] = NotKnownError(problem)
-        held[number].append(result.transactions)
-        histories[number].append(_history(log, result))
-    ready = []
-    for number, one in enumerate(asked):
-        if not isinstance(found[number], NotKnownError):
-            held[number] += [pairs for log in one.others.facts for pairs in log.pairs(scratch)]
-            histories[number] += [history for log in one.others.facts for history in log.histories()]
-            found[number] = Held(histories=tuple(histories[number]))
-            if one.others.reach < INT64_MAX or any(pairs.path or pairs.data for pairs in held[number]):
-                ready.append(number)
+        elif isinstance(known, Held):
+            found[number] = replace(known, histories=(*known.histories, _history(log, result)))
+            if result.transactions.path or result.transactions.data:
+                runs[number].append(result.transactions)
+    ready = [number for number, known in enumerate(found) if isinstance(known, Held) and runs[number]]
     keeping = [
         MarkersItem(
-            place=asked[number].mine,
-            segments=asked[number].segments,
-            transactions=tuple(held[number]),
-            reach=asked[number].others.reach,
+            place=asked[number].mine, segments=asked[number].segments, transactions=tuple(runs[number])
         )
         for number in ready
     ]
     for index, kept in engine.run(FIND_MARKERS_TO_KEEP, keeping):
-        offsets: Int64s = np.frombuffer(kept.offsets, np.int64)
-        number = ready[index]
-        found[number] = NotKnownError(kept.why) if kept.failure else Held(offsets, tuple(histories[number]))
+        known = found[ready[index]]
+        assert isinstance(known, Held)
+        markers = np.frombuffer(kept.offsets, np.int64)
+        found[ready[index]] = NotKnownError(kept.why) if kept.failure else replace(known, markers=markers)
     return found
 
 
@@ -448,8 +377,3 @@ def rows_elsewhere(
             raise NotKnownError(f"{where}: {keys.why or keys.problem}")
         files += keys.files
     return tuple(files)
-
-
-def places_of(logs: Iterable[OtherLog]) -> list[str]:
-    """The log directories of all logs that are not in the plan's own."""
-    return sorted({log.log_dir for log in logs})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from krepair.durable.disk import Disk
 from krepair.durable.scratch import Scratch
@@ -22,10 +22,9 @@ from krepair.errors import (
     UnwritableError,
     VerifyFailedError,
 )
-from krepair.fixes.context import place_in, watermark_of
+from krepair.fixes.context import ListedLog, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.fixes.other_logs import ListedLog
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
@@ -196,7 +195,6 @@ class Work:
         together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
             end; else each is synced when it is made.
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
-        facts: path of a facts file -> what is in it, of those on which the plan rests; see ``fixes.other_facts``.
         moved: (topic, number) -> why there may be another replica than when the plan was made.
         settled: folders of the partitions whose logs were written out and read from the disk again.
         other_dirs: the log directories of other replicas on which the plan rests; apply holds their locks.
@@ -214,7 +212,6 @@ class Work:
     bytes_read: int = 0
     together: bool = False
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
-    facts: Mapping[str, Any] = field(default_factory=dict)
     moved: Mapping[tuple[str, int], str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     other_dirs: LockedDirs = field(default_factory=LockedDirs)

@@ -81,17 +81,8 @@ PartitionChangeRecord 0-2 api_key=5 flexible=0+
   eligible_leader_replicas []int32 2+ nullable=2+ tag=6 | ELR; null: as before
   last_known_elr           []int32 2+ nullable=2+ tag=7 | last known ELR; null: as before
   directories              []uuid  1+ nullable=1+ tag=8 | log directory of each replica; null: as before
-FenceBrokerRecord 0 api_key=7 flexible=0+
-  id    int32 | broker
-  epoch int64 | broker epoch
-UnfenceBrokerRecord 0 api_key=8 flexible=0+
-  id    int32 | broker
-  epoch int64 | broker epoch
 RemoveTopicRecord 0 api_key=9 flexible=0+
   topic_id uuid | topic
-FeatureLevelRecord 0 api_key=12 flexible=0+
-  name          string | feature
-  feature_level int16  | its level; 0: off
 BrokerRegistrationChangeRecord 0-3 api_key=17 flexible=0+
   broker_id              int32                       | broker
   broker_epoch           int64                       | given by the controller when the broker registered
@@ -104,14 +95,9 @@ BeginTransactionRecord 0 api_key=23 flexible=0+
 EndTransactionRecord 0 api_key=24 flexible=0+
 AbortTransactionRecord 0 api_key=25 flexible=0+
   reason string nullable=0+ tag=0 | why
-ClearElrRecord 0 api_key=28 flexible=0+
-  topic_name string | topic; empty: every topic
 SnapshotHeaderRecord 0 flexible=0+
   version                      int16 | 0
   last_contained_log_timestamp int64 | ms; of the last record that it covers
-LeaderChangeMessage 0-1
-  version   int16 | version
-  leader_id int32 | the active controller
 """
 
 _MESSAGES: Final = read_messages(MESSAGES)
@@ -121,25 +107,23 @@ TOPIC: Final = _MESSAGES["TopicRecord"]
 PARTITION: Final = _MESSAGES["PartitionRecord"]
 CONFIG: Final = _MESSAGES["ConfigRecord"]
 PARTITION_CHANGE: Final = _MESSAGES["PartitionChangeRecord"]
-FENCE_BROKER: Final = _MESSAGES["FenceBrokerRecord"]
-UNFENCE_BROKER: Final = _MESSAGES["UnfenceBrokerRecord"]
 REMOVE_TOPIC: Final = _MESSAGES["RemoveTopicRecord"]
-FEATURE_LEVEL: Final = _MESSAGES["FeatureLevelRecord"]
 BROKER_CHANGE: Final = _MESSAGES["BrokerRegistrationChangeRecord"]
 BEGIN_TRANSACTION: Final = _MESSAGES["BeginTransactionRecord"]
 END_TRANSACTION: Final = _MESSAGES["EndTransactionRecord"]
 ABORT_TRANSACTION: Final = _MESSAGES["AbortTransactionRecord"]
-CLEAR_ELR: Final = _MESSAGES["ClearElrRecord"]
 SNAPSHOT_HEADER: Final = _MESSAGES["SnapshotHeaderRecord"]
-LEADER_CHANGE: Final = _MESSAGES["LeaderChangeMessage"]
 
 TYPES: Final = {number: schema for schema in _MESSAGES.values() for number in schema.api_keys}
 """Types that are read, by their numbers."""
 
 PASSED_OVER: Final = {
     6: "AccessControlRecord",
+    7: "FenceBrokerRecord",
+    8: "UnfenceBrokerRecord",
     10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
+    12: "FeatureLevelRecord",
     14: "ClientQuotaRecord",
     15: "ProducerIdsRecord",
     16: "RemoveFeatureLevelRecord",
@@ -150,9 +134,10 @@ PASSED_OVER: Final = {
     22: "RemoveUserScramCredentialRecord",
     26: "RemoveDelegationTokenRecord",
     27: "RegisterControllerRecord",
+    28: "ClearElrRecord",
     29: "UnregisterControllerRecord",
 }
-"""Types that say nothing of a partition."""
+"""Types that say nothing of who has a partition."""
 
 
 class MetadataRecord(NamedTuple):

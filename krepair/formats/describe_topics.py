@@ -100,13 +100,11 @@ class Description(NamedTuple):
         topics: by name.
         partitions: by topic and number.
         asked: who answered, as far as the text tells; see the module.
-        shows_reassignments: whether this version would print a reassignment of a broker's answer (2.4 and later).
     """
 
     topics: dict[str, DescribedTopic]
     partitions: dict[tuple[str, int], DescribedPartition]
     asked: Asked
-    shows_reassignments: bool
 
 
 class WrongLine(NamedTuple):
@@ -174,7 +172,6 @@ class _Reader:
         self.partitions: dict[tuple[str, int], DescribedPartition] = {}
         self.here: DescribedTopic | None = None
         self.seen = 0
-        self.old_lines = 0
         self.marked = False
         self.leader_minus_one = False
         self.elr_columns = False
@@ -203,7 +200,6 @@ class _Reader:
         _number(found["factor"], "a replication factor")
         text = found["configs"]
         self.marked |= _MARKED.search(text) is not None
-        self.old_lines += found[0].startswith(f"Topic:{name}")
         self.here = DescribedTopic(name, topic_id, count, _configs(_MARKED.sub("", text).strip()))
         self.topics[name] = self.here
         self.seen = 0
@@ -250,7 +246,7 @@ class _Reader:
             asked = "zookeeper"
         elif self.elr_columns or any(row.moving for row in rows):
             asked = "broker"
-        return Description(self.topics, self.partitions, asked, not self.old_lines)
+        return Description(self.topics, self.partitions, asked)
 
 
 def _check_topic(name: str) -> None:

@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 
 MAGIC: Final = b"krepair facts\n\0\0"
 END: Final = b"end.facts"
-VERSION: Final = 2
+VERSION: Final = 3
 BLOCK_BYTES: Final = 1 << 20
 _PROLOG: Final = struct.Struct("<16sII")
 _BLOCK: Final = struct.Struct("<II")
@@ -78,16 +78,14 @@ class FactsHeader(Struct, frozen=True, kw_only=True):
     Attributes:
         tool_version: of the krepair that wrote it.
         made_ms: when its reading began, epoch milliseconds.
-        purpose: ``replicas`` for ``krepair facts``, ``answer`` for ``facts --answer``, ``question`` for ``plan --ask``.
         broker: the broker's state as JSON (``krepair.logdir.replica.BrokerState``).
-        more: further values of its purpose, as JSON.
+        secret: key of its hashes, hex digits.
     """
 
     tool_version: str
     made_ms: int
-    purpose: str
     broker: Raw
-    more: Raw = Raw(b"{}")
+    secret: str
 
 
 class FactsWriter:
@@ -96,17 +94,16 @@ class FactsWriter:
     Args:
         write: takes the next bytes of the file; it may raise ``OSError``.
         header: what the file begins with.
-        magic: its first 16 bytes.
     """
 
-    def __init__(self, write: Callable[[bytes], Any], header: FactsHeader, magic: bytes = MAGIC) -> None:
+    def __init__(self, write: Callable[[bytes], Any], header: FactsHeader) -> None:
         self._write_raw = write
         self._digest = hashlib.sha256()
         self._position = 0
         self._sections: list[SectionPlace] = []
         self._packer = zstandard.ZstdCompressor(level=3)
         head = msgspec.json.encode(header)
-        self._write(_PROLOG.pack(magic, VERSION, len(head)) + head)
+        self._write(_PROLOG.pack(MAGIC, VERSION, len(head)) + head)
 
     def section(self, name: str, pieces: Iterator[bytes] | list[bytes]) -> None:
         """Write one section.
@@ -153,7 +150,6 @@ class FactsReader:
     Args:
         read_at: reads from the file.
         size: bytes of the file.
-        magic: its first 16 bytes.
 
     Raises:
         FactsDamagedError: it begins with other bytes, is cut or was changed.
@@ -166,12 +162,11 @@ class FactsReader:
         sections: name -> where it is.
     """
 
-    def __init__(self, read_at: ReadAt, size: int, magic: bytes = MAGIC) -> None:
+    def __init__(self, read_at: ReadAt, size: int) -> None:
         self._read_at = read_at
         prolog = read_at(0, _PROLOG.size)
-        if len(prolog) < _PROLOG.size or not prolog.startswith(magic):
-            words = magic.decode("ascii").rstrip("\n\0")
-            raise FactsDamagedError(f"at 0: the words {words!r} were expected; this is another file")
+        if len(prolog) < _PROLOG.size or not prolog.startswith(MAGIC):
+            raise FactsDamagedError("at 0: the words 'krepair facts' were expected; this is another file")
         _, version, head_size = _PROLOG.unpack(prolog)
         if version != VERSION:
             raise FactsVersionError(f"the file has version {version}, this krepair reads version {VERSION}")

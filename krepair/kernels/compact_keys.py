@@ -78,9 +78,8 @@ K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
-K_ONLY_TOMBSTONES: Final = 12  # whether only records without a value are entered
-K_NOTED: Final = 13  # keys that were noted, and are not entered yet
-FIELDS: Final = 14  # fields of the current record
+K_NOTED: Final = 12  # keys that were noted, and are not entered yet
+FIELDS: Final = 13  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -113,13 +112,12 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any
     else:
         if fields[F_VALUE_SIZE] < 0:
             state[K_TOMBSTONES] += 1
-        if fields[F_VALUE_SIZE] < 0 or state[K_ONLY_TOMBSTONES] == 0:
-            row = np.uint64(state[K_NOTED])
-            first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
-            rows[row, 0] = first
-            rows[row, 1] = second
-            rows[row, 2] = np.uint64(LARGEST - offset if state[K_LOWEST] != 0 else offset) + np.uint64(1)
-            state[K_NOTED] += 1
+        row = np.uint64(state[K_NOTED])
+        first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
+        rows[row, 0] = first
+        rows[row, 1] = second
+        rows[row, 2] = np.uint64(LARGEST - offset if state[K_LOWEST] != 0 else offset) + np.uint64(1)
+        state[K_NOTED] += 1
 
 
 @kernel

@@ -22,7 +22,7 @@ from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.metadata_log import BrokerRegistration, MetadataImage, read_metadata_log
+from krepair.logdir.metadata_log import MetadataImage, read_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import ClusterSource
 
@@ -39,26 +39,16 @@ class Assignment:
         topic_id: 22 characters; empty where it is not known.
         replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
         isr: in-sync replicas.
-        elr: eligible leader replicas (KIP-966); None where the source does not say. A broker in it may become leader.
-        last_known_elr: the last known ELR; None where the source does not say.
         leader: broker id, -1 without one.
-        leader_epoch: -1 where the source does not say.
-        adding: brokers that a reassignment adds.
-        removing: brokers that a reassignment takes away.
-        moving: whether a reassignment is under way; None where the source does not say.
+        moving: whether it says that a reassignment is under way.
         directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
     """
 
     topic_id: str
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    elr: tuple[int, ...] | None
-    last_known_elr: tuple[int, ...] | None
     leader: int
-    leader_epoch: int
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-    moving: bool | None
+    moving: bool
     directories: tuple[str, ...] = ()
 
 
@@ -74,18 +64,14 @@ class ClusterView:
             is ``describe``, and a person has to vouch for it.
         digest: of all bytes that were read: BLAKE2b of 128 bits, 32 hex digits.
         cluster_id: empty where it is not known; ``--describe`` does not print it.
-        as_of_ms: time of the last batch of the metadata log; None for ``--describe``, which has no time of its own.
+        as_of_ms: epoch milliseconds: of the metadata log the time of its last batch, of a text that of its file. A copy
+            makes it later, so that it only shows that a text is old.
         partitions: by topic and number.
         topic_configs: settings by topic. Of ``--describe`` of a broker all that are not Kafka's defaults, as that
             broker sees them; of the other sources only the topic's own.
         broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only of the
             metadata log.
-        brokers: registered brokers by id; only of the metadata log.
-        file_ms: modification time of the text, epoch milliseconds; -1 for the metadata log. A copy makes it later, so
-            that it only shows that a text is old.
-        end_offset: offset after the last record of the metadata log; -1 for ``--describe``.
-        node_id: the controller whose copy it is, where ``meta.properties`` lies beside the log; else -1.
-        active_controller: the last one that the metadata log names; else -1.
+        brokers: ids of the log directories of each registered broker, empty before 3.7; only of the metadata log.
     """
 
     path: str
@@ -93,15 +79,11 @@ class ClusterView:
     source_is_certain: bool
     digest: str
     cluster_id: str
-    as_of_ms: int | None
+    as_of_ms: int
     partitions: Mapping[tuple[str, int], Assignment]
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
-    file_ms: int = -1
-    end_offset: int = -1
-    node_id: int = -1
-    active_controller: int = -1
+    brokers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def configs_of(cluster: ClusterView | None, broker_id: str) -> ClusterConfigs | None:
@@ -166,27 +148,20 @@ def _of_text(path: str) -> ClusterView:
         source_is_certain=found.asked != "unknown",
         digest=digest,
         cluster_id="",
-        as_of_ms=None,
+        as_of_ms=file_ms,
         partitions=_described(found),
         topic_configs={name: topic.configs for name, topic in found.topics.items()},
-        file_ms=file_ms,
     )
 
 
 def _described(found: Description) -> dict[tuple[str, int], Assignment]:
-    shows_moves = found.shows_reassignments and found.asked != "zookeeper"
     return {
         key: Assignment(
             topic_id=found.topics[row.topic].topic_id,
             replicas=row.replicas,
             isr=row.isr,
-            elr=row.elr,
-            last_known_elr=row.last_known_elr,
             leader=row.leader,
-            leader_epoch=-1,
-            adding=row.adding,
-            removing=row.removing,
-            moving=row.moving if row.moving or shows_moves else None,
+            moving=row.moving,
         )
         for key, row in found.partitions.items()
     }
@@ -196,22 +171,18 @@ def _of_folder(path: str) -> ClusterView:
     parent = Path(path)
     folder = parent / METADATA_FOLDER if (parent / METADATA_FOLDER).is_dir() else parent
     image = read_metadata_log(str(folder))
-    cluster_id, node_id = _identity(parent if folder != parent else parent.parent)
     configs = image.configs
     return ClusterView(
         path=str(folder),
         source="metadata-log",
         source_is_certain=True,
         digest=_digest(folder, image),
-        cluster_id=cluster_id,
+        cluster_id=_cluster_id(parent if folder != parent else parent.parent),
         as_of_ms=image.as_of_ms,
         partitions=_of_image(image),
         topic_configs={name: values for (kind, name), values in configs.items() if kind == TOPIC_RESOURCE},
         broker_configs={name: values for (kind, name), values in configs.items() if kind == BROKER_RESOURCE},
         brokers=image.brokers,
-        end_offset=image.end_offset,
-        node_id=node_id,
-        active_controller=image.active_controller,
     )
 
 
@@ -221,12 +192,7 @@ def _of_image(image: MetadataImage) -> dict[tuple[str, int], Assignment]:
             topic_id=topic_id,
             replicas=state.replicas,
             isr=state.isr,
-            elr=state.elr,
-            last_known_elr=state.last_known_elr,
             leader=max(state.leader, NO_LEADER),
-            leader_epoch=state.leader_epoch,
-            adding=state.adding,
-            removing=state.removing,
             moving=bool(state.adding or state.removing),
             directories=state.directories,
         )
@@ -234,16 +200,14 @@ def _of_image(image: MetadataImage) -> dict[tuple[str, int], Assignment]:
     }
 
 
-def _identity(folder: Path) -> tuple[str, int]:
-    """Cluster id and node id of ``meta.properties`` beside the log; empty and -1 where there is none."""
+def _cluster_id(folder: Path) -> str:
+    """That of ``meta.properties`` beside the log; empty where there is none."""
     try:
         data = read_whole(str(folder / META_PROPERTIES), meta_properties.MAX_BYTES + 1)
     except OSError:
-        return "", -1
+        return ""
     found = meta_properties.decode(data)
-    if isinstance(found, Damage):
-        return "", -1
-    return found.cluster_id, int(found.broker_id) if found.broker_id.isdecimal() else -1
+    return "" if isinstance(found, Damage) else found.cluster_id
 
 
 def _digest(folder: Path, image: MetadataImage) -> str:

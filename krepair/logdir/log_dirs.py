@@ -29,6 +29,19 @@ def configured_log_dirs(config: str | None) -> tuple[str, ...]:
     return () if line is None else tuple(path.strip() for path in line.value.split(",") if path.strip())
 
 
+def configured_metadata_dirs(config: str | None) -> tuple[str, ...]:
+    """Where a broker may have its metadata log: ``metadata.log.dir``, or one of its log directories.
+
+    Raises:
+        UsageError: see ``configured_log_dirs``.
+
+    Source: ``KafkaConfig.metadataLogDir`` (3.9.0): that of the setting, else the first log directory.
+    """
+    line = None if config is None else read_server_properties(config).get("metadata.log.dir")
+    named = (line.value.strip(),) if line is not None and line.value.strip() else ()
+    return (*named, *configured_log_dirs(config))
+
+
 def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ...]:
     """Log directories in the configuration that were not given, in its order.
 

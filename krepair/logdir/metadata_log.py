@@ -47,28 +47,10 @@ class PartitionState:
     topic_id: str
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    elr: tuple[int, ...]
-    last_known_elr: tuple[int, ...]
     leader: int
-    leader_epoch: int
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     directories: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class BrokerRegistration:
-    """One registered broker.
-
-    Attributes:
-        epoch: given by the controller when it registered.
-        fenced: whether it is down, or not yet up.
-        log_dirs: ids of its log directories; empty before 3.7.
-    """
-
-    epoch: int
-    fenced: bool
-    log_dirs: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -79,12 +61,10 @@ class MetadataImage:
         topics: name by topic id.
         partitions: by topic id and number.
         numbers: of the partitions of each topic, by its id.
-        brokers: by broker id; one that is not there is not registered.
+        brokers: ids of the log directories by broker id, empty before 3.7; one that is not there is not registered.
         configs: by (type of the resource, name of the resource), then by setting. Brokers' are the dynamic ones.
-        features: levels by name, such as ``metadata.version``.
         end_offset: offset after the last record that was read.
         as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
-        active_controller: id of the last controller that became active; -1 if the log does not say.
         open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
         files: the files that were read, in order.
     """
@@ -92,12 +72,10 @@ class MetadataImage:
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionState] = field(default_factory=dict)
     numbers: dict[str, set[int]] = field(default_factory=dict)
-    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    brokers: dict[int, tuple[str, ...]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    features: dict[str, int] = field(default_factory=dict)
     end_offset: int = 0
     as_of_ms: int = -1
-    active_controller: int = -1
     open_transaction: bool = False
     files: tuple[str, ...] = ()
 
@@ -289,12 +267,7 @@ class _Reader:
         key = decode_key(record.key)
         if isinstance(key, Damage):
             raise _NoProofError(f"{name}: position {position}: {_text(key)}")
-        if key.type_id == ControlType.LEADER_CHANGE:
-            found = decode(metadata.LEADER_CHANGE, 0, record.value or b"")
-            if isinstance(found, Damage):
-                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
-            self.result.active_controller = found["leader_id"]
-        elif key.type_id == ControlType.SNAPSHOT_HEADER:
+        if key.type_id == ControlType.SNAPSHOT_HEADER:
             found = decode(metadata.SNAPSHOT_HEADER, 0, record.value or b"")
             if isinstance(found, Damage):
                 raise _NoProofError(f"{name}: position {position}: {_text(found)}")
@@ -371,26 +344,12 @@ def _add_partition(image: MetadataImage, values: dict[str, Any]) -> None:
     image.numbers.setdefault(values["topic_id"], set()).add(values["partition_id"])
 
 
-def _set_feature(image: MetadataImage, values: dict[str, Any]) -> None:
-    image.features[values["name"]] = values["feature_level"]
-
-
 def _add_broker(image: MetadataImage, values: dict[str, Any]) -> None:
-    image.brokers[values["broker_id"]] = BrokerRegistration(
-        values["broker_epoch"], bool(values["fenced"]), tuple(values.get("log_dirs") or ())
-    )
+    image.brokers[values["broker_id"]] = tuple(values.get("log_dirs") or ())
 
 
 def _remove_broker(image: MetadataImage, values: dict[str, Any]) -> None:
     image.brokers.pop(values["broker_id"], None)
-
-
-def _fence(image: MetadataImage, values: dict[str, Any]) -> None:
-    _broker_of(image, values["id"]).fenced = True
-
-
-def _unfence(image: MetadataImage, values: dict[str, Any]) -> None:
-    _broker_of(image, values["id"]).fenced = False
 
 
 def _topic_of(image: MetadataImage, values: dict[str, Any]) -> str:
@@ -408,13 +367,6 @@ def _partition_of(image: MetadataImage, values: dict[str, Any]) -> PartitionStat
     return state
 
 
-def _broker_of(image: MetadataImage, broker_id: int) -> BrokerRegistration:
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        raise _NoProofError(f"broker {broker_id} is not known")
-    return broker
-
-
 def _remove_topic(image: MetadataImage, values: dict[str, Any]) -> None:
     topic_id = values["topic_id"]
     name = image.topics.pop(topic_id, None)
@@ -430,10 +382,7 @@ def _registered(values: dict[str, Any]) -> PartitionState:
         topic_id=values["topic_id"],
         replicas=tuple(values["replicas"]),
         isr=tuple(values["isr"]),
-        elr=tuple(values.get("eligible_leader_replicas") or ()),
-        last_known_elr=tuple(values.get("last_known_elr") or ()),
         leader=values["leader"],
-        leader_epoch=values["leader_epoch"],
         adding=tuple(values["adding_replicas"]),
         removing=tuple(values["removing_replicas"]),
         directories=tuple(values.get("directories") or ()),
@@ -443,8 +392,6 @@ def _registered(values: dict[str, Any]) -> PartitionState:
 _CHANGED: Final = (
     ("replicas", "replicas"),
     ("isr", "isr"),
-    ("elr", "eligible_leader_replicas"),
-    ("last_known_elr", "last_known_elr"),
     ("adding", "adding_replicas"),
     ("removing", "removing_replicas"),
     ("directories", "directories"),
@@ -458,15 +405,6 @@ def _change_partition(image: MetadataImage, values: dict[str, Any]) -> None:
             setattr(state, attribute, tuple(values[name]))
     if values["leader"] != metadata.NO_LEADER_CHANGE:
         state.leader = values["leader"]
-        state.leader_epoch += 1
-
-
-def _clear_elr(image: MetadataImage, values: dict[str, Any]) -> None:
-    topic = values["topic_name"]
-    for topic_id in [topic_id for topic_id, name in image.topics.items() if topic in ("", name)]:
-        for number in image.numbers.get(topic_id, ()):
-            state = image.partitions[topic_id, number]
-            state.elr = state.last_known_elr = ()
 
 
 def _configure(image: MetadataImage, values: dict[str, Any]) -> None:
@@ -478,12 +416,11 @@ def _configure(image: MetadataImage, values: dict[str, Any]) -> None:
 
 
 def _change_broker(image: MetadataImage, values: dict[str, Any]) -> None:
-    broker = _broker_of(image, values["broker_id"])
-    broker.epoch = values["broker_epoch"]
-    if values["fenced"]:
-        broker.fenced = values["fenced"] > 0
+    broker_id = values["broker_id"]
+    if broker_id not in image.brokers:
+        raise _NoProofError(f"broker {broker_id} is not known")
     if values.get("log_dirs") is not None:
-        broker.log_dirs = tuple(values["log_dirs"])
+        image.brokers[broker_id] = tuple(values["log_dirs"])
 
 
 _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
@@ -491,12 +428,8 @@ _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
     metadata.REMOVE_TOPIC.name: _remove_topic,
     metadata.PARTITION.name: _add_partition,
     metadata.PARTITION_CHANGE.name: _change_partition,
-    metadata.CLEAR_ELR.name: _clear_elr,
     metadata.CONFIG.name: _configure,
-    metadata.FEATURE_LEVEL.name: _set_feature,
     metadata.REGISTER_BROKER.name: _add_broker,
     metadata.UNREGISTER_BROKER.name: _remove_broker,
-    metadata.FENCE_BROKER.name: _fence,
-    metadata.UNFENCE_BROKER.name: _unfence,
     metadata.BROKER_CHANGE.name: _change_broker,
 }

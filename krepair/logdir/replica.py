@@ -98,7 +98,6 @@ class BrokerState(Struct, frozen=True, kw_only=True):
         taken_ms: when the reading began, epoch milliseconds.
         directories: all log directories that the broker is known to have.
         partitions: all partition folders of those that were read, ordered by topic, number and folder.
-        configured: whether the broker's configuration says that these are all.
     """
 
     cluster_id: str
@@ -107,7 +106,6 @@ class BrokerState(Struct, frozen=True, kw_only=True):
     taken_ms: int
     directories: tuple[DirectoryState, ...] = ()
     partitions: tuple[ReplicaState, ...] = ()
-    configured: bool = False
 
     @property
     def whole(self) -> bool:
@@ -137,7 +135,6 @@ def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str
         taken_ms=taken_ms,
         directories=tuple(directories),
         partitions=tuple(sorted(states, key=lambda one: (one.topic, one.partition, one.folder))),
-        configured=bool(known),
     )
 
 

@@ -24,7 +24,6 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context, told_version
-from krepair.fixes.other_facts import FactsSide
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import log_name
@@ -49,7 +48,7 @@ from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.rests_on import assigned_since, hold_others, moved_since, open_facts
+from krepair.ops.rests_on import assigned_since, hold_others, moved_since
 from krepair.ops.result_lines import (
     failed_partition,
     failed_whole,
@@ -124,7 +123,7 @@ def apply(
         check_ground(plan, writes)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         hold_others(plan, stack)
-        facts, moved = open_facts(plan, stack), moved_since(plan)
+        moved = moved_since(plan)
         view = view_of(plan)
         moved |= assigned_since(plan, view)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
@@ -132,7 +131,7 @@ def apply(
         stack.callback(engine.close)
         guards = _guards(plan, writes, lock, safe_points, use_reserved=options.use_reserved)
         guards.keep_plan = PlanKeeper(writes, plan).keep_in
-        report = _Apply(plan, engine, writes, guards, scratch, options, facts, moved, view).report(targets)
+        report = _Apply(plan, engine, writes, guards, scratch, options, moved, view).report(targets)
         report = replace(report, notes=notes_of_fences(guards.not_given_back))
         return with_taken_back(report, guards.taken_back)
 
@@ -190,7 +189,6 @@ class _Apply:
         guards: Guards,
         scratch: Scratch,
         options: Options,
-        facts: Mapping[str, FactsSide],
         moved: Mapping[tuple[str, int], str],
         view: LogDir,
     ) -> None:
@@ -204,7 +202,6 @@ class _Apply:
         self.scratch = scratch
         self.guards = guards
         self.options = options
-        self.facts = facts
         self.moved = moved
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
@@ -281,7 +278,6 @@ class _Apply:
             wrong=self.not_made,
             scratch=self.scratch,
             keep_plan=self.guards.keep_plan,
-            facts=self.facts,
             moved=self.moved,
         )
         self.may_begin = MayBegin(self.plan, self.work.view)

@@ -16,16 +16,12 @@ import krepair
 from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
-from krepair.formats.question_file import ANSWER, Answered
 from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
 from krepair.logdir.replica import CURRENT
 from krepair.logdir.values import LogDir
 from krepair.ops import output_file
-from krepair.ops.answer import Question, opened_question, write_answers
-from krepair.ops.held import write_what_is_held
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.side_reading import (
-    FactsMore,
     OpenSide,
     SideReplica,
     finish_swaps,
@@ -39,7 +35,7 @@ from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.facts import PURPOSE, write_headers, write_rows
+from krepair.pipeline.replicas.facts import write_headers, write_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, parts_of
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
@@ -64,10 +60,6 @@ class FactsReport(Struct, frozen=True, kw_only=True):
         failed: replicas that could not be read, and why.
         engine: which engine was used, and why, one line.
         next_command: what to type next.
-        question: digest of the question that is answered, hex digits, or empty.
-        asked: keys of tombstones that it asks for, in partitions that are here.
-        held: of those the ones of which there is an older record here.
-        not_answered: partitions that are asked for and not answered, and why.
     """
 
     path: str
@@ -83,10 +75,6 @@ class FactsReport(Struct, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
     engine: str = ""
     next_command: str = ""
-    question: str = ""
-    asked: int = 0
-    held: int = 0
-    not_answered: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -95,12 +83,7 @@ class FactsReport(Struct, frozen=True, kw_only=True):
 
 
 def facts(
-    log_dirs: Sequence[str],
-    out: str,
-    options: Options,
-    progress: Progress | None = None,
-    *,
-    question: str = "",
+    log_dirs: Sequence[str], out: str, options: Options, progress: Progress | None = None
 ) -> FactsReport:
     """Write the facts of one broker.
 
@@ -109,7 +92,6 @@ def facts(
         out: where the file goes; a facts file that is there is replaced.
         options: partitions, engine, scratch.
         progress: told how far it is.
-        question: path of a question: then the file answers it, and holds nothing for ``compare``.
 
     Raises:
         NotALogDirError: a path is none.
@@ -132,8 +114,6 @@ def facts(
         stack.callback(engine.close)
         stack.callback(work.scratch.close)
         finish_swaps(engine, side, options.wants)
-        if question:
-            work.question = stack.enter_context(opened_question(question, side.state.cluster_id))
         digest = ""
 
         def fill(put: Put) -> None:
@@ -144,7 +124,6 @@ def facts(
             output_file.write_streamed(FACTS, target, fill)
         except OSError as error:
             raise RefusedError(f"{out}: cannot write the facts: {error.strerror or error}") from None
-        asked = () if work.question is None else work.question.partitions
     state = side.state
     who = state.broker_id or "ID"
     return FactsReport(
@@ -160,19 +139,7 @@ def facts(
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         failed=tuple(work.failed),
         engine=engine.why,
-        next_command=(
-            f"krepair plan LOGDIR --fix compact --cluster FILE --replicas {who}={shlex.quote(target)} --out PLAN"
-            if work.question
-            else f"krepair compare ID=LOGDIR {who}={shlex.quote(target)}"
-        ),
-        question="" if work.question is None else work.question.reader.digest,
-        asked=sum(asked[one.number].keys for one in work.answers if not one.why),
-        held=sum(one.held for one in work.answers),
-        not_answered=tuple(
-            f"{asked[one.number].topic}-{asked[one.number].partition}: {one.why}"
-            for one in work.answers
-            if one.why
-        ),
+        next_command=f"krepair compare ID=LOGDIR {who}={shlex.quote(target)}",
     )
 
 
@@ -210,36 +177,24 @@ class _Work:
         self.side, self.engine, self.scratch = side, engine, scratch
         self.written = 0
         self.failed: list[str] = []
-        self.question: Question | None = None
-        self.answers: list[Answered] = []
 
     def write(self, put: Put, options: Options) -> str:
         """Write the file; its digest."""
         writer = FactsWriter(put, self._header(options))
-        if self.question is None:
-            self._for_compare(writer, options)
-        write_what_is_held(writer, self.engine, self.side, options, self.scratch)
-        if self.question is not None:
-            self.answers = write_answers(writer, self.engine, self.side, self.question, self.scratch)
-            self.written = len(self.answers)
-        return writer.finish()
-
-    def _for_compare(self, writer: FactsWriter, options: Options) -> None:
         places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
         replicas = sorted(
             read_all_headers(self.engine, [self.side], options.wants), key=lambda one: one.state.folder
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
+        return writer.finish()
 
     def _header(self, options: Options) -> FactsHeader:
-        more = FactsMore(secret=self.side.secret.hex()) if self.question is None else self.question.more
         return FactsHeader(
             tool_version=krepair.__version__,
             made_ms=options.now_ms,
-            purpose=PURPOSE if self.question is None else ANSWER,
             broker=msgspec.Raw(msgspec.json.encode(self.side.state)),
-            more=msgspec.Raw(msgspec.json.encode(more)),
+            secret=self.side.secret.hex(),
         )
 
     def _some(

@@ -26,20 +26,13 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
 
 
 def check_consents(views: Sequence[LogDir], options: Options) -> None:
-    """Check that every topic of ``--only-replica`` and partition of ``--alone`` is there: of a typo nothing would go.
+    """Check that every topic of ``--only-replica`` is there: of a typo nothing would go.
 
     Raises:
         NotALogDirError: one is in none of the log directories; a name like it is given where there is one.
     """
-    partitions = _there(views)
-    topics = {topic for topic, _ in partitions} | {EVERY_TOPIC}
-    missing = [("--only-replica", topic) for topic in options.only_replica if topic not in topics]
-    missing += [
-        ("--alone", f"{topic}-{number}")
-        for topic, number in options.alone
-        if (topic, number) not in partitions
-    ]
-    _refuse(views, missing)
+    topics = {topic for topic, _ in _there(views)} | {EVERY_TOPIC}
+    _refuse(views, [("--only-replica", topic) for topic in options.only_replica if topic not in topics])
 
 
 def _there(views: Sequence[LogDir]) -> set[tuple[str, int]]:

@@ -41,7 +41,7 @@ def others_have(
     me = int(view.broker_id)
     losing = {one.folder: (one, found) for one in plans if (found := _gone(one, surveys[one.folder]))}
     others = parse_sides(options.replicas) if losing else ()
-    sides = [side for side in others if side.broker_id != me and not is_answer(side)]
+    sides = [side for side in others if side.broker_id != me]
     if not sides:
         return ()
     from krepair.ops.compare import compare
@@ -60,22 +60,6 @@ def others_have(
     if len(losing) > _MOST:
         texts.append("There are more such partitions: make plans for fewer of them, and each is told.")
     return tuple(texts)
-
-
-def is_answer(side: Side) -> bool:
-    """Whether a side is what ``krepair facts --answer`` wrote: it says too little to be compared.
-
-    Raises:
-        KrepairError: the file cannot be read, is cut or was changed.
-    """
-    if not side.facts:
-        return False
-    from krepair.fixes.other_facts import AGAIN
-    from krepair.formats.question_file import ANSWER
-    from krepair.pipeline.replicas.open_facts import opened_whole
-
-    with opened_whole(side.facts, AGAIN) as reader:
-        return reader.header.purpose == ANSWER
 
 
 def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from krepair.errors import KrepairError
+from krepair.fixes.context import OtherDirs
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
@@ -14,28 +14,8 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.sides import Side
 
 
-@dataclass(frozen=True)
-class OtherDirs:
-    """The log directories of a broker beside the one at hand.
-
-    Attributes:
-        views: those that were read.
-        unknown: why it is not known which there are, or empty.
-        unsaid: whether nobody has said anything of them.
-        unread: why one that was named could not be read as one of this broker's, or empty.
-    """
-
-    views: tuple[LogDir, ...] = ()
-    unknown: str = ""
-    unsaid: bool = False
-    unread: str = ""
-
-
 def other_dirs(
-    view: LogDir,
-    typed: Side | None,
-    config: str | None,
-    cluster: ClusterView | None,
+    view: LogDir, typed: Side | None, config: str | None, cluster: ClusterView | None
 ) -> OtherDirs:
     """Find them, and read them.
 
@@ -76,11 +56,17 @@ def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
             return _unread(f"{error.message}: it is one of this broker's log directories")
         if found.broker_id not in {"", view.broker_id}:
             return _unread(f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
-        views.append(found)
+        if not is_same(view, found):
+            views.append(found)
     if registered > len(views) + 1:
         text = f"the broker has registered {registered} log directories, and only {len(views) + 1} are named"
         return OtherDirs(tuple(views), unknown=text)
     return OtherDirs(tuple(views))
+
+
+def is_same(view: LogDir, other: LogDir) -> bool:
+    """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
+    return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
 
 
 def _unread(why: str) -> OtherDirs:
@@ -115,5 +101,4 @@ def _registered(view: LogDir, cluster: ClusterView | None) -> int:
     """How many log directories this broker has registered; -1 if that is not known."""
     if cluster is None or not view.broker_id.isdecimal():
         return -1
-    broker = cluster.brokers.get(int(view.broker_id))
-    return len(broker.log_dirs) if broker is not None and broker.log_dirs else -1
+    return len(cluster.brokers.get(int(view.broker_id), ())) or -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
-from krepair.fixes.context import Context
+from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.logs import read_logs_after
-from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
@@ -33,9 +32,9 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
-from krepair.ops.own_dirs import OtherDirs, other_dirs
+from krepair.ops.own_dirs import is_same, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
-from krepair.ops.sides import Side, parse_sides
+from krepair.ops.sides import Side, sides_of_plan, with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
@@ -119,6 +118,7 @@ def looked_at(
         UsageError: a configuration file or value is wrong.
     """
     fixes = asked(options.fixes)
+    options = with_whole_paths(options)
     for fix in COMMIT_ORDER:
         fix.check_options(options)
     view = read_log_dir(log_dir)
@@ -128,97 +128,55 @@ def looked_at(
     partitions = partitions_named(view, options)
     check_consents([view], options)
     clusters = read_clusters(options, view)
-    recorded = configs_of(clusters[1] or clusters[0], view.broker_id)
+    recorded = configs_of(next(iter(clusters[1]), clusters[0]), view.broker_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack, clusters[0])
+        sides = read_sides(fixes, options, view, clusters[0])
         engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
         context = Context(view, settings, options, engine, scratch)
         context.cluster, context.own_metadata = clusters
-        sides.tell(context)
+        context.sides, context.own_dirs = sides
         yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
 
 
-class OtherSides(NamedTuple):
-    """What is known of other replicas.
-
-    Attributes:
-        logs: broker -> its log directories; of this broker those beside the one that is planned for.
-        facts: broker -> its facts.
-        not_read: why it is not known what the other log directories of this broker hold, or empty.
-        beside: this broker's other log directories where no replica was named, as far as ``--config`` tells them.
-        not_read_beside: why one of these was not read, or empty.
-        own_unsaid: whether replicas were named, and nobody has said anything of this broker's other log directories.
-    """
-
-    logs: Mapping[int, tuple[LogDir, ...]] = {}
-    facts: Mapping[int, FactsSide] = {}
-    not_read: str = ""
-    beside: tuple[LogDir, ...] = ()
-    not_read_beside: str = ""
-    own_unsaid: bool = False
-
-    def tell(self, context: Context) -> None:
-        """Let the fixes know it."""
-        context.sides, context.facts, context.not_read = self.logs, self.facts, self.not_read
-        context.beside, context.not_read_beside = self.beside, self.not_read_beside
-        context.own_unsaid = self.own_unsaid
+Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
+"""The log directories of other brokers, and the others of this one."""
 
 
 def read_sides(
-    fixes: Sequence[Fix],
-    options: Options,
-    view: LogDir,
-    stack: ExitStack,
-    cluster: ClusterView | None = None,
-) -> OtherSides:
-    """The log directories and facts of the other brokers, where records or markers may go from this one.
+    fixes: Sequence[Fix], options: Options, view: LogDir, cluster: ClusterView | None = None
+) -> Sides:
+    """The log directories of all brokers, where records or markers may go from this one.
 
     Args:
         fixes: asked for.
         options: as typed.
         view: the log directory.
-        stack: closes the facts files.
         cluster: what ``--cluster`` names.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
         LockedError: one is in use.
-        RefusedError: one is of another cluster, or of a version of facts that is not known.
-        UnreadableError: a facts file cannot be read, is cut or was changed.
+        RefusedError: one is of another cluster.
     """
-    found: dict[int, tuple[LogDir, ...]] = {}
-    facts: dict[int, FactsSide] = {}
-    own: Side | None = None
     if not any(fix.asks_others for fix in fixes):
-        return OtherSides()
+        return {}, OtherDirs()
     if not options.replicas:
-        own_dirs = other_dirs(view, None, options.config, None) if options.config else OtherDirs()
-        beside = tuple(one for one in own_dirs.views if not _is_this(view, one))
-        return OtherSides(beside=beside, not_read_beside=own_dirs.unread)
-    for side in parse_sides(options.replicas, at_least=0):
-        if side.facts and str(side.broker_id) == view.broker_id:
-            raise UsageError(
-                f"--replicas {side.text}: facts of the broker that the plan is for say nothing here; with its own id "
-                "name its other log directories"
-            )
-        if side.facts:
-            opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
-            facts[side.broker_id] = opened
-            _check_question(opened, view, facts.values())
-        views = _views_of(side, view)
-        if str(side.broker_id) == view.broker_id:
-            own = side
-        elif views:
-            found[side.broker_id] = tuple(one for one in views if not _is_this(view, one))
-    if not view.broker_id.isdecimal():
-        return OtherSides(found, facts)
-    mine = other_dirs(view, own, options.config, cluster)
-    found[int(view.broker_id)] = tuple(one for one in mine.views if not _is_this(view, one))
-    return OtherSides(found, facts, "" if mine.unsaid else mine.unknown, own_unsaid=mine.unsaid)
+        return {}, other_dirs(view, None, options.config, None) if options.config else OtherDirs()
+    sides = {side.broker_id: side for side in sides_of_plan(options.replicas)}
+    views = {broker: _views_of(side, view) for broker, side in sides.items()}
+    own = sides.get(int(view.broker_id)) if view.broker_id.isdecimal() else None
+    others = {
+        broker: tuple(one for one in found if not is_same(view, one))
+        for broker, found in views.items()
+        if str(broker) != view.broker_id
+    }
+    return others, other_dirs(
+        view, own, options.config, cluster
+    ) if view.broker_id.isdecimal() else OtherDirs()
 
 
 def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
@@ -244,11 +202,6 @@ def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
     return views
 
 
-def _is_this(view: LogDir, other: LogDir) -> bool:
-    """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
-    return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
-
-
 def _check_is_utf8(path: str) -> None:
     """Check that a plan, which is JSON, can hold a path: else apply would look for another one.
 
@@ -262,31 +215,6 @@ def _check_is_utf8(path: str) -> None:
             f"{path}: this path is not UTF-8 (character {error.start}), and a plan cannot hold it. Give its "
             "folder another name, or mount the directory in a second place (mount --bind), and plan that one"
         ) from error
-
-
-def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) -> None:
-    """Check that an answer is to a question of this broker, and to the same as all others.
-
-    Raises:
-        RefusedError: it is not.
-    """
-    if side.answer is None:
-        return
-    ask = f"krepair plan {shlex.quote(view.path)} --fix compact --ask FILE"
-    asked = (side.answer.cluster_id, side.answer.broker_id)
-    if asked != (view.cluster_id, view.broker_id):
-        raise RefusedError(
-            f"{side.path}: it answers a question of broker {asked[1]} of cluster {asked[0]}, this is broker "
-            f"{view.broker_id} of cluster {view.cluster_id}",
-            next_command=ask,
-        )
-    for other in others:
-        if other.answer is not None and other.answer.question != side.answer.question:
-            raise RefusedError(
-                f"{side.path} and {other.path} answer different questions; ask once, and take the same question to "
-                "all other brokers",
-                next_command=ask,
-            )
 
 
 def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
@@ -311,8 +239,7 @@ def _refuse_if_other_locked(path: str) -> None:
     if holder is not None:
         raise LockedError(
             f"{path}/.lock is held by {holder}: the log directory is in use; stop that broker, then type the same "
-            "command again; or give its facts in place of it",
-            next_command=f"krepair facts {shlex.quote(path)} --out FACTS",
+            "command again"
         )
 
 

@@ -9,9 +9,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from msgspec import UNSET
-
-from krepair.ops.sides import parse_sides
 from krepair.options import Options
 from krepair.plan.model import Asked, Plan, Preview
 from krepair.plan.replicas_view import WITH_CLUSTER
@@ -77,8 +74,6 @@ def asked_of(options: Options) -> Asked:
         config=os.path.abspath(options.config) if options.config else "",
         topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
         settings=options.settings,
-        replicas=tuple(one.text for one in parse_sides(options.replicas)) if options.replicas else UNSET,
-        cluster=os.path.abspath(options.cluster) if options.cluster else UNSET,
     )
 
 
@@ -104,11 +99,10 @@ def options_of(plan: Plan) -> Options:
         merge=policy.merge,
         assume_high_watermark=policy.assume_high_watermark,
         accepted_losses=policy.accepted_losses,
-        replicas=asked.replicas or (),
-        cluster=asked.cluster or "",
+        replicas=others.replicas,
+        cluster=others.cluster,
         only_replica=others.only_replica,
         as_broker=others.as_broker,
-        alone=others.alone,
     )
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import UnreadableError, UsageError
-from krepair.fixes.context import Context
+from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import Clusters, others_of, read_clusters
 from krepair.fixes.fix import Fix
@@ -32,8 +32,8 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
-    OtherSides,
     Proposals,
+    Sides,
     facts_of_dir,
     look_and_propose,
     partition_plan,
@@ -43,6 +43,7 @@ from krepair.ops.plan import (
     work_of,
 )
 from krepair.ops.plan_command import asked_of
+from krepair.ops.sides import with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.engine import Engine
@@ -84,15 +85,16 @@ def read_beside(log_dir: str, options: Options, progress: Progress | None = None
     fixes = asked(options.fixes)
     for fix in COMMIT_ORDER:
         fix.check_options(options)
+    options = with_whole_paths(options)
     _refuse_what_needs_a_stop(fixes, options)
     view = _listed(log_dir)
     partitions = partitions_named(view, options)
     check_consents([view], options)
     clusters = read_clusters(options, view)
-    recorded = configs_of(clusters[1] or clusters[0], view.broker_id)
+    recorded = configs_of(next(iter(clusters[1]), clusters[0]), view.broker_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack)
+        sides = read_sides(fixes, options, view)
         engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
@@ -140,8 +142,8 @@ class Reading:
     fixes: Sequence[Fix]
     engine: Engine
     scratch: Scratch
-    clusters: Clusters = (None, None)
-    sides: OtherSides = field(default_factory=OtherSides)
+    clusters: Clusters = (None, ())
+    sides: Sides = field(default_factory=lambda: ({}, OtherDirs()))
     others: Others = field(default_factory=Others)
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
@@ -189,7 +191,7 @@ class Reading:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         context = Context(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         context.cluster, context.own_metadata = self.clusters
-        self.sides.tell(context)
+        context.sides, context.own_dirs = self.sides
         self.others = others_of(context)
         partitions = [one for one in steady.partitions if one.folder in before]
         return context, look_and_propose(context, self.fixes, partitions)

@@ -7,10 +7,8 @@ import os
 
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.evidence import read_beside, why_not_only_now
-from krepair.fixes.other_facts import FactsSide, opened_side
-from krepair.fixes.other_logs import places_of
+from krepair.errors import StalePlanError
+from krepair.fixes.evidence import read_metadata, why_not_only_now
 from krepair.formats.filenames import FolderKind, FolderName, parse_folder_name
 from krepair.logdir.lock import hold_lock
 from krepair.logdir.reading import opened_folder
@@ -31,7 +29,7 @@ def hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
         RefusedError: one cannot be locked.
     """
     logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
-    for log_dir in places_of(logs):
+    for log_dir in sorted({log.log_dir for log in logs}):
         if log_dir != plan.log_dir:
             try:
                 tree = stack.enter_context(Tree(log_dir))
@@ -67,7 +65,7 @@ def moved_since(plan: Plan) -> dict[tuple[str, int], str]:
 
 
 def assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
-    """What was the only replica when the plan was made, and is not by the metadata log beside it as it is now.
+    """What was the only replica when the plan was made, and is not by the metadata logs of its broker as they are now.
 
     A broker that was started since may have given a new replica a value whose tombstone would go here.
 
@@ -86,11 +84,11 @@ def assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     }
     if not only:
         return {}
-    beside, found = read_beside(view), dict[tuple[str, int], str]()
+    metadata, found = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
     for one in view.partitions:
         if (one.topic, one.number) in only:
             said = not {one.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
-            why = why_not_only_now(view, beside, one, said=said)
+            why = why_not_only_now(view, metadata, one, said=said)
             if why:
                 found[one.topic, one.number] = why
     return found
@@ -127,30 +125,3 @@ def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
         f"{one.path}: {why}; the plan rests on it: broker {one.broker_id} may be moving a partition there",
         next_command=plan_command(plan),
     )
-
-
-def open_facts(plan: Plan, stack: contextlib.ExitStack) -> dict[str, FactsSide]:
-    """The facts files on which a plan rests, by path. They cannot be locked: the reviewer trusts who has carried them.
-
-    Raises:
-        StalePlanError: one is not there any more, or is another file.
-    """
-    known = {
-        one.path: one
-        for partition in plan.partitions
-        if partition.changes and isinstance(partition.evidence, Evidence)
-        for one in partition.evidence.facts
-    }
-    found = {}
-    for path, one in sorted(known.items()):
-        try:
-            found[path] = stack.enter_context(opened_side(one.broker_id, path, plan.cluster_id))
-        except (KrepairError, OSError) as error:
-            raise StalePlanError(f"the plan rests on the facts of broker {one.broker_id}: {error}") from error
-        if found[path].reader.digest != one.digest:
-            raise StalePlanError(
-                f"{path}: the facts of broker {one.broker_id} are not those of the plan: digest "
-                f"{found[path].reader.digest}, expected {one.digest}",
-                next_command=plan_command(plan),
-            )
-    return found

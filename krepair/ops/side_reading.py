@@ -34,7 +34,7 @@ from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
-from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
+from krepair.pipeline.replicas.facts import read_headers_of
 from krepair.pipeline.replicas.headers import joined_headers
 from krepair.pipeline.replicas.histories import EPOCH_COLUMNS
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
@@ -54,16 +54,6 @@ _NOTHING: Final = HeadersResult()
 _AS_LISTED: Final = FinishedLog()
 
 Wants = Callable[[str, int], bool]
-
-
-class FactsMore(msgspec.Struct, frozen=True, kw_only=True):
-    """What the header of a facts file says besides.
-
-    Attributes:
-        secret: key of its hashes, hex digits.
-    """
-
-    secret: str
 
 
 @dataclass
@@ -249,17 +239,10 @@ def _state_after(side: OpenSide, state: ReplicaState) -> ReplicaState:
 def _open_facts(side: Side) -> OpenSide:
     opening = opened_whole(side.facts, _AGAIN)
     reader = opening.__enter__()
-    if reader.header.purpose != PURPOSE:
-        opening.__exit__(None, None, None)
-        raise RefusedError(
-            f"{side.facts}: it answers a question of krepair plan --ask, and says too little to be compared",
-            next_command=_AGAIN,
-        )
     try:
         with read_as_input(side.facts, _AGAIN):
             state = msgspec.json.decode(reader.header.broker, type=BrokerState)
-            more = msgspec.json.decode(reader.header.more, type=FactsMore)
-            secret = bytes.fromhex(more.secret)
+            secret = bytes.fromhex(reader.header.secret)
     except UnreadableError:
         opening.__exit__(None, None, None)
         raise

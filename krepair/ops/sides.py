@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from msgspec import Struct
 
 from krepair.errors import UsageError
 from krepair.formats.words import count_text
+from krepair.options import Options
 
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
 _LARGEST_ID: Final = 2**31 - 1
@@ -71,6 +73,31 @@ def parse_sides(texts: Iterable[str], *, at_least: int = 1) -> tuple[Side, ...]:
             f"expected at least {count_text(at_least, 'side')}, {count_text(len(sides), 'side')} given: {_FORM}"
         )
     return tuple(sorted(sides, key=lambda side: side.broker_id))
+
+
+def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
+    """The sides of ``plan --replicas``: log directories alone.
+
+    Raises:
+        UsageError: one is a facts file; or see ``parse_sides``.
+    """
+    sides = parse_sides(texts, at_least=0)
+    for side in sides:
+        if side.facts:
+            raise UsageError(
+                f"--replicas {side.text}: a plan needs the log directories of the other broker; facts are for krepair "
+                "compare"
+            )
+    return sides
+
+
+def with_whole_paths(options: Options) -> Options:
+    """The options with the sides of ``--replicas`` as they can be typed anywhere.
+
+    Raises:
+        UsageError: see ``sides_of_plan``.
+    """
+    return replace(options, replicas=tuple(side.text for side in sides_of_plan(options.replicas)))
 
 
 def _unique(values: Sequence[object], text: str) -> None:

@@ -27,7 +27,6 @@ _LABELS: Final = {
     "kept_markers": "markers that stay",
     "compaction": "records by key",
     "compacted": "records by key",
-    "alone": "--alone",
     "log_end_offset": "log end offset",
     "log_start_offset": "log start offset",
     "high_watermark": "high watermark",

@@ -81,11 +81,10 @@ class Others(Struct, frozen=True, kw_only=True):
         cluster: absolute path from ``--cluster``, or empty.
         cluster_digest: of what was read of it, 32 hex digits, or empty.
         cluster_source: what it is: ``describe``, ``describe-zookeeper``, ``metadata-log``, or empty.
-        own_metadata: digest of the ``__cluster_metadata-0`` beside the partitions, where it was read, or empty.
-        replicas: values of ``--replicas``.
+        own_metadata: absolute paths of the metadata logs of this broker that were read.
+        replicas: values of ``--replicas``, with absolute paths.
         only_replica: values of ``--only-replica``, sorted.
         as_broker: whether ``--as-broker`` was given.
-        alone: (topic, number) from ``--alone``, sorted.
         searched: all other log directories in which ``-future`` folders were looked for, of this broker and of others,
             by path. ``apply`` looks again.
     """
@@ -93,11 +92,10 @@ class Others(Struct, frozen=True, kw_only=True):
     cluster: str = ""
     cluster_digest: str = ""
     cluster_source: str = ""
-    own_metadata: str = ""
+    own_metadata: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
-    alone: tuple[tuple[str, int], ...] = ()
     searched: tuple[SearchedDir, ...] = ()
 
 
@@ -589,8 +587,6 @@ class Asked(Struct, frozen=True, kw_only=True):
         config: absolute path from ``--config``, or empty.
         topic_config: absolute path from ``--topic-config``, or empty.
         settings: (key, value) from ``--set``.
-        replicas: values of ``--replicas``, with absolute paths; absent if there are none, as all that follows.
-        cluster: absolute path from ``--cluster``.
     """
 
     topics: tuple[str, ...] = ()
@@ -598,8 +594,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     config: str = ""
     topic_config: str = ""
     settings: tuple[tuple[str, str], ...] = ()
-    replicas: tuple[str, ...] | UnsetType = UNSET
-    cluster: str | UnsetType = UNSET
 
 
 class Preview(Struct, frozen=True, kw_only=True):

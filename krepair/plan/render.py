@@ -235,8 +235,8 @@ def _earlier_than_asked(plan: Plan) -> tuple[str, ...]:
                 used.setdefault(_BY_TIME.get(kind, "here"), set()).add(choice.horizon_ms)
     return tuple(
         f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {word} the plan uses "
-        f"{time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}. A later one needs --replicas, "
-        "--only-replica or --alone."
+        f"{time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}. A later one needs --replicas "
+        "or --only-replica."
         for word, times in sorted(used.items())
     )
 

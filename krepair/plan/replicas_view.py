@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, PartitionPlan, Plan
-from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, table_of, time_text
+from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, table_of
 from krepair.rules.evidence import BY_TIME, NONE, WAYS
 from krepair.rules.reasons import Reason
 
@@ -19,27 +19,19 @@ _WHAT: Final = {
     "in-sync": "by time, all other replicas are in sync without this one",
     "only-replica": "consent: no other replica",
     "as-broker": "consent: by time alone",
-    "alone": "consent: all other replicas will be fetched anew",
 }
 _AS_BROKER: Final = (
     "Consent --as-broker: markers and tombstones go by time alone. A replica that was away for longer than "
     "delete.retention.ms and comes back may serve deleted values again, and read_committed readers may stand still."
 )
 _ONLY_REPLICA: Final = (
-    "Consent --only-replica: nobody can check here that there is no other replica. If there is one, it may serve "
-    "deleted values again after this plan, and read_committed readers may stand still at it."
+    "Consent --only-replica: that there is no other replica is your word. {held} If there is one, it may serve deleted "
+    "values again after this plan, and read_committed readers may stand still at it."
 )
-_ALONE: Final = (
-    "Consent --alone: before another replica of such a partition may lead, its folder has to be fetched anew from this "
-    "one."
+_NOTHING_HELD: Final = (
+    "No metadata log was found that could contradict it, in this log directory or where --config puts it."
 )
-_TRUST: Final = (
-    "Facts are a file that somebody has carried here. Its digest shows that it is whole, and proves no sender: whoever "
-    "reviews this plan trusts who took and carried it. Since they were taken, no such broker may have been emptied, "
-    "restored from a backup or set back; else make the plan again with new facts."
-)
-_YOUR_WORD: Final = ("is your word", "is your word too")
-_SHOWN_DIGITS: Final = 16
+_YOUR_WORD: Final = ("is your word", "is your word too", "this is the time of the copy")
 _ASSUMED: Final = (
     "Consent --assume-high-watermark: what is removed rests on records that may not be on other replicas. If this "
     "broker loses them after its start, the older records are gone."
@@ -56,7 +48,7 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
     left_out = sum(evidence.by_time_bytes for _, evidence in known if evidence.keeps_all)
     later = sum(evidence.later_bytes for _, evidence in known if evidence.keeps_all)
-    lines = [*_consents(plan, known), *_found(known), *_facts(plan, known)] if known else []
+    lines = [*_consents(plan, known), *_found(known)] if known else []
     if left_out:
         lines.append(
             f"{bytes_words(left_out)} more would go with evidence that no other replica needs them. After this "
@@ -89,9 +81,8 @@ def _consents(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> It
     if "as-broker" in kinds:
         yield _AS_BROKER
     if "only-replica" in kinds and others.only_replica:
-        yield _ONLY_REPLICA
-    if "alone" in kinds:
-        yield _ALONE
+        logs = ", ".join(others.own_metadata)
+        yield _ONLY_REPLICA.format(held=f"{logs} does not contradict it." if logs else _NOTHING_HELD)
 
 
 def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
@@ -111,30 +102,6 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
     for why, count in reasons.most_common(3):
         yield f"No evidence for {count_text(count, 'partition')}: {why}."
-
-
-def _facts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
-    """Whose facts were read, how old they are, and whom the reviewer trusts."""
-    files = {one.path: one for _, evidence in known for one in evidence.facts}
-    for path, one in sorted(files.items()):
-        answers = (
-            f"it answers question {one.question[:_SHOWN_DIGITS]}"
-            if one.question
-            else "it answers no question"
-        )
-        yield (
-            f"Facts of broker {one.broker_id}: taken {time_text(one.taken_ms)} on host {one.host or 'unknown'}, "
-            f"{_age(plan.policy.now_ms - one.taken_ms)}; {answers}; digest {one.digest[:_SHOWN_DIGITS]}; {path}."
-        )
-    if files:
-        yield _TRUST
-
-
-def _age(milliseconds: int) -> str:
-    hours, rest = divmod(abs(milliseconds) // 60_000, 60)
-    days, hours = divmod(hours, 24)
-    words = f"{days} d {hours} h" if days else f"{hours} h {rest} min"
-    return f"{words} {'before this plan' if milliseconds >= 0 else 'later than the clock of this plan'}"
 
 
 def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from krepair.logdir.cluster import Assignment
 
 
-Kind = Literal["none", "in-sync", "only-replica", "as-broker", "alone", "replicas"]
+Kind = Literal["none", "in-sync", "only-replica", "as-broker", "replicas"]
 
 NONE: Final = "none"
 BY_TIME: Final[frozenset[Kind]] = frozenset({"in-sync", "as-broker"})
@@ -41,41 +41,15 @@ class OtherLog(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class OtherFacts(Struct, frozen=True, kw_only=True):
-    """The facts of another broker that were read.
-
-    Attributes:
-        broker_id: whose they are, as typed.
-        path: absolute path of the file.
-        digest: SHA-256 of its content, 64 hex digits. It proves no sender.
-        host: on which they were taken, as the file says.
-        taken_ms: when, epoch milliseconds by the clock of that host.
-        reach: they speak for markers and tombstones below this offset.
-        question: digest of the question that they answer, 64 hex digits; empty if they answer none. Then they say
-            nothing of tombstones.
-        asked: keys of tombstones of this partition that the question has.
-    """
-
-    broker_id: int
-    path: str
-    digest: str
-    host: str
-    taken_ms: int
-    reach: int
-    question: str = ""
-    asked: int = 0
-
-
 class Evidence(Struct, frozen=True, kw_only=True):
     """Why markers and tombstones of one partition may go, or why they stay.
 
     Attributes:
         kind: ``none`` (they stay), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
             replicas are in sync without this one, by time), ``only-replica`` (there is no other one), ``as-broker`` (by
-            time alone, by consent), ``alone`` (any time, by consent).
+            time alone, by consent).
         why: one line for the reviewer.
         logs: of ``replicas``, the logs that were read; ``apply`` needs them again, unchanged.
-        facts: of ``replicas``, the facts that were read; ``apply`` needs the same files again.
         always_bytes: bytes of superseded and aborted records and of emptied batches, which may go without evidence
             (reader only).
         by_time_bytes: bytes of markers and tombstones up to the horizon ``newest`` (reader only).
@@ -85,7 +59,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
     kind: Kind
     why: str
     logs: tuple[OtherLog, ...] = ()
-    facts: tuple[OtherFacts, ...] = ()
     always_bytes: int = 0
     by_time_bytes: int = 0
     later_bytes: int = 0
@@ -121,9 +94,8 @@ WAYS: Final = (
         "all other replicas are in sync without this one",
     ),
     Way(
-        "--replicas ID=DIR|FACTS, with --cluster FILE",
-        "The log directories of the other brokers can be read here, and these brokers are stopped; or their facts were "
-        "carried here: krepair plan --ask, krepair facts --answer.",
+        "--replicas ID=DIR, with --cluster FILE",
+        "The log directories of the other brokers can be read here, and these brokers are stopped.",
         "exactly what no other replica needs, at any horizon",
         "the logs of all assigned replicas",
     ),
@@ -139,28 +111,8 @@ WAYS: Final = (
         "markers and tombstones older than delete.retention.ms",
         "your consent",
     ),
-    Way(
-        "--alone TOPIC-PARTITION",
-        "All other replicas of this partition will be deleted and fetched anew from this one.",
-        "markers and tombstones, at any horizon",
-        "your consent",
-    ),
 )
 """The options that let markers and tombstones go, in the order in which to try them."""
-
-
-def reach_of(log_end: int, high_watermark: int, recovery_point: int) -> int:
-    """The offset below which the facts of a replica speak for markers and tombstones.
-
-    A replica that had not flushed an offset, or of which it was not known that all in-sync replicas had it, may still
-    cut its log there, and fetch an older record or transaction from another one.
-
-    Args:
-        log_end: offset after its last batch.
-        high_watermark: as recorded, -1 if none is.
-        recovery_point: likewise; everything below it was flushed.
-    """
-    return max(min(log_end, high_watermark, recovery_point), 0)
 
 
 def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
@@ -168,11 +120,6 @@ def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
     if kind == NONE:
         return 0
     return now_ms - delete_retention_ms if kind in BY_TIME else _ANY_TIME_MS
-
-
-def allows_mixed_epochs(kind: Kind) -> bool:
-    """Whether a partition with a transaction of two producer epochs may change: only without another replica."""
-    return kind in {"only-replica", "alone"}
 
 
 CLOCKS_APART_MS: Final = 60_000

@@ -74,7 +74,6 @@ class MarkerPolicy:
         keeps_all: whether markers and tombstones stay whatever their time, since nothing is known of other replicas.
         latest_horizon_ms: the delete horizon is never later than this.
         mixed_epochs: whether a partition with a transaction that has batches of two producer epochs may change.
-        keeps_tombstones: whether tombstones stay whatever their time, since the keys of a replica are not known.
         held_markers: int64[H], ascending offsets of markers that stay, since another replica has a batch of their
             transaction.
     """
@@ -96,7 +95,6 @@ class MarkerPolicy:
     keeps_all: bool = False
     latest_horizon_ms: int = 2**63 - 1
     mixed_epochs: bool = True
-    keeps_tombstones: bool = False
     held_markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
 
 

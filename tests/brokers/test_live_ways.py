@@ -104,8 +104,7 @@ def disagree(cluster: Three, root: Path) -> dict[str, tuple[int, int, int]]:
         topic -> producer id, producer epoch and first offset of the transaction that is open on broker 3.
     """
     begin(cluster)
-    everything = tuple((name, 0) for name in TOPICS)
-    repaired(cluster, 1, given(root, days_ahead=10, horizon=far(), alone=everything))
+    repaired(cluster, 1, given(root, days_ahead=10, horizon=far(), only_replica=TOPICS))
     assert end(cluster).diverged == {"tomb", "abrt", "comm"}
     out = {}
     for topic in ("abrt", "comm"):

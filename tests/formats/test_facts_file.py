@@ -15,9 +15,7 @@ from krepair.formats.facts_file import (
     FactsWriter,
 )
 
-HEADER = FactsHeader(
-    tool_version="1.0", made_ms=5, purpose="replicas", broker=msgspec.Raw(b'{"broker_id":"1"}')
-)
+HEADER = FactsHeader(tool_version="1.0", made_ms=5, broker=msgspec.Raw(b'{"broker_id":"1"}'), secret="00")
 
 
 def _written(**sections: list[bytes]) -> bytes:
@@ -65,8 +63,9 @@ def test_a_file_with_a_bit_turned_anywhere_is_damaged_or_of_another_version() ->
             _read(bytes(turned))
 
 
-def test_another_version_is_told_apart_from_damage() -> None:
+@pytest.mark.parametrize("version", [2, 9])
+def test_another_version_is_told_apart_from_damage(version: int) -> None:
     whole = bytearray(_written(one=[b"abc"]))
-    whole[len(MAGIC)] = 9
-    with pytest.raises(FactsVersionError, match="version 9"):
+    whole[len(MAGIC)] = version
+    with pytest.raises(FactsVersionError, match=f"version {version}, this krepair reads version 3"):
         _read(bytes(whole))

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 import zstandard
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
 from krepair.formats import facts_file as ff
-from krepair.formats.question_file import ANSWER, Answered, AnswerMore, AskedPartition, write_answered
-from tests.ops.replicas_read import LINE, broker, cleaned, whole
+from tests.ops.replicas_read import broker, cleaned, whole
 
 pytestmark = pytest.mark.replicas
 MEMORY = 3 << 30
@@ -108,10 +106,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hostile")
     broker(root, 1, whole())
     broker(root, 2, cleaned())
-    line = LINE.format(replicas="1,2", isr="1,2")
-    (root / "cluster.txt").write_text(
-        f"Topic: t\tPartitionCount: 1\tReplicationFactor: 2\tConfigs: a=1\n{line}"
-    )
     assert krepair("facts", root / "b2", "--out", root / "good.facts").returncode == ExitCode.DONE
     return root
 
@@ -128,18 +122,6 @@ def krepair(*words: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def planned(root: Path, path: Path) -> subprocess.CompletedProcess[str]:
-    more = (
-        "--cluster",
-        root / "cluster.txt",
-        "--replicas",
-        f"2={path}",
-        "--out",
-        path.with_suffix(".krplan"),
-    )
-    return krepair("plan", root / "b1", "--fix", "compact", *more)
-
-
 def compared(root: Path, path: Path) -> subprocess.CompletedProcess[str]:
     return krepair("compare", f"1={root / 'b1'}", f"2={path}", "--engine", "inline")
 
@@ -148,11 +130,11 @@ def compared(root: Path, path: Path) -> subprocess.CompletedProcess[str]:
 def test_hostile_content_is_unreadable_and_the_file_is_named(name: str, root: Path) -> None:
     path = root / f"{list(HOSTILE).index(name)}.facts"
     path.write_bytes(put_together(HOSTILE[name](taken_apart((root / "good.facts").read_bytes()))))
-    for ended in (planned(root, path), compared(root, path)):
-        text = ended.stdout + ended.stderr
-        assert ended.returncode == ExitCode.UNREADABLE, text
-        assert str(path) in text
-        assert "Traceback" not in text
+    ended = compared(root, path)
+    text = ended.stdout + ended.stderr
+    assert ended.returncode == ExitCode.UNREADABLE, text
+    assert str(path) in text
+    assert "Traceback" not in text
 
 
 def test_the_parts_put_together_are_the_file(root: Path) -> None:
@@ -160,25 +142,17 @@ def test_the_parts_put_together_are_the_file(root: Path) -> None:
     assert put_together(taken_apart(good)) == good
 
 
-def answer_with_secret(good: bytes, secret: str) -> bytes:
-    """The facts as an answer for the one partition, else whole."""
+def test_a_secret_that_is_no_hex_is_unreadable(root: Path) -> None:
+    good = (root / "good.facts").read_bytes()
     reader = ff.FactsReader(lambda position, size: good[position : position + size], len(good))
-    asked = AskedPartition(topic="t", partition=0, topic_id="", end=8, keys=1)
-    more = AnswerMore(question="0" * 64, secret=secret, broker_id="1", cluster_id="c", partitions=(asked,))
-    header = replace(reader.header, purpose=ANSWER, more=msgspec.Raw(msgspec.json.encode(more)))
     out = bytearray()
-    writer = ff.FactsWriter(out.extend, header)
+    writer = ff.FactsWriter(out.extend, replace(reader.header, secret="no hex"))
     for name in reader.sections:
         writer.section(name, reader.blocks(name))
-    write_answered(writer, [Answered(number=0)])
     writer.finish()
-    return bytes(out)
-
-
-def test_a_secret_of_an_answer_that_is_no_hex_is_unreadable(root: Path) -> None:
     path = root / "secret.facts"
-    path.write_bytes(answer_with_secret((root / "good.facts").read_bytes(), "no hex"))
-    ended = planned(root, path)
+    path.write_bytes(out)
+    ended = compared(root, path)
     text = ended.stdout + ended.stderr
     assert ended.returncode == ExitCode.UNREADABLE, text
     assert f"{path}: its content cannot be read: non-hexadecimal number" in text

@@ -80,7 +80,6 @@ SAID: dict[str, dict[str, object]] = {
     "none": {},
     "only-replica": {"only_replica": ("t",)},
     "as-broker": {"as_broker": True},
-    "alone": {"alone": (("t", 0),)},
 }
 
 

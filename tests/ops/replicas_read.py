@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
-from krepair.fixes import markers_staging, other_logs
+from krepair.fixes import markers_staging
+from krepair.fixes.context import Held
+from krepair.fixes.other_logs import Asking
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
@@ -111,9 +112,8 @@ def applied(run: Verbs) -> Plan:
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
-    def nothing(engine: object, scratch: str, asked: list[object]) -> list[object]:
-        return [other_logs.Held() for _ in asked]
+    def nothing(engine: object, scratch: str, asked: Sequence[Asking]) -> list[Held]:
+        return [Held(one.logs) for one in asked]
 
-    monkeypatch.setattr(other_logs, "markers_held", nothing)
-    monkeypatch.setattr(evidence_of, "markers_held", nothing)
-    monkeypatch.setattr(markers_staging, "held_markers", lambda *_: np.empty(0, np.int64))
+    for module in (evidence_of, markers_staging):
+        monkeypatch.setattr(module, "held_of", nothing)

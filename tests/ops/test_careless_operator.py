@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -12,25 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from krepair.errors import ExitCode, RefusedError, UsageError
-from krepair.fixes.other_facts import facts_log, opened_side
 from krepair.fixes.table import asked
-from krepair.formats.question_file import Answered
 from krepair.logdir.cluster import ClusterView, read_cluster_file
-from krepair.logdir.metadata_log import BrokerRegistration
-from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.view import read_log_dir
 from krepair.ops import own_dirs
 from krepair.ops.plan import read_sides
 from tests.compaction.directories import Verbs
-from tests.ops.replica_scenes import OLD, left_in
+from tests.ops.replica_scenes import left_in
 from tests.ops.replicas_read import LINE, broker, cleaned, evidence, verbs, whole
-from tests.ops.test_facts_evidence import other, taken
-from tests.ops.test_question_answer import answered
-from tests.ops.test_question_answer import asked as ask_all
 
 pytestmark = pytest.mark.replicas
 MINE, OTHERS = "AAAAAAAAAAAAAAAAAAAAAw", "BBBBBBBBBBBBBBBBBBBBBQ"
@@ -53,18 +44,16 @@ def in_sync(root: Path, **more: Any) -> Verbs:
     return run
 
 
-# -- directories and facts of nobody
+# -- directories of nobody
 
 
-@pytest.mark.parametrize("given", ["directory", "facts"])
-def test_a_log_directory_that_does_not_say_whose_it_is_speaks_for_nobody(given: str, tmp_path: Path) -> None:
+def test_a_log_directory_that_does_not_say_whose_it_is_speaks_for_nobody(tmp_path: Path) -> None:
     """It may be a copy of this broker's own directory: then all would go."""
     broker(tmp_path, 1, cleaned())
     broker(tmp_path, 2, cleaned())
     (tmp_path / "b2" / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 10\n")
     (tmp_path / "b2" / "meta.properties").unlink()
-    side = f"2={tmp_path}/b2" if given == "directory" else f"2={taken(tmp_path, 2)}"
-    plan = verbs(tmp_path, "compact", side, replicas="1,2").plan()
+    plan = verbs(tmp_path, "compact", f"2={tmp_path}/b2", replicas="1,2").plan()
     assert evidence(plan).kind == "none"
     assert "does not say whose it is" in evidence(plan).why
 
@@ -101,9 +90,8 @@ def test_a_second_log_directory_counts_though_its_inode_is_that_of_the_first(
 
     monkeypatch.setattr(own_dirs, "read_log_dir", as_a_mount)
     run = verbs(tmp_path, "compact", f"1={mine},{more}", replicas="1,2")
-    with contextlib.ExitStack() as stack:
-        sides = read_sides(asked(("compact",)), run.given, read_log_dir(str(mine)), stack)
-    assert [view.path for view in sides.logs[1]] == [str(more)]
+    _, own = read_sides(asked(("compact",)), run.given, read_log_dir(str(mine)))
+    assert [view.path for view in own.views] == [str(more)]
 
 
 def test_a_configuration_that_does_not_name_this_directory_keeps_everything(tmp_path: Path) -> None:
@@ -124,39 +112,26 @@ def test_a_configuration_that_does_not_name_this_directory_keeps_everything(tmp_
     assert evidence(plan).kind == "replicas"
 
 
-@pytest.mark.parametrize("given", ["directory", "facts", "own"])
+@pytest.mark.parametrize("given", ["directory", "own"])
 def test_a_broker_that_has_registered_more_log_directories_than_were_read_keeps_everything(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From 3.7 on the metadata log says how many a broker has."""
     broker(tmp_path, 1, cleaned())
-    side = f"2={other(tmp_path, 2, cleaned())}" if given == "facts" else f"2={tmp_path}/b2"
-    if given != "facts":
-        broker(tmp_path, 2, cleaned())
+    side = f"2={broker(tmp_path, 2, cleaned())}"
     found = []
     for count in (1, 2):
         dirs = tuple(str(uuid.UUID(int=number)) for number in range(count))
 
         def with_brokers(path: str, dirs: tuple[str, ...] = dirs) -> ClusterView:
             of = 1 if given == "own" else 2
-            known = {of: BrokerRegistration(epoch=1, fenced=True, log_dirs=dirs)}
+            known = {of: dirs}
             return dataclasses.replace(read_cluster_file(path), brokers=known)
 
         monkeypatch.setattr("krepair.fixes.evidence.read_cluster_file", with_brokers)
         found.append(evidence(verbs(tmp_path, "compact", side, replicas="1,2").plan()))
     assert [one.kind for one in found] == ["replicas", "none"]
     assert "registered 2 log directories" in found[1].why
-
-
-def test_the_plan_says_whose_word_it_is_that_facts_have_all_log_directories(tmp_path: Path) -> None:
-    broker(tmp_path, 1, cleaned())
-    file = other(tmp_path, 2, cleaned())
-    run = verbs(tmp_path, "compact", f"2={file}", replicas="1,2")
-    assert "all log directories of broker 2 is your word" in evidence(run.plan()).why
-    config = tmp_path / "server.properties"
-    config.write_text(f"broker.id=2\nlog.dirs={tmp_path}/b2\n")
-    taken(tmp_path, 2, config=str(config))
-    assert "all log directories of broker 2" not in evidence(run.plan()).why
 
 
 # -- between plan and apply
@@ -308,47 +283,9 @@ def test_of_versions_that_do_not_say_who_answered_the_plan_says_whose_word_it_is
         assert ("that a broker answered, and not ZooKeeper, is your word too" in found.why) == said
 
 
-def test_an_assignment_from_before_the_facts_does_not_show_who_was_assigned_since(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fix", ["compact", "tail", "epochs"])
+def test_a_facts_file_is_for_compare_and_a_plan_refuses_it(fix: str, tmp_path: Path) -> None:
     broker(tmp_path, 1, cleaned())
-    file = other(tmp_path, 2, cleaned())
-    run = verbs(tmp_path, "compact", f"2={file}", replicas="1,2")
-    assert "assigned in between" not in evidence(run.plan()).why
-    os.utime(tmp_path / "cluster.txt", ns=((OLD - 120_000) * 1_000_000,) * 2)
-    assert "from 120 s before the last facts were taken" in evidence(run.plan()).why
-
-
-@pytest.mark.parametrize("other_facts", [True, False], ids=["facts", "directory"])
-def test_facts_of_two_topics_of_one_name_are_no_evidence(tmp_path: Path, other_facts: bool) -> None:
-    broker(tmp_path, 1, cleaned())
-    second = other(tmp_path, 2, cleaned(), topic_id=MINE)
-    for topic_id, kind in ((OTHERS, "none"), (MINE, "replicas")):
-        shutil.rmtree(tmp_path / "b3", ignore_errors=True)
-        (tmp_path / "b3.facts").unlink(missing_ok=True)
-        third = (other if other_facts else broker)(tmp_path, 3, cleaned(), topic_id=topic_id)
-        found = evidence(verbs(tmp_path, "compact", f"2={second}", f"3={third}").plan())
-        assert found.kind == kind, found.why
-        assert ("several topics of this name" in found.why) == (kind == "none")
-
-
-def test_facts_of_the_broker_itself_are_no_replica(tmp_path: Path) -> None:
-    broker(tmp_path, 1, cleaned())
-    file = other(tmp_path, 2, cleaned())
-    own = taken(tmp_path, 1)
-    with pytest.raises(UsageError, match="say nothing here"):
-        verbs(tmp_path, "compact", f"2={file}", f"1={own}", replicas="1,2").plan()
-
-
-def test_a_partition_that_was_not_answered_is_told_with_the_reason(tmp_path: Path) -> None:
-    mine = broker(tmp_path, 1, cleaned())
-    broker(tmp_path, 2, cleaned())
-    ask_all(tmp_path, replicas="1,2")
-    path = answered(tmp_path, 2).partition("=")[2]
-    view = read_log_dir(str(mine))
-    replica = replica_state(view, view.partitions[0])
-    with opened_side(2, path, "c") as side:
-        assert facts_log(side, replica, None).not_answered == ""
-        damaged = dataclasses.replace(side, answered={0: Answered(number=0, why="it is damaged")})
-        assert "not answered: it is damaged" in facts_log(damaged, replica, None).not_answered
-        assert side.answer is not None
-        other_one = dataclasses.replace(side, answer=replace(side.answer, partitions=()))
-        assert "does not ask for t-0" in facts_log(other_one, replica, None).not_answered
+    (tmp_path / "b2.facts").write_bytes(b"krepair facts")
+    with pytest.raises(UsageError, match=r"--replicas 2=\S+b2.facts: a plan needs the log directories"):
+        verbs(tmp_path, fix, f"2={tmp_path}/b2.facts", replicas="1,2").plan()

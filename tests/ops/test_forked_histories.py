@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.ops.facts import facts
-from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.builders import NOW_MS, Batch, LogDir, Record, data
 from tests.ops.replica_scenes import OLD, left_in, watermark
@@ -59,18 +57,6 @@ def test_partition_whose_histories_part_below_the_high_watermark_is_left_alone(
     history(tmp_path, 2, THEIRS, epoch_of_tail=theirs)
     plan = verbs(tmp_path, fix, *sides(tmp_path, 2), replicas="1,2").plan()
     check_left_alone(plan)
-
-
-@pytest.mark.parametrize("fix", FIXES)
-def test_facts_tell_the_histories_too(fix: str, tmp_path: Path) -> None:
-    history(tmp_path, 1, KEYS, epoch_of_tail=0)
-    log_dir = history(tmp_path, 2, THEIRS, epoch_of_tail=1)
-    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 8\n")
-    out = tmp_path / "b2.facts"
-    assert (
-        facts([str(log_dir)], str(out), Options(engine=Engine.INLINE, now_ms=OLD)).exit_code is ExitCode.DONE
-    )
-    check_left_alone(verbs(tmp_path, fix, f"2={out}", replicas="1,2").plan())
 
 
 @pytest.mark.parametrize("fix", FIXES)

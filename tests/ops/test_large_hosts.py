@@ -22,11 +22,8 @@ from krepair.fixes import markers, markers_staging, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.fixes.other_facts import FactsSide
-from krepair.fixes.other_logs import Folders, folders_of_others, held_markers
+from krepair.fixes.other_logs import Folders, folders_of_others, held_of
 from krepair.fixes.staging import Decided, Staging, Work
-from krepair.formats.arrays import Int64s
-from krepair.formats.question_file import AnswerMore, AskedPartition
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
@@ -183,11 +180,11 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
 ) -> None:
     read: Counter[int] = Counter()
 
-    def counting(*given: Any) -> Int64s:
+    def counting(*given: Any) -> Any:
         read[groups] += 1
-        return held_markers(*given)
+        return held_of(*given)
 
-    monkeypatch.setattr(markers_staging, "held_markers", counting)
+    monkeypatch.setattr(markers_staging, "held_of", counting)
     for groups in (2, 6):
         root = tmp_path / str(groups)
         root.mkdir()
@@ -209,17 +206,6 @@ def test_facts_of_a_segment_are_put_to_it_without_a_look_at_all_others(tmp_path:
     for base in bases:
         work.take_facts(staging, base, result, with_txn_index=True)
     assert [one.base_offset for one in staging.facts.values()] == bases
-
-
-def test_what_was_asked_for_a_partition_is_found_by_its_name_and_the_first_counts() -> None:
-    asked = [
-        AskedPartition(topic=topic, partition=number, topic_id="", end=0, keys=0, digest="")
-        for topic, number in (("t", 0), ("u", 0), ("t", 0), ("t", 1))
-    ]
-    answer = AnswerMore(question="", secret="", broker_id="", cluster_id="", partitions=tuple(asked))
-    side = FactsSide(2, "", None, None, {}, answer=answer)  # type: ignore[arg-type]
-    assert side.asked == {("t", 0, ""): 0, ("u", 0, ""): 1, ("t", 1, ""): 3}
-    assert FactsSide(2, "", None, None, {}).asked == {}  # type: ignore[arg-type]
 
 
 def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:

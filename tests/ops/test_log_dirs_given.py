@@ -102,15 +102,12 @@ def test_the_configuration_alone_names_all_log_directories(broker: Path) -> None
     [
         (("--only-replica", "order"), "--only-replica order (did you mean orders?)"),
         (("--only-replica", "orders", "--only-replica", "nosuch"), "--only-replica nosuch"),
-        (("--alone", "orders-17"), "--alone orders-17"),
-        (("--alone", "order-0"), "--alone order-0 (did you mean orders-0?)"),
     ],
 )
-@pytest.mark.parametrize("more", [(), ("--preview",), ("--fix", "compact", "--ask", "QUESTION")])
+@pytest.mark.parametrize("more", [(), ("--preview",)])
 def test_a_consent_for_a_name_that_is_not_there_is_refused(
     more: tuple[str, ...], words: tuple[str, ...], says: str, broker: Path
 ) -> None:
-    more = tuple(word.replace("QUESTION", str(broker / "question")) for word in more)
     ran = run("plan", str(broker / "one"), *words, *more, "--engine", "inline")
     assert ran.code == ExitCode.NOT_A_LOG_DIR, ran.err
     assert f"{broker}/one: not there: {says}" in ran.err

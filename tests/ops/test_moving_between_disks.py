@@ -20,7 +20,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "only-replica": {"only_replica": ("t",)},
     "as-broker": {"as_broker": True},
     "in-sync": {},
-    "alone": {"alone": (("t", 0),)},
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.logdir.cluster import METADATA_FOLDER, read_cluster_file
+from krepair.ops.show import show_view
 from krepair.plan.model import Evidence, Plan
 from krepair.plan.review import review
 from tests.compaction.directories import Verbs, options
@@ -39,7 +40,12 @@ def beside(root: Path, name: str, *, topic: str = "alone", broker: int = 3, topi
 
 
 def planned(
-    root: Path, log_dir: Path, topic: str = "alone", *, only_replica: tuple[str, ...] = ()
+    root: Path,
+    log_dir: Path,
+    topic: str = "alone",
+    *,
+    only_replica: tuple[str, ...] = (),
+    config: Path | None = None,
 ) -> tuple[Verbs, Plan]:
     given = options(
         root,
@@ -50,6 +56,7 @@ def planned(
         topics=(topic,),
         broker_version="3.9.2",
         only_replica=only_replica,
+        config=None if config is None else str(config),
     )
     verbs = Verbs(log_dir, given)
     return verbs, verbs.plan()
@@ -118,8 +125,8 @@ def test_the_plan_says_which_metadata_log_it_was(tmp_path: Path) -> None:
     _, plan = planned(tmp_path, log_dir)
     found = plan.partitions[0].evidence
     assert isinstance(found, Evidence)
-    assert "__cluster_metadata-0 beside it" in found.why
-    assert plan.policy.others.own_metadata == read_cluster_file(str(log_dir / METADATA_FOLDER)).digest
+    assert found.why == f"{log_dir}/{METADATA_FOLDER} has this broker as its only replica"
+    assert plan.policy.others.own_metadata == (f"{log_dir}/{METADATA_FOLDER}",)
 
 
 @pytest.mark.parametrize("now", ["does not tell it", "has replicas 3, 1"])
@@ -135,8 +142,9 @@ def test_apply_asks_the_metadata_log_again_which_the_broker_has_written_since(
     later = read_cluster_file(str(LOGS / "3.9.2-reassigning"))
     if now != "does not tell it":
         line = read_cluster_file(str(LOGS / "3.9.2-all-down")).partitions["alone", 0]
-        line = dataclasses.replace(line, replicas=(3, 1), adding=(1,), moving=True)
+        line = dataclasses.replace(line, replicas=(3, 1), moving=True)
         later = dataclasses.replace(later, partitions={("alone", 0): line})
+    later = dataclasses.replace(later, path=f"{log_dir}/{METADATA_FOLDER}")
     monkeypatch.setattr("krepair.fixes.evidence.read_cluster_file", lambda path: later)
     report = verbs.apply(plan)
     if said and now == "does not tell it":
@@ -146,3 +154,86 @@ def test_apply_asks_the_metadata_log_again_which_the_broker_has_written_since(
     assert f"{log_dir}/{METADATA_FOLDER} {now} now" in report.results[0].why
     assert left_in(log_dir / "alone-0") == before
     assert report.next_command.startswith("krepair plan ")
+
+
+# -- the metadata log is not beside the partitions
+
+PLACES = ("metadata.log.dir={meta}\nlog.dirs={logs}\n", "log.dirs={logs},{meta}\n", "log.dir={meta}\n")
+
+
+def apart(root: Path, name: str, text: str, *, topic: str, broker: int, node: int = -1) -> tuple[Path, Path]:
+    """A log directory, and a configuration that puts the metadata log into another one."""
+    log_dir = beside(root, name, topic=topic, broker=broker)
+    meta = root / "meta"
+    meta.mkdir()
+    (log_dir / METADATA_FOLDER).rename(meta / METADATA_FOLDER)
+    (meta / "meta.properties").write_text(f"version=1\nnode.id={broker}\ncluster.id=c\n")
+    config = root / "server.properties"
+    text = f"node.id={broker if node < 0 else node}\n{text}"
+    config.write_text(text.format(meta=meta, logs=log_dir))
+    return log_dir, config
+
+
+@pytest.mark.parametrize("text", PLACES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_metadata_that_names_several_replicas_beats_only_replica_wherever_it_is(
+    version: str, text: str, tmp_path: Path
+) -> None:
+    log_dir, config = apart(tmp_path, f"{version}-b2-b3-down", text, topic="two", broker=1)
+    _, plan = planned(tmp_path, log_dir, "two", only_replica=("two",), config=config)
+    found = plan.partitions[0].evidence
+    assert isinstance(found, Evidence)
+    assert found.kind == "none"
+    assert f"--only-replica two, but {tmp_path}/meta/{METADATA_FOLDER} has replicas " in found.why
+    assert kind_of(planned(tmp_path, log_dir, "two", only_replica=("*",), config=config)[1]) == "none"
+
+
+@pytest.mark.parametrize("text", PLACES)
+def test_one_assigned_replica_is_read_wherever_the_configuration_puts_the_metadata_log(
+    text: str, tmp_path: Path
+) -> None:
+    log_dir, config = apart(tmp_path, NAMES[0], text, topic="alone", broker=3)
+    verbs, plan = planned(tmp_path, log_dir, config=config)
+    assert kind_of(plan) == "only-replica"
+    assert review(plan) == []
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+
+
+def test_metadata_of_another_broker_or_cluster_says_nothing(tmp_path: Path) -> None:
+    log_dir, config = apart(tmp_path, NAMES[0], PLACES[0], topic="two", broker=1, node=2)
+    assert (
+        kind_of(planned(tmp_path, log_dir, "two", only_replica=("two",), config=config)[1]) == "only-replica"
+    )
+    config.write_text(config.read_text().replace("node.id=2", "node.id=1"))
+    (tmp_path / "meta" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=other\n")
+    assert (
+        kind_of(planned(tmp_path, log_dir, "two", only_replica=("two",), config=config)[1]) == "only-replica"
+    )
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_apply_asks_the_metadata_log_again_where_the_configuration_put_it(
+    said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, config = apart(tmp_path, "3.9.2-all-down", PLACES[0], topic="alone", broker=3)
+    verbs, plan = planned(tmp_path, log_dir, only_replica=("alone",) if said else (), config=config)
+    assert kind_of(plan) == "only-replica"
+    later = read_cluster_file(str(tmp_path / "meta"))
+    line = dataclasses.replace(later.partitions["alone", 0], replicas=(3, 1), moving=True)
+    later = dataclasses.replace(later, partitions={("alone", 0): line})
+    monkeypatch.setattr("krepair.fixes.evidence.read_cluster_file", lambda path: later)
+    report = verbs.apply(plan)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert f"{tmp_path}/meta/{METADATA_FOLDER} has replicas 3, 1 now" in report.results[0].why
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_page_says_what_an_only_replica_was_held_against(found: bool, tmp_path: Path) -> None:
+    log_dir, config = apart(tmp_path, NAMES[0], PLACES[0], topic="alone", broker=3)
+    if not found:
+        shutil.rmtree(tmp_path / "meta")
+    _, plan = planned(tmp_path, log_dir, only_replica=("alone",), config=config)
+    text = " ".join(line for section in show_view(plan, "P").sections for line in section.lines)
+    held = f"{tmp_path}/meta/{METADATA_FOLDER} does not contradict it"
+    assert (held in text) is found
+    assert ("No metadata log was found that could contradict it" in text) is not found

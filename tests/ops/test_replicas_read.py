@@ -396,21 +396,16 @@ def one_producer() -> list[Batch]:
     return [*batches, value(7, "end")]
 
 
-@pytest.mark.parametrize("given", ["directory", "facts"])
 @pytest.mark.parametrize("fix", FIXES)
 @pytest.mark.parametrize("lost", [(2,), (2, 4), (4,), (2, 4, 6)])
 def test_a_batch_holds_its_own_marker_though_an_earlier_one_is_lost_there(
-    lost: tuple[int, ...], fix: str, given: str, tmp_path: Path
+    lost: tuple[int, ...], fix: str, tmp_path: Path
 ) -> None:
     """The other replica has diverged: to it the batches look like one transaction."""
-    from tests.ops.test_facts_evidence import other
-
     mine = [batch for batch in one_producer() if batch.control or batch.base_offset in {0, 7}]
     broker(tmp_path, 1, mine)
     theirs = [batch for batch in one_producer() if batch.base_offset not in lost]
-    facts = other(tmp_path, 2, theirs)
-    side = f"2={facts}" if given == "facts" else f"2={tmp_path}/b2"
-    plan = applied(verbs(tmp_path, fix, side, replicas="1,2"))
+    plan = applied(verbs(tmp_path, fix, f"2={broker(tmp_path, 2, theirs)}", replicas="1,2"))
     assert evidence(plan).kind == "replicas", evidence(plan).why
     assert left_in(tmp_path / "b1" / "t-0").markers == (2, 4, 6)
 

@@ -69,8 +69,6 @@ def verbs(root, beside):
     yield ["facts", path, "--out", beside + "/facts", *on]
     yield ["compare", "0=" + path, "1=" + other, *on]
     yield ["compare", "0=" + beside + "/facts", "1=" + other, *on]
-    yield ["plan", path, "--fix", "compact", *here, *on, "--ask", beside + "/question"]
-    yield ["facts", other, "--answer", beside + "/question", "--out", beside + "/answer", *on]
     yield ["groups", path, *on]
     yield ["transactions", path, *on]
     yield ["verify", path, *on]

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from krepair.plan.model import Evidence, Others, Plan, RewriteSegments, SearchedDir, SourceSegment
 from krepair.plan.review import review
-from krepair.rules.evidence import Kind, OtherFacts, OtherLog
-from krepair.rules.outcome import CompactedSource
+from krepair.rules.evidence import Kind, OtherLog
 from tests.plan.plans import DIGEST, FOLDER, good_plan, last_source, partition, source, tally
 
 TOPIC = "__consumer_offsets"
@@ -42,8 +41,8 @@ def told(made: Plan) -> list[str]:
     return [f"{one.code} {one.where}: {one.text}" for one in review(made)]
 
 
-def known(kind: Kind, *facts: OtherFacts) -> Evidence:
-    return Evidence(kind=kind, why="test", facts=facts)
+def known(kind: Kind) -> Evidence:
+    return Evidence(kind=kind, why="test")
 
 
 ASKED: dict[Kind, Others] = {
@@ -51,7 +50,6 @@ ASKED: dict[Kind, Others] = {
     "replicas": Others(cluster_digest=DIGEST, replicas=("2=/x",)),
     "only-replica": Others(only_replica=(TOPIC,)),
     "as-broker": Others(as_broker=True),
-    "alone": Others(alone=((TOPIC, 3),)),
 }
 NOT_ASKED: list[tuple[Kind, Others]] = [
     ("in-sync", Others()),
@@ -60,9 +58,7 @@ NOT_ASKED: list[tuple[Kind, Others]] = [
     ("replicas", Others(cluster_digest=DIGEST)),
     ("replicas", Others(replicas=("2=/x",))),
     ("only-replica", Others(only_replica=("t",))),
-    ("as-broker", Others(alone=((TOPIC, 3),))),
-    ("alone", Others(alone=((TOPIC, 4), ("t", 3)))),
-    ("alone", Others(as_broker=True)),
+    ("as-broker", Others(only_replica=(TOPIC,))),
 ]
 
 
@@ -71,7 +67,7 @@ NOT_ASKED: list[tuple[Kind, Others]] = [
     [
         *ASKED.items(),
         ("only-replica", Others(only_replica=("*",))),
-        ("only-replica", Others(own_metadata=DIGEST)),
+        ("only-replica", Others(own_metadata=("/m/__cluster_metadata-0",))),
     ],
 )
 def test_evidence_that_an_option_gives_passes(kind: Kind, others: Others) -> None:
@@ -120,71 +116,6 @@ def test_horizon_is_never_later_than_the_evidence_allows() -> None:
         assert [text for text in late if text.startswith("RV33")] == [
             f"RV33 {FOLDER}: the delete horizon {now - DAY_MS + 1} is later than {kind!r} allows: {now - DAY_MS}"
         ]
-
-
-# -- what facts speak for
-
-
-def of(*, reach: int, question: str = "") -> OtherFacts:
-    return OtherFacts(
-        broker_id=2, path="/f", digest=DIGEST * 2, host="h", taken_ms=1, reach=reach, question=question
-    )
-
-
-def by_facts(*facts: OtherFacts, of_source: SourceSegment) -> list[str]:
-    change = rewrite(of_source, removes_snapshots=())
-    made = good_plan(
-        partition(changes=(change,), evidence=known("replicas", *facts)), others=ASKED["replicas"]
-    )
-    return [text for text in told(made) if "speak only" in text or "answer no question" in text]
-
-
-def with_tombstones(count: int, base: int = 100, *, markers: bool = False) -> SourceSegment:
-    made = replace(source(base), keeps_all=False)
-    if not markers:
-        made = replace(made, reasons=made.reasons[:1])
-    keys = CompactedSource(
-        file_bytes=1000,
-        records=count + 4,
-        kept=4,
-        headers=DIGEST,
-        superseded=0,
-        tombstones=count,
-        aborted=0,
-        keyless=0,
-        emptied=0,
-    )
-    return replace(made, compacted=keys)
-
-
-MARKERS = replace(source(100), keeps_all=False)
-GOES = "4 markers would go, but facts speak only for what is below 100"
-
-
-def test_markers_go_only_where_all_facts_reach_above_their_segment() -> None:
-    assert by_facts(of(reach=101), of_source=MARKERS) == []
-    assert by_facts(of(reach=100), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
-    assert by_facts(of(reach=100), of(reach=900), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
-    assert by_facts(of(reach=900), of(reach=100), of_source=MARKERS) == [f"RV33 {FOLDER}/{100:020d}: {GOES}"]
-    assert by_facts(of_source=MARKERS) == []
-    stays = replace(MARKERS, reasons=MARKERS.reasons[:2])
-    assert by_facts(of(reach=0), of_source=stays) == []
-
-
-def test_tombstones_go_only_in_answer_to_a_question() -> None:
-    asked = of(reach=900, question=DIGEST * 2)
-    silent = "RV33 {}: 1 tombstone would go, but the facts of broker 2 answer no question"
-    assert by_facts(asked, of_source=with_tombstones(1)) == []
-    assert by_facts(of(reach=900), of_source=with_tombstones(1)) == [silent.format(f"{FOLDER}/{100:020d}")]
-    assert by_facts(asked, of(reach=900), of_source=with_tombstones(1)) == [
-        silent.format(f"{FOLDER}/{100:020d}")
-    ]
-    assert by_facts(of(reach=900), of_source=with_tombstones(0)) == []
-    assert by_facts(of_source=with_tombstones(1)) == []
-    low = by_facts(replace(asked, reach=100), of_source=with_tombstones(1))
-    assert low == [
-        f"RV33 {FOLDER}/{100:020d}: 1 tombstone would go, but facts speak only for what is below 100"
-    ]
 
 
 # -- where a replica in the making would be seen

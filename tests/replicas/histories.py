@@ -191,7 +191,7 @@ def _given(chances: Chances, broker: int, mode: str, root: Path) -> Options:
         later = now_ms + DAYS_AHEAD_MS
         said = {"now_ms": later, "delete_horizon": str(later)}
     if mode == "alone":
-        said["alone"] = tuple((TOPIC, number) for number in range(PARTITIONS))
+        said["only_replica"] = (TOPIC,)
     elif mode == "in-sync":
         said["cluster"] = described
     elif mode == "replicas":

@@ -15,21 +15,18 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import patch
 
 from krepair.errors import ExitCode
 from krepair.options import Options
 from krepair.plan.model import Evidence
 from krepair.plan.review import review
 from tests.compaction.directories import Verbs, options
-from tests.replicas.by_facts import answer, asked
 from tests.replicas.directories import SETTINGS, TOPIC, read_back, written
-from tests.replicas.model import HOUR_MS, NOBODY, Cluster, kind_of
+from tests.replicas.model import HOUR_MS, Cluster, kind_of
 
-MODES = ("none", "in-sync", "replicas", "alone", "facts", "facts-without-rule")
+MODES = ("none", "in-sync", "replicas", "alone")
 LATER_MS = 100 * 24 * HOUR_MS
 
 
@@ -62,12 +59,6 @@ def try_seed(seed: int, mode: str, root: Path, figures: Figures) -> None:
         figures.counts["left out: Kafka alone"] += 1
         return
     after = copy.deepcopy(before)
-    if mode.startswith("facts"):
-        figures.counts["histories"] += 1
-        repair_by_facts(after, root, figures, with_rule=mode == "facts")
-        _rounds_by_facts(before, None, figures)
-        _judge(seed, mode, before, after, figures)
-        return
     targets = _targets(after, mode)
     if not targets:
         figures.counts["left out: nobody to repair"] += 1
@@ -76,92 +67,9 @@ def try_seed(seed: int, mode: str, root: Path, figures: Figures) -> None:
     for round_number in (1, 2):
         for broker in targets:
             repair(after, broker, mode, root / f"{round_number}-{broker}", figures)
-    _judge(seed, mode, before, after, figures)
-
-
-def _judge(seed: int, mode: str, before: Cluster, after: Cluster, figures: Figures) -> None:
     found = _wrong(after, mode)
     if found and not _wrong(before, mode):
         figures.diverged[seed] = found
-
-
-def repair_by_facts(cluster: Cluster, root: Path, figures: Figures, *, with_rule: bool) -> None:
-    """Two rounds by facts alone; without the rule facts speak for every offset."""
-    if with_rule:
-        _rounds_by_facts(cluster, root, figures)
-        return
-    with patch("krepair.fixes.other_facts.reach_of", lambda *_: 2**62):
-        _rounds_by_facts(cluster, root, figures)
-
-
-def _rounds_by_facts(cluster: Cluster, root: Path | None, figures: Figures) -> None:
-    """One or two brokers ask all others in two rounds; without ``root`` the same happens without krepair.
-
-    The asking broker is stopped. The others go on, and each answers at another time; then they go on again. Nobody
-    loses a folder meanwhile: that makes facts void, and no file shows it.
-    """
-    kind = cluster.kind
-    cluster.kind = replace(kind, replaced=False)
-    targets = cluster.chance.sample(sorted(cluster.replicas), cluster.chance.randint(1, 2))
-    for number in (1, 2):
-        for broker in targets:
-            here = None if root is None else root / f"{number}-{broker}"
-            if cluster.replicas[broker].running:
-                cluster.stop(broker)
-            cluster.resting = {broker}
-            _one_by_facts(cluster, broker, here, figures)
-            cluster.resting = set()
-            _go_on(cluster)
-    cluster.kind = kind
-
-
-def _go_on(cluster: Cluster) -> None:
-    for _ in range(cluster.chance.randint(0, 12)):
-        cluster.step()
-
-
-def _one_by_facts(cluster: Cluster, broker: int, root: Path | None, figures: Figures) -> None:
-    others = cluster.chance.sample(sorted(set(cluster.replicas) - {broker}), len(cluster.replicas) - 1)
-    given, sides = None, []
-    if root is not None:
-        root.mkdir(parents=True)
-        given = _given(cluster, broker, "facts", root, {})
-        asked(written(cluster, root / "asking")[broker], root / "question", given)
-    late = _late(cluster, others[0])
-    for other in others:
-        if not late:
-            _go_on(cluster)
-        if root is not None and given is not None:
-            there = written(cluster, root / f"answering-{other}")[other]
-            sides.append(answer(other, there, root / "question", root / f"b{other}.answer", given))
-        if late and other == others[0]:
-            _catch_up(cluster, other, others[1:])
-    _go_on(cluster)
-    if root is not None:
-        repair(cluster, broker, "facts", root / "plan", figures, tuple(sides))
-        shutil.rmtree(root)
-
-
-def _late(cluster: Cluster, broker: int) -> bool:
-    """In some histories the first that answers has lost its folder before, and has fetched only a little."""
-    if cluster.chance.random() < 0.5 or cluster.leader in {NOBODY, broker} or len(cluster.replicas) < 3:
-        return False
-    cluster.empty(broker)
-    cluster.isr.discard(broker)
-    cluster.replicas[broker].running = True
-    cluster.fetch(broker, cluster.chance.randint(1, 4))
-    return True
-
-
-def _catch_up(cluster: Cluster, late: int, others: Sequence[int]) -> None:
-    """It fetches what is left elsewhere; only then the others clean, and answer."""
-    cluster.fetch(late)
-    cluster.stop(late)
-    for other in others:
-        cluster.replicas[other].roll(cluster.now_ms)
-        cluster.clean(other)
-        if cluster.replicas[other].running:
-            cluster.stop(other)
 
 
 def _targets(cluster: Cluster, mode: str) -> list[int]:
@@ -185,19 +93,12 @@ def _targets(cluster: Cluster, mode: str) -> list[int]:
     return chance.sample(sorted(cluster.replicas), chance.randint(1, 3))
 
 
-def repair(
-    cluster: Cluster,
-    broker: int,
-    mode: str,
-    root: Path,
-    figures: Figures,
-    sides: tuple[str, ...] = (),
-) -> None:
+def repair(cluster: Cluster, broker: int, mode: str, root: Path, figures: Figures) -> None:
     """Plan, apply, verify and purge on one replica, then take over what it has made."""
     root.mkdir(parents=True)
     dirs = written(cluster, root)
     replica = cluster.replicas[broker]
-    verbs = Verbs(dirs[broker], _given(cluster, broker, mode, root, dirs, sides))
+    verbs = Verbs(dirs[broker], _given(cluster, broker, mode, root, dirs))
     plan = verbs.plan()
     assert review(plan) == []
     [part] = plan.partitions
@@ -224,22 +125,13 @@ def _holds(cluster: Cluster, broker: int) -> Counter[str]:
     )
 
 
-def _given(
-    cluster: Cluster,
-    broker: int,
-    mode: str,
-    root: Path,
-    dirs: dict[int, Path],
-    sides: tuple[str, ...] = (),
-) -> Options:
+def _given(cluster: Cluster, broker: int, mode: str, root: Path, dirs: dict[int, Path]) -> Options:
     now_ms = cluster.now_ms + LATER_MS
     said: dict[str, object] = {"delete_horizon": str(now_ms)}
     if mode == "alone":
-        said["alone"] = ((TOPIC, 0),)
+        said["only_replica"] = (TOPIC,)
     elif mode == "in-sync":
         said |= {"delete_horizon": "newest", "cluster": str(_described(cluster, root))}
-    elif mode == "facts":
-        said |= {"cluster": str(_described(cluster, root)), "replicas": sides}
     elif mode == "replicas":
         said["cluster"] = str(_described(cluster, root))
         said["replicas"] = tuple(f"{other}={path}" for other, path in dirs.items() if other != broker)
@@ -278,8 +170,7 @@ def _wrong(cluster: Cluster, mode: str) -> str:
         return f"at once: {found}"
     if found := cluster.will_diverge():
         return f"after catching up: {found}"
-    together = _all_up(cluster) if mode.startswith("facts") else cluster
-    if mode != "in-sync" and (halfway := _leader_change_halfway(together)):
+    if mode != "in-sync" and (halfway := _leader_change_halfway(cluster)):
         return halfway
     for seed in range(2):
         after = copy.deepcopy(cluster)
@@ -292,17 +183,6 @@ def _wrong(cluster: Cluster, mode: str) -> str:
         if found := after.diverged() or after.will_diverge():
             return f"later: {found}, {after.story[-8:]}"
     return ""
-
-
-def _all_up(cluster: Cluster) -> Cluster:
-    """The same with all brokers running and caught up."""
-    after = copy.deepcopy(cluster)
-    for broker in list(after.replicas):
-        if not after.replicas[broker].running:
-            after.start(broker)
-    for broker in after.alive:
-        after.fetch(broker)
-    return after
 
 
 def _leader_change_halfway(cluster: Cluster) -> str:

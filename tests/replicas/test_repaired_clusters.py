@@ -135,8 +135,7 @@ def test_everything_removed_on_one_replica_alone_diverges(
 ) -> None:
     cluster, _ = away
     put_back(cluster)
-    consent = tuple((name, 0) for name in TOPICS)
-    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), alone=consent))
+    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), only_replica=TOPICS))
     assert removed(plan)["tomb"][1] == 1
     after = end(cluster)
     assert after.diverged == {"tomb", "abrt", "comm"}

@@ -40,23 +40,3 @@ def test_without_the_rule_the_same_histories_diverge(tmp_path: Path) -> None:
     why = " ".join(figures.diverged.values())
     assert "stable offset" in why
     assert "keys" in why
-
-
-@pytest.mark.slow
-def test_nobody_misses_what_goes_by_facts_that_were_taken_at_different_times(tmp_path: Path) -> None:
-    """Only a question and its answers travel, in two rounds; meanwhile the other brokers go on."""
-    count = HISTORIES // 2
-    figures = tried("facts", tmp_path, 40, count)
-    assert figures.diverged == {}
-    assert figures.counts["histories"] > count // 2
-    assert figures.counts["markers that went"] > 0
-    assert figures.counts["tombstones that went"] > count
-
-
-def test_facts_that_speak_for_every_offset_make_the_same_histories_diverge(tmp_path: Path) -> None:
-    """Without the rule of log end, high watermark and recovery point."""
-    figures = Figures()
-    for seed in (50, 71):
-        try_seed(seed, "facts-without-rule", tmp_path / str(seed), figures)
-    assert set(figures.diverged) == {50, 71}
-    assert all("keys" in why for why in figures.diverged.values())

@@ -11,9 +11,7 @@ from krepair.rules.evidence import (
     CLOCKS_APART_MS,
     Evidence,
     Kind,
-    allows_mixed_epochs,
     latest_horizon_ms,
-    reach_of,
     why_not_in_sync,
     why_not_of_now,
 )
@@ -22,32 +20,18 @@ NOW = 10_000_000
 
 
 @pytest.mark.parametrize(
-    ("kind", "latest", "mixed"),
+    ("kind", "latest"),
     [
-        ("none", 0, False),
-        ("in-sync", NOW - 70, False),
-        ("as-broker", NOW - 70, False),
-        ("only-replica", 2**63 - 1, True),
-        ("alone", 2**63 - 1, True),
-        ("replicas", 2**63 - 1, False),
+        ("none", 0),
+        ("in-sync", NOW - 70),
+        ("as-broker", NOW - 70),
+        ("only-replica", 2**63 - 1),
+        ("replicas", 2**63 - 1),
     ],
 )
-def test_time_limits_only_the_evidence_that_rests_on_time_and_two_epochs_need_an_only_replica(
-    kind: Kind, latest: int, mixed: bool
-) -> None:
+def test_time_limits_only_the_evidence_that_rests_on_time(kind: Kind, latest: int) -> None:
     assert latest_horizon_ms(kind, NOW, 70) == latest
-    assert allows_mixed_epochs(kind) == mixed
     assert Evidence(kind=kind, why="").keeps_all == (kind == "none")
-
-
-@pytest.mark.parametrize(
-    ("log_end", "high_watermark", "recovery_point", "reach"),
-    [(9, 8, 7, 7), (9, 7, 8, 7), (7, 8, 9, 7), (9, -1, 9, 0), (9, 9, -1, 0), (0, 5, 5, 0)],
-)
-def test_facts_speak_for_what_was_flushed_and_is_below_the_high_watermark(
-    log_end: int, high_watermark: int, recovery_point: int, reach: int
-) -> None:
-    assert reach_of(log_end, high_watermark, recovery_point) == reach
 
 
 @pytest.mark.parametrize(
@@ -66,10 +50,7 @@ def test_the_state_of_a_cluster_is_of_now_within_a_minute(as_of: int, stopped: i
     assert bool(found) == bool(why)
 
 
-LINE = Assignment(
-    topic_id="x" * 22, replicas=(1, 2, 3), isr=(2, 3), elr=None, last_known_elr=None, leader=2, leader_epoch=-1,
-    adding=(), removing=(), moving=None,
-)  # fmt: skip
+LINE = Assignment(topic_id="x" * 22, replicas=(1, 2, 3), isr=(2, 3), leader=2, moving=False)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.cli.views.reports import end_of_page
-from krepair.ops.ask import AskReport
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.facts import FactsReport
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, table_of, time_text
 from krepair.rules.replicas import model as m
 
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, m.CANNOT_TELL})
@@ -177,26 +176,6 @@ def _where_to_go(bad: Sequence[m.PartitionVerdict]) -> Section:
     )
 
 
-def ask_view(report: AskReport) -> View:
-    """What ``plan --ask`` wrote."""
-    lines = (
-        f"{report.question}: {bytes_text(report.file_bytes)}",
-        f"Asked for: {count_text(report.keys, 'key')} of tombstones in {count_text(report.partitions, 'partition')}.",
-        f"SHA-256 {report.digest}",
-        "The file holds hashes under a secret that stands in it, and offsets: no key. Who can guess a key can test it.",
-        "Take it to the host of each other broker and let it be answered there.",
-        "Then make the plan with --replicas ID=ANSWER for each. This log must not change until then.",
-    )
-    return View(
-        title="krepair plan --ask",
-        sections=(
-            Section(title=f"Question of broker {report.broker_id or 'unknown'}", lines=lines),
-            Section(title="Not asked for", lines=report.left),
-            *end_of_page(report.engine, report.next_command),
-        ),
-    )
-
-
 def facts_view(report: FactsReport) -> View:
     """What ``facts`` wrote."""
     share = report.file_bytes / report.log_bytes if report.log_bytes else 0.0
@@ -207,11 +186,6 @@ def facts_view(report: FactsReport) -> View:
         "The file holds hashes, offsets and numbers, no key and no value.",
         "A digest proves no sender: take the file from its host in a way that you trust.",
     ]
-    if report.question:
-        lines.append(
-            f"It answers question {report.question[:16]}: of {report.asked:,} keys of tombstones {report.held:,} have "
-            "an older record here."
-        )
     if report.not_read:
         lines.append(
             f"Not read: {', '.join(report.not_read)}. Of replicas that are not found nothing is known."
@@ -221,7 +195,6 @@ def facts_view(report: FactsReport) -> View:
         sections=(
             Section(title=f"Facts of broker {report.broker_id or 'unknown'}", lines=tuple(lines)),
             Section(title="Could not be read", lines=report.failed),
-            Section(title="Not answered: their tombstones stay", lines=report.not_answered),
             *end_of_page(report.engine, report.next_command),
         ),
     )

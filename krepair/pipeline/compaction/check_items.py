@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.items import Outcome, Place
 
 CHECKED_ROW_BYTES = 48
@@ -126,8 +125,6 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
         first: part.
         after: the last of them.
         count: rows in them.
-        wants_gone: whether the tombstones that are gone are wanted.
-        scratch: path of the scratch folder, empty if there is none.
     """
 
     place: Place
@@ -135,8 +132,6 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     first: int
     after: int
     count: int
-    wants_gone: bool = False
-    scratch: str = ""
 
     @property
     def bytes_to_read(self) -> int:
@@ -149,8 +144,6 @@ class CheckJoinResult(Outcome, frozen=True, kw_only=True):
 
     Attributes:
         keys: distinct ones.
-        gone: where it was asked for, offsets of the last records of keys, tombstones, that are not in the result.
     """
 
     keys: int = 0
-    gone: OffsetFile = OffsetFile()

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from krepair.durable.scratch import write_scratch
 from krepair.formats.arrays import Int64s
 from krepair.kernels import check_compacted as v
 from krepair.logdir.reading import why
 from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem, CheckJoinResult
-from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.items import Place
 
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
-_OFFSETS_INLINE: Final = 1 << 12
 
 
 def check_join(item: CheckJoinItem) -> CheckJoinResult:
@@ -41,20 +38,7 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
         f"the record at offset {offset} has a key that no committed record of the source has",
         f"the tombstone at offset {offset} is gone, but an older record of its key stays",
     )
-    try:
-        gone = _tombstones_gone(table, item.scratch) if item.wants_gone else OffsetFile()
-    except OSError as error:
-        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys), gone=gone)
-
-
-def _tombstones_gone(table: Rows, scratch: str) -> OffsetFile:
-    """Offsets of the last records that are not in the result."""
-    gone = (table[:, v.R_LAST] != 0) & (table[:, v.R_RESULT] == 0)
-    offsets = np.sort(table[gone, v.R_LAST].astype(np.int64) - 1)
-    if len(offsets) > _OFFSETS_INLINE and scratch:
-        return OffsetFile(path=write_scratch(scratch, "gone", (offsets,)))
-    return OffsetFile(data=offsets.tobytes())
+    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys))
 
 
 def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
@@ -75,12 +59,7 @@ def _sizes(starts: Int64s) -> Int64s:
 
 
 def join_items(
-    place: Place,
-    rows: Sequence[CheckedRows],
-    rows_at_once: int = 1 << 19,
-    *,
-    gone: bool = False,
-    scratch: str = "",
+    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 19
 ) -> Iterator[CheckJoinItem]:
     """The items that judge the keys of one partition.
 
@@ -88,8 +67,6 @@ def join_items(
         place: of the partition.
         rows: of all its groups.
         rows_at_once: about so many go into one item.
-        gone: whether the tombstones that are gone are wanted.
-        scratch: path of the scratch folder, empty if there is none.
     """
     counts = np.zeros(PARTS, np.int64)
     for row in rows:
@@ -105,13 +82,5 @@ def join_items(
         after = min(max(after, first + 1), PARTS)
         if before[after] > before[first]:
             count = int(before[after] - before[first])
-            yield CheckJoinItem(
-                place=place,
-                rows=tuple(rows),
-                first=first,
-                after=after,
-                count=count,
-                wants_gone=gone,
-                scratch=scratch,
-            )
+            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)
         first = after

@@ -52,7 +52,6 @@ class KeysItem(Struct, frozen=True, kw_only=True):
             batches of transactions the keys are not found then.
         header_bytes: the result holds the headers of large batches, at most so many bytes of them.
         lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
-        only_tombstones: whether only tombstones give rows.
     """
 
     place: Place
@@ -65,7 +64,6 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     scan: ScanItem | None = None
     header_bytes: int = 0
     lowest: bool = False
-    only_tombstones: bool = False
 
     @property
     def bytes_to_read(self) -> int:
@@ -191,7 +189,6 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         keyless: whether there are records without a key.
         headers: see ``KeysResult``; batches of which nothing stays are not read then.
         keeps_all: whether markers and tombstones stay whatever their time.
-        keeps_tombstones: whether tombstones stay whatever their time, and markers need not.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
         most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
@@ -210,15 +207,9 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keyless: bool = True
     headers: bytes = b""
     keeps_all: bool = False
-    keeps_tombstones: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
     most_packed: int = 0
-
-    @property
-    def drops_stamped(self) -> bool:
-        """Whether tombstones whose stamp is past go."""
-        return not (self.keeps_all or self.keeps_tombstones)
 
     @property
     def bytes_to_read(self) -> int:

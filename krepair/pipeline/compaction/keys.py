@@ -80,7 +80,6 @@ class KeyWalk:
         notes: takes the headers.
         aborted_known: whether ``aborted`` was looked for.
         lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
-        only_tombstones: whether only tombstones give rows.
     """
 
     read_into: ReadInto
@@ -92,7 +91,6 @@ class KeyWalk:
     notes: HeaderNotes = field(default_factory=lambda: HeaderNotes(0))
     aborted_known: bool = True
     lowest: bool = False
-    only_tombstones: bool = False
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -125,7 +123,6 @@ class KeyWalk:
         self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
         self._state[k.K_LOWEST] = self.lowest
-        self._state[k.K_ONLY_TOMBSTONES] = self.only_tombstones
         self._position = 0
 
     def take(self, window: Uint8s, end: int) -> None:

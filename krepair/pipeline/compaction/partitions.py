@@ -76,7 +76,6 @@ class CompactionInput:
         keys: base offset -> keys that were found with this secret when the segment was scanned.
         elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
             see ``kernels.compact_keys.LARGEST``.
-        held: offsets of tombstones that stay, since the answers of other brokers do not let them go.
     """
 
     place: Place
@@ -85,7 +84,6 @@ class CompactionInput:
     secret: bytes
     keys: Mapping[int, KeysResult] = field(default_factory=dict)
     elsewhere: tuple[RowFile, ...] = ()
-    held: tuple[OffsetFile, ...] = ()
 
 
 @dataclass
@@ -132,7 +130,6 @@ class Prepared:
             self.bound is not None
             and not self.bound.transactions
             and not self.partition.elsewhere
-            and not self.partition.policy.keeps_tombstones
             and not len(self.partition.policy.held_markers)
             and not any(file.path or file.data for file in self.held)
         )
@@ -257,7 +254,7 @@ def _join(engine: Engine, work: Sequence[Prepared]) -> None:
     owners: list[Prepared] = []
     parts: dict[int, JoinResult] = {}
     for each in work:
-        each.held = each.partition.held
+        each.held = ()
         for item in _join_items(each):
             items.append(item)
             owners.append(each)
@@ -342,13 +339,12 @@ def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactIt
         now_ms=policy.now_ms,
         high_watermark=policy.high_watermark,
         protected=each.bound.protected,
-        drop_unstamped=each.bound.drop_unstamped[number] and not policy.keeps_tombstones,
+        drop_unstamped=each.bound.drop_unstamped[number],
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
         stays=_stays(each, facts.base_offset, next_base),
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
         headers=each.headers.get(facts.base_offset, b""),
         keeps_all=policy.keeps_all,
-        keeps_tombstones=policy.keeps_tombstones,
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
         most_packed=most_packed,

@@ -20,7 +20,6 @@ from krepair.pipeline.compaction.check_items import (
     CheckResult,
 )
 from krepair.pipeline.compaction.check_join import join_items
-from krepair.pipeline.compaction.items import OffsetFile
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind, LogElsewhere, Place
 from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
@@ -52,13 +51,11 @@ class PartitionToProve:
         logs: (absolute path, bytes of valid batches) of all segments as they were, for their markers.
         now_ms: the clock for stamps.
         elsewhere: logs of other replicas: their records hold tombstones back.
-        wants_gone: whether the tombstones that are gone are wanted.
         failure: kind of failure, empty if all is right.
         why: file, position, what was expected.
         records: read of the sources.
         kept: in the results.
         keys: distinct ones.
-        gone: where it was asked for, offsets of the tombstones that are gone.
         ranges_known: whether the aborted transactions were looked for.
         beside: result of a group -> what came of those of its sources that were proven while they were written.
     """
@@ -68,7 +65,6 @@ class PartitionToProve:
     logs: tuple[tuple[str, int], ...]
     now_ms: int
     elsewhere: tuple[LogElsewhere, ...] = ()
-    wants_gone: bool = False
     failure: FailureKind = ""
     why: str = ""
     records: int = 0
@@ -76,7 +72,6 @@ class PartitionToProve:
     keys: int = 0
     rows: list[CheckedRows] = field(default_factory=list)
     ranges: bytes = b""
-    gone: list[OffsetFile] = field(default_factory=list)
     ranges_known: bool = False
     beside: dict[str, list[CheckResult]] = field(default_factory=dict)
 
@@ -156,15 +151,11 @@ class Verification:
         self._check([each for each in asking if not each[0].failure])
         _read_elsewhere(self._engine, partitions, self._points, self._rows_inline, self._scratch)
         joins = [
-            (one, item)
-            for one in partitions
-            if not one.failure
-            for item in join_items(one.place, one.rows, gone=one.wants_gone, scratch=self._scratch)
+            (one, item) for one in partitions if not one.failure for item in join_items(one.place, one.rows)
         ]
         for index, joined in self._engine.run(CHECK_JOIN, [item for _, item in joins]):
             joins[index][0].take(joined)
             joins[index][0].keys += joined.keys
-            joins[index][0].gone.append(joined.gone)
 
     def _check(self, work: Sequence[Asking]) -> list[Asking]:
         """Check groups; gives those that ask for aborted transactions."""

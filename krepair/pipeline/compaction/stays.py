@@ -27,7 +27,7 @@ def stay_of(item: CompactItem) -> Stay:
         now_ms=item.now_ms,
         drop_unstamped=item.drop_unstamped,
         keyless=item.keyless,
-        drop_stamped=item.drops_stamped,
+        drop_stamped=not item.keeps_all,
         held=offsets_between(item.held, item.base_offset, item.next_base),
     )
 

@@ -102,7 +102,6 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
                 HeaderNotes(item.header_bytes), aborted_known=item.scan is None, lowest=item.lowest,
-                only_tombstones=item.only_tombstones,
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()

@@ -1,4 +1,4 @@
-"""Reads the records of replicas where their headers differ, and joins them: here, or with Spark by its shuffle."""
+"""Reads the records of replicas where their headers differ, and joins them in this process."""
 
 from __future__ import annotations
 
@@ -36,11 +36,6 @@ def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> 
     """
     if not work:
         return []
-    session = getattr(engine, "session", None)
-    if session is not None:
-        from krepair.pipeline.replicas.shuffle import shuffled_contents
-
-        return shuffled_contents(session, work)
     found: list[Content] = []
     for some in _shares(work, scratch):
         try:

@@ -2,7 +2,7 @@
 
 The decision asks which markers and tombstones have to stay. Here it is asked from the other end, and from what was
 written: which whole markers are gone, and does anybody hold a batch of the transaction that such a marker ended. Only
-the formats are shared with the decision. ``answers_check`` asks the same of tombstones.
+the formats are shared with the decision.
 """
 
 from __future__ import annotations
@@ -177,33 +177,6 @@ def find_needed(item: NeededItem, tree: Tree) -> Outcome:
     except OSError as error:
         return Outcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
     return Outcome()
-
-
-def needed_by_facts(gone: Pairs, runs: Pairs) -> str:
-    """The same of the facts of a replica: what still needs a marker that is gone, or empty.
-
-    Raises:
-        OSError: a scratch file cannot be read.
-    """
-    rows = runs.rows
-    for intervals in _intervals(gone):
-        for first in range(0, len(rows), _AT_ONCE):
-            piece = np.array(rows[first : first + _AT_ONCE])
-            found = intervals.needed(piece[:, 0], piece[:, 1], piece[:, 2])
-            if found:
-                return found
-    return ""
-
-
-def first_beyond(gone: Pairs, reach: int) -> int:
-    """Offset of the first marker that is gone at or above an offset, -1 if there is none.
-
-    Raises:
-        OSError: a scratch file cannot be read.
-    """
-    offsets = gone.rows[:, 2]
-    place = int(np.searchsorted(offsets, reach, "left"))
-    return int(offsets[place]) if place < len(offsets) else -1
 
 
 class _Intervals:

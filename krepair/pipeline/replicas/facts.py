@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
-from krepair.formats.facts_file import MAGIC, FactsReader, FactsWriter
+from krepair.formats.facts_file import FactsReader, FactsWriter
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.replicas.items import HeadersResult, RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
 from krepair.rules.replicas.keys import Words
 
-PURPOSE: Final = "replicas"
 _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
 _WORD_BYTES: Final = 8
@@ -26,8 +25,8 @@ _HEADERS_AT_MOST: Final = 1 << 30
 
 
 @contextmanager
-def opened_facts(path: str, magic: bytes = MAGIC) -> Iterator[FactsReader]:
-    """Open a facts file, or another one in its form with another ``magic``.
+def opened_facts(path: str) -> Iterator[FactsReader]:
+    """Open a facts file.
 
     Raises:
         OSError: it cannot be read.
@@ -36,7 +35,7 @@ def opened_facts(path: str, magic: bytes = MAGIC) -> Iterator[FactsReader]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size, magic)
+        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
 

@@ -26,7 +26,6 @@ from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome, Place
 from krepair.pipeline.place import at_its_place
@@ -119,11 +118,9 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
 
     Attributes:
         transactions: see ``HeldResult``, of each of the other replicas.
-        reach: markers at and above this offset stay, since it is not known of all others what they hold there.
     """
 
     transactions: tuple[Pairs, ...]
-    reach: int = INT64_MAX
 
 
 class MarkersResult(Outcome, frozen=True, kw_only=True):
@@ -246,15 +243,13 @@ def _runs(headers: Any) -> Int64s:
 
 @at_its_place(MarkersResult)
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
-    """Of each transaction of others, the first marker of its producer behind it; and all from ``reach`` on."""
+    """Of each transaction of others, the first marker of its producer behind it."""
     kept: list[Int64s] = []
     try:
         waiting = _Waiting([pairs.rows for pairs in item.transactions])
         for headers in _headers(item.place, item.segments, tree, check_crc=False):
             if len(headers):
-                markers = _markers(headers)
-                kept.append(waiting.ended_by(markers, int(headers["base_offset"][-1])))
-                kept.append(markers[markers[:, 1] >= item.reach, 1])
+                kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
     except _Damaged as damage:
         return MarkersResult(failure="changed", why=str(damage))
     except OSError as error:

@@ -6,25 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from krepair.errors import RefusedError, UnreadableError
-from krepair.formats.facts_file import BAD_CONTENT, MAGIC, FactsDamagedError, FactsReader, FactsVersionError
+from krepair.formats.facts_file import BAD_CONTENT, FactsDamagedError, FactsReader, FactsVersionError
 from krepair.logdir.reading import why
 from krepair.pipeline.replicas.facts import opened_facts
 
 
 @contextmanager
-def opened_whole(path: str, again: str, magic: bytes = MAGIC) -> Iterator[FactsReader]:
+def opened_whole(path: str, again: str) -> Iterator[FactsReader]:
     """Open a file whose digest is that of its bytes.
 
     Args:
         path: of the file.
         again: the command that makes such a file.
-        magic: its first bytes.
 
     Raises:
         RefusedError: it is of a version that this krepair does not know.
         UnreadableError: it cannot be read, is cut or was changed.
     """
-    opening = opened_facts(path, magic)
+    opening = opened_facts(path)
     try:
         reader = opening.__enter__()
     except FactsVersionError as error:

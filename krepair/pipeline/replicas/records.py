@@ -287,8 +287,8 @@ class ReplicaError(Exception):
         self.failure: FailureKind = failure
 
 
-def walk_records(item: ReplicaItem, on_hashes: OnHashes) -> Iterator[None]:
-    """Hash all records of a replica, in offset order; stops for the caller from time to time.
+def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
+    """Hash all records of a replica, in offset order.
 
     Raises:
         ReplicaError: it cannot be read.
@@ -309,7 +309,7 @@ def walk_records(item: ReplicaItem, on_hashes: OnHashes) -> Iterator[None]:
                     only_differing=not item.keys,
                 )  # fmt: skip
                 for _ in walk.lines():
-                    yield
+                    pass
     except OSError as error:
         raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
     except ReplicaError as error:
@@ -408,8 +408,7 @@ def read_records(item: ReplicaItem) -> RowsResult:
         lambda rows: put(records, rows, "records"),
     )
     try:
-        for _ in walk_records(item, entered.take):
-            pass
+        _walk_records(item, entered.take)
     except ReplicaError as error:
         return RowsResult(failure=error.failure, why=str(error))
     entered.end()

@@ -27,12 +27,11 @@ def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegmen
     if isinstance(evidence, UnsetType):
         yield Objection("RV33", where, "segments are rewritten, but nothing is said of other replicas")
         return
-    why = _why_not_asked(others, evidence, facts.partition.topic, facts.partition.partition)
+    why = _why_not_asked(others, evidence, facts.partition.topic)
     if why:
         yield Objection("RV33", where, f"its evidence is {evidence.kind!r}, but {why}")
     for source in sources:
         yield from _source(source, evidence, f"{where}/{offset_name(source.base_offset)}")
-        yield from _beyond_facts(source, evidence, f"{where}/{offset_name(source.base_offset)}")
     latest = latest_horizon_ms(evidence.kind, facts.policy.now_ms, _retention_ms(facts))
     by_time = evidence.kind in BY_TIME or facts.policy.horizon in _HORIZON_NAMES
     if by_time:
@@ -85,23 +84,7 @@ def _goes_text(markers: int, tombstones: int) -> str:
     return " and ".join(parts) or "what has no delete horizon of its own"
 
 
-def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
-    """Facts speak only for what is below their reach, and of tombstones only in answer to a question."""
-    reach = min((one.reach for one in evidence.facts), default=source.base_offset + 1)
-    markers, tombstones = _going(source)
-    if (markers or tombstones) and source.base_offset >= reach:
-        goes = _goes_text(markers, tombstones)
-        yield Objection("RV33", where, f"{goes} would go, but facts speak only for what is below {reach}")
-    silent = [one.broker_id for one in evidence.facts if not one.question]
-    if tombstones and silent:
-        yield Objection(
-            "RV33",
-            where,
-            f"{_goes_text(0, tombstones)} would go, but the facts of broker {silent[0]} answer no question",
-        )
-
-
-def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) -> str:
+def _why_not_asked(others: Others, evidence: Evidence, topic: str) -> str:
     """Why the options of the plan cannot have given this evidence, or empty."""
     given: dict[Kind, bool] = {
         "none": True,
@@ -111,7 +94,6 @@ def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) 
         or "*" in others.only_replica
         or bool(others.own_metadata),
         "as-broker": others.as_broker,
-        "alone": (topic, number) in others.alone,
     }
     return "" if given[evidence.kind] else "no option of the plan says so"
 
