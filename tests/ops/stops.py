@@ -124,3 +124,8 @@ def every_stop(
         with stop as disk:
             (apply if verb == "apply" else undo)(plan, options(), disk=disk)
         yield stop.happened
+
+
+def stops(calls: int, samples: int = 24) -> list[int]:
+    """Numbers of calls to stop before: the first, the last, and evenly between."""
+    return sorted({1 + round(n * (calls - 1) / (samples - 1)) for n in range(samples)})

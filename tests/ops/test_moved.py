@@ -23,7 +23,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.full_disks import file_system
-from tests.ops.test_resume import stops
+from tests.ops.stops import stops
 from tools.torture.scenes import Placed, Scene, Tree, build, differences, look, private, visible
 
 VERBS = {"apply": apply, "undo": undo, "purge": purge}

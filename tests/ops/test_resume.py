@@ -13,13 +13,7 @@ from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.scene import TV2, Scene, outcomes, scene, tree
-
-SAMPLES = 24
-
-
-def stops(calls: int, samples: int = SAMPLES) -> list[int]:
-    """Numbers of calls to stop before: the first, the last, and evenly between."""
-    return sorted({1 + round(n * (calls - 1) / (samples - 1)) for n in range(samples)})
+from tests.ops.stops import stops
 
 
 def result(one: Scene) -> dict[str, tuple[object, ...]]:
