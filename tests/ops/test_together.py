@@ -134,27 +134,6 @@ def test_keys_are_compacted_in_front_of_a_torn_active_segment_whether_it_is_cut_
     carried_out(path, plan, VERBS.options(fixes=fixes))
 
 
-def test_point_that_alone_rises_of_a_partition_that_another_fix_leaves_alone_is_no_objection(
-    tmp_path: Path,
-) -> None:
-    log_dir = LogDir(tmp_path / "logs")
-    partition = log_dir.partition("t")
-    for base in (0, 10):
-        partition.segment(data(base, 10, timestamp=NOW_MS), base_offset=base)
-    path = log_dir.write()
-    (path / ".kafka_cleanshutdown").unlink(missing_ok=True)  # the snapshot at the log end is there
-    (path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
-    (path / "replication-offset-checkpoint").write_text("0\n0\n")
-    asked = {"fixes": ("markers", "recovery"), "roll": False, "settings": (("cleanup.policy", "compact"),)}
-    plan = VERBS.planned(path, **asked)
-    assert review(plan) == []
-    assert plan.root is not None
-    one = part(plan, "t-0")
-    assert (one.status, [change.change_id for change in one.changes]) == ("nothing", [])
-    assert any("markers are left alone" in note for note in one.notes)
-    carried_out(path, plan, VERBS.options(**asked))
-
-
 def test_each_fix_that_leaves_a_partition_alone_says_why(tmp_path: Path) -> None:
     log_dir = LogDir(tmp_path / "logs")
     log_dir.partition("t").segment(data(0, 10, timestamp=NOW_MS))
