@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from typer.testing import CliRunner
 
-from krepair.cli.commands import filled, with_at
+from krepair.cli.commands import filled
 from krepair.cli.main import app
 from krepair.cli.views.text import plain
 from krepair.fixes.table import FIXES
@@ -89,20 +89,6 @@ def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(nam
 def test_a_directory_that_is_called_like_a_word_of_a_command_stays_itself() -> None:
     command = "krepair check /data/PLAN/LOGDIR-1"
     assert filled(command, plan="/p", log_dir="/l") == command
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "krepair undo PLAN",
-        "krepair purge PLAN",
-        "krepair undo '/my logs' --plan-id 0123abcd",
-    ],
-)
-def test_a_command_of_a_plan_names_the_directory_that_was_named(command: str) -> None:
-    assert " --at '/my logs'" in filled(command, at="/my logs")
-    assert with_at(with_at(command, "/a"), "/b") == with_at(command, "/a")
-    assert with_at(command, "") == command
 
 
 def test_the_help_of_plan_has_one_line_for_each_fix() -> None:

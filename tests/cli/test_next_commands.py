@@ -53,26 +53,6 @@ def test_apply_without_a_plan_file_makes_one(tmp_path: Path) -> None:
     assert next_of(typed("apply", tmp_path / "x.krplan")) == "krepair plan LOGDIR --out PLAN"
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_log_directory_that_is_not_there_may_be_at_another_path(verb: str, site: Placed) -> None:
-    site.path.rename(site.path.with_name("moved"))
-    ran = typed(verb, site.plan_file)
-    assert ran.code == 12
-    assert "Is the disk mounted? If the directory is at another path" in ran.err
-    command = next_of(ran)
-    assert command == f"krepair {verb} {site.plan_file} --at DIR"
-    moved = run(*command.replace("DIR", str(site.path.with_name("moved"))).split()[1:])
-    assert "nothing of the plan is in it" in moved.err  # it was not applied
-
-
-def test_a_plan_that_was_applied_is_verified_at_the_other_path(site: Placed) -> None:
-    assert typed("apply", site.plan_file).code == 0
-    site.path.rename(site.path.with_name("moved"))
-    command = next_of(typed("verify", site.plan_file))
-    ran = run(*command.replace("DIR", str(site.path.with_name("moved"))).split()[1:], "--engine", "inline")
-    assert ran.code == 0, ran.err
-
-
 @contextmanager
 def broker(log_dir: Path) -> Iterator[None]:
     """The lock of a broker that runs."""
