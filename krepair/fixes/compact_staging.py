@@ -401,6 +401,9 @@ def _stage_items(
     work: Work, one: _Partition, group: RewriteSegments, verification: Verification
 ) -> list[CompactStageItem]:
     assert one.proof is not None
+    keys = keys_by_base((group,))
+    if len(keys) < len(group.sources):
+        raise StalePlanError(f"{group.change_id}: the plan does not say what becomes of its keys")
     target = f"{one.staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
@@ -411,7 +414,7 @@ def _stage_items(
         if each.result == target
         for source in each.sources
     }
-    return stage_items(one.readings, group.sources, keys_by_base((group,)), target, checks)
+    return stage_items(one.readings, group.sources, keys, target, checks)
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
