@@ -49,7 +49,7 @@ class Options:
         topics: topics to look at; empty means all.
         partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
         fixes: names of fixes, sorted, never empty.
-        keep: ``inplace`` or ``until-verified``.
+        keep: ``inplace``, ``until-verified`` or ``auto``.
         merge: whether neighbours are merged up to ``segment.bytes``.
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
@@ -57,7 +57,6 @@ class Options:
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         scratch: directory for what does not fit into memory, or empty.
-        use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
         replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
         only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
@@ -83,7 +82,6 @@ class Options:
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
-    use_reserved: bool = False
     replicas: tuple[str, ...] = ()
     cluster: str = ""
     only_replica: tuple[str, ...] = ()
@@ -137,8 +135,7 @@ class Options:
             ("--engine", "" if self.engine is Engine.AUTO else self.engine.value),
             ("--master", self.master),
         )
-        words = [word for option, value in named if value for word in (option, value)]
-        return (*words, *(["--use-reserved"] if self.use_reserved else []))
+        return tuple(word for option, value in named if value for word in (option, value))
 
     def wants(self, topic: str, partition: int) -> bool:
         """Whether ``--topic`` and ``--partition`` let this partition in."""
@@ -234,16 +231,17 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_keep(text: str) -> str:
-    """Read ``--keep``: ``inplace`` or ``until-verified``.
+    """Read ``--keep``: ``inplace``, ``until-verified`` or ``auto``.
 
     Raises:
         UsageError: none of these.
     """
-    if text in ("inplace", "until-verified"):
+    if text in ("inplace", "until-verified", "auto"):
         return text
     raise UsageError(
-        f"--keep {text!r}: expected inplace (the originals stay until krepair purge) or until-verified (apply frees "
-        "them as soon as what replaces them is verified; they cannot be put back)"
+        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
+        "as soon as what replaces them is verified; they cannot be put back) or auto (the first while there is room "
+        "for them, else the second)"
     )
 
 

@@ -6,7 +6,7 @@ from krepair.cli.carry_out import carry_out
 from krepair.cli.options import PlanArgument, Typed, takes
 
 
-@takes("expect scratch use_reserved engine master metrics json quiet")
+@takes("expect scratch engine master metrics json quiet")
 def apply(plan: PlanArgument, *, typed: Typed) -> None:
     """Carry out a plan: stage, verify, swap. Run again after an interruption it continues.
 

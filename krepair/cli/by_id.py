@@ -20,7 +20,7 @@ from krepair.pipeline.progress import Progress
 Verb = Literal["undo", "purge"]
 
 # By id there is no apply: what is half done is taken back.
-_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --use-reserved)?$")
+_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN$")
 
 
 def is_log_dir(target: str, plan_id: str) -> bool:
@@ -82,4 +82,4 @@ def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str) -> str:
     if match is None:
         return command
     asked = verb if match[1] == verb else "purge" if match[1] == "purge" else "undo"
-    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + (match[2] or "")
+    return by_id_command(asked, os.path.abspath(log_dir), plan_id)

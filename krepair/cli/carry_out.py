@@ -100,8 +100,8 @@ def _with_others(report: ApplyReport) -> ApplyReport:
     """Where undo or purge found nothing, but other plans keep something, the next command lists that."""
     from krepair.ops import kept
 
-    idle = all(
-        result.outcome in {"already", "purged"} and not result.bytes_freed for result in report.results
+    idle = not report.bytes_freed and all(
+        result.outcome in {"already", "purged"} for result in report.results
     )
     if report.verb == "apply" or report.exit_code is not ExitCode.DONE or not idle:
         return report

@@ -51,9 +51,6 @@ master --master URL
   Spark master, as local[*] or spark://host:7077.
 scratch --scratch DIR
   Where keys and hashes go that do not fit into memory; on a log directory's file system only if it is named here.
-use_reserved --use-reserved
-  As root, on ext4: also count the blocks reserved for root. plan and apply refuse it unless the broker, which is not
-  root, has what its next start needs afterwards.
 json --json
   One JSON document on standard output.
 json_lines --json
@@ -88,9 +85,9 @@ accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
 delete_horizon --delete-horizon next-pass|newest|TIME
   How far markers may go: what the broker's next pass would use, newest cleanable segment minus delete.retention.ms,
   or a time.
-keep --keep inplace|until-verified
-  Where originals stay until purge: in the partition folder; or nowhere (apply frees them, group by group, as soon
-  as what replaces them is verified).
+keep --keep inplace|until-verified|auto
+  Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as soon as
+  what replaces them is verified); or auto: in the folder while the disk has room, else nowhere.
 no_merge --no-merge
   Do not join neighbouring segments.
 assume_high_watermark --assume-high-watermark log-end
@@ -158,7 +155,6 @@ class Typed(Struct, frozen=True, kw_only=True):
     engine: str = "auto"
     master: str = ""
     scratch: str = ""
-    use_reserved: bool = False
     # what comes out
     json: bool = False
     json_lines: bool = False
@@ -233,7 +229,6 @@ class Typed(Struct, frozen=True, kw_only=True):
             engine=parse_engine(self.engine),
             master=self.master,
             scratch=self.scratch,
-            use_reserved=self.use_reserved,
             deep=self.deep,
             delete_horizon=parsing.parse_delete_horizon(self.delete_horizon),
             keep=parsing.parse_keep(self.keep),

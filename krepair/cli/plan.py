@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @takes(
     "out preview fix accept_data_loss replicas "
     "cluster delete_horizon keep no_merge assume_high_watermark only_replica "
-    "as_broker config topic_config setting now broker_version topic partition scratch use_reserved "
+    "as_broker config topic_config setting now broker_version topic partition scratch "
     "engine master metrics json quiet"
 )
 def plan(
@@ -89,9 +89,9 @@ def _maker(*, preview: bool) -> Callable[[str, Options, Progress], Plan]:
 
 
 def _view_of(made: Plan, path: str, options: Options) -> View:
-    from krepair.ops import fits_on_disk
+    from krepair.ops.room import planned_view
 
-    return fits_on_disk.planned_view(made, path, options)
+    return planned_view(made, path, options)
 
 
 def _exit_code_of(made: Plan) -> ExitCode:

@@ -11,7 +11,7 @@ from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from krepair.ops.observed import Observed
+    from krepair.ops.room import Observed
     from krepair.plan.model import Plan
     from krepair.plan.view import View
 
@@ -43,9 +43,9 @@ def _observed(read: Plan) -> Observed | None:
     """What the disk says of it; a plan of another host is shown without what looks at disks."""
     if read.host != socket.gethostname():
         return None
-    from krepair.ops.observed import observe
+    from krepair.ops.room import observe_again
 
-    return observe(read)
+    return observe_again(read)
 
 
 def _view(read: Plan, path: str, observed: Observed | None) -> View:
@@ -54,7 +54,7 @@ def _view(read: Plan, path: str, observed: Observed | None) -> View:
     page = show_view(read, path)
     if observed is None:
         return page
-    from krepair.ops.observed import with_observed
+    from krepair.ops.room import with_observed
 
     return with_observed(page, observed)
 

@@ -7,7 +7,7 @@ from krepair.cli.carry_out import carry_out
 from krepair.cli.options import PlanOrLogDirArgument, Typed, takes
 
 
-@takes("plan_id use_reserved engine master json quiet")
+@takes("plan_id engine master json quiet")
 def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 

@@ -16,6 +16,7 @@ from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.damage import shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
@@ -257,6 +258,7 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 file=kind.name,
                 evidence=f"{count_text(count, 'line')} that cannot be true: {shown}",
             )
+    yield from _moved_away(seen)
     for file in view.temporary:
         yield Finding(
             rule="KR406",
@@ -264,6 +266,28 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
             evidence=f"{file.size} bytes of an unfinished write",
             bytes=file.size,
         )
+
+
+def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
+    """That lines speak of partitions that are not here, and what must not happen then; empty where none does."""
+    for one in seen:
+        count, first = one.mended.absent(_FEW) if one.mended.kind.of_each else (0, ())
+        if count:
+            names = ", ".join(f"{shown(topic)}-{number}" for topic, number in first)
+            more = " ..." if count > _FEW else ""
+            return (
+                f"{count_text(count, 'partition')} with a line in {one.file.name} not in this log directory: "
+                f"{names}{more}. One that was moved away by hand has to be back before any broker starts: a broker "
+                "would begin it anew, without its records. Of a deleted one the broker removes the line"
+            )
+    return ""
+
+
+def _moved_away(seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
+    text = moved_away(seen)
+    if text:
+        kind = next(one.mended.kind for one in seen if one.mended.kind.of_each and one.mended.absent(1)[0])
+        yield Finding(rule=kind.rule, file=kind.name, evidence=text, fix="none")
 
 
 def damage_text(mended: Mended) -> str:

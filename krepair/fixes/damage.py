@@ -107,7 +107,7 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
             file=log_name(one.base_offset),
             position=one.range.start,
             evidence=f"{one.range.text}; {_where(one)}; {one.price}",
-            bytes=one.range.bytes,
+            bytes=0 if one.range.zeros else one.range.bytes,
             command=_command(log_dir, one),
             first_offset=one.excised.first,
             last_offset=one.excised.last,

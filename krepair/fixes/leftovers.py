@@ -463,10 +463,10 @@ def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partitio
 
     for survey in surveys:
         for kind in ("deleted", "cleaned"):
-            add(f".{kind}", (one.file.size for one in survey.partition.leftovers if one.kind == kind))
-        add("indexes without a log", (file.size for file in survey.partition.orphan_indexes))
+            add(f".{kind}", (one.file.blocks for one in survey.partition.leftovers if one.kind == kind))
+        add("indexes without a log", (file.blocks for file in survey.partition.orphan_indexes))
     for partition in deleted_folders:
-        add("in -delete folders", (file.size for file in partition.files()))
+        add("in -delete folders", (file.blocks for file in partition.files()))
     total = sum(size for _, size in counts.values())
     if not total:
         return None

@@ -33,7 +33,7 @@ from krepair.pipeline.jobs import (
     Task,
 )
 from krepair.plan.effects import log_effect
-from krepair.plan.figures import setting
+from krepair.plan.facts import setting
 from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.snapshots import expiry_of

@@ -113,7 +113,7 @@ def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
         findings: of one log directory.
         best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
     """
-    found = [finding for finding in findings if counts(finding)]
+    found = [finding for finding in findings if counts(finding) and finding.fix != "none"]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in found)]
     words = (best_ways.get(fix.name, fix.name) for fix in wanted)
     return ",".join(word for word in words if word)

@@ -25,6 +25,9 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""A name that Kafka allows (``Topic.validate``)."""
+
 METADATA_TOPIC = "__cluster_metadata"
 """The log of the KRaft controllers: no partition of a broker's replicas, and krepair never changes it."""
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -30,6 +30,7 @@ from krepair.journal.unrecorded import (
     kept_for,
     last_copies,
 )
+from krepair.logdir.reading import SECTOR
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
 _APPLIED = frozenset({"committed", "freed"})
@@ -227,7 +228,7 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
         with_fence: whether a fence goes, too: the next start of a broker is as after an unclean stop then.
 
     Returns:
-        Bytes of the files whose last name went.
+        Bytes of the disk that are free now: of the files whose last name went, and of the folders.
 
     Raises:
         RefusedError: the fence is up: the clean-shutdown marker would go with it.
@@ -237,7 +238,8 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
         return _gone(folder)
     if not with_fence:
         _check_no_fence(folder)
-    freed = 0
+    own = folder.tree.status(folder.private)
+    freed = own.st_blocks * SECTOR if own is not None else 0
     for name, found in folder.tree.entries(folder.private):
         if name not in _LAST:
             freed += _remove(folder, f"{folder.private}/{name}", found)
@@ -262,7 +264,7 @@ def _gone(folder: PartitionFolder) -> int:
 def _remove(folder: PartitionFolder, path: str, found: os.stat_result) -> int:
     if not stat.S_ISDIR(found.st_mode):
         folder.disk.unlink(path)
-        return found.st_size if found.st_nlink == 1 else 0
+        return found.st_blocks * SECTOR if found.st_nlink == 1 else 0
     freed = sum(_remove(folder, f"{path}/{name}", inner) for name, inner in folder.tree.entries(path))
     folder.disk.remove_dir(path)
-    return freed
+    return freed + found.st_blocks * SECTOR

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from krepair.durable.tree import Tree, read_descriptor, without_links
 from krepair.logdir.values import FileRef
 
+SECTOR = 512
+"""Bytes of a block as ``stat`` counts them, whatever the file system's own blocks are."""
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "symlink",
@@ -178,6 +180,7 @@ def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
         status.st_gid,
         stat.S_IMODE(status.st_mode),
         status.st_nlink,
+        status.st_blocks * SECTOR,
     )
 
 

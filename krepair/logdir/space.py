@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from krepair.durable import medium
 from krepair.durable.tree import Tree, named, without_links
-from krepair.errors import RefusedError
+from krepair.logdir.reading import SECTOR
 
-_SUPERBLOCK_AT = 1024
-_SUPERBLOCK_BYTES = 1024
-_64_BIT = 0x80  # s_feature_incompat
+_SUPERBLOCK_AT: Final = 1024
+_SUPERBLOCK_BYTES: Final = 1024
+_64_BIT: Final = 0x80  # s_feature_incompat
 _NOT_GIVEN_BYTES: Final = {medium.XFS: 1 << 20}
 """Kind of file system -> free bytes that it does not give for data.
 
@@ -24,12 +26,13 @@ class Space(NamedTuple):
     """The state of the file system that holds a path.
 
     Attributes:
-        free_bytes: bytes that the caller may still use, see ``_NOT_GIVEN_BYTES``.
+        free_bytes: bytes that users who are not root may still use; negative where so many have to become free before
+            they get any (an XFS that has less than it keeps for itself; root has used its reserve on ext4, where root
+            asks).
+        reserve_bytes: bytes that only root may use now, beside these.
         free_inodes: number of files that the caller may still make; -1 if the file system has no such limit.
         block_bytes: bytes of a block; a file uses whole blocks.
         mounted_read_only: whether nothing can be written.
-        withheld_bytes: bytes that have to become free before ``free_bytes`` begins to grow; 0 but on an XFS that has
-            less than it keeps for itself.
         links_are_files: whether a second name of a file counts as one more file, as on tmpfs.
     """
 
@@ -37,121 +40,107 @@ class Space(NamedTuple):
     free_inodes: int
     block_bytes: int
     mounted_read_only: bool
-    withheld_bytes: int = 0
+    reserve_bytes: int = 0
     links_are_files: bool = False
 
 
-def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
+def read_space(path: str, tree: Tree | None = None) -> Space:
     """The free space of the file system that holds ``path``.
 
-    Root may also use the blocks that are reserved for root. If an apply used them, the broker, which is rarely root,
-    would have no space. So they count only if the operator asked for it.
+    Root may also use the blocks that are reserved for root. If an apply used them up, the broker, which is rarely root,
+    would have no space: they are told apart.
 
     Args:
         path: absolute path of a folder; no link is followed.
         tree: the tree that holds the path; None for any place.
-        use_reserved: whether blocks that only root may use count too, see ``read_reserve``.
 
     Raises:
         OSError: the path is not there or cannot be reached.
-        RefusedError: ``use_reserved`` is set, but the size of the reserve is not known.
     """
     with (tree or without_links()).reached(path) as folder, named(path):
-        state, kind = os.statvfs(folder), medium.kind_of(folder)
-    free = state.f_bavail * state.f_frsize
-    if use_reserved:
-        free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)
-    given = free - _NOT_GIVEN_BYTES.get(kind, 0)
+        state, kind, device = os.statvfs(folder), medium.kind_of(folder), os.fstat(folder).st_dev
+    free, every = state.f_bavail - _NOT_GIVEN_BYTES.get(kind, 0) // state.f_frsize, state.f_bfree
+    reserve = 0
+    if every > state.f_bavail:
+        name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        own = _own_blocks(name)
+        reserve = max(every - state.f_bavail - own, 0)
+        if not state.f_bavail:
+            free = min(every - own - _root_blocks(name), 0)
     return Space(
-        free_bytes=max(given, 0),
-        free_inodes=state.f_favail if state.f_files else -1,
+        free_bytes=free * state.f_frsize,
+        # XFS makes inodes of free blocks, and tells of as many as it could make of them.
+        free_inodes=state.f_favail if state.f_files and kind != medium.XFS else -1,
         block_bytes=state.f_frsize,
         mounted_read_only=bool(state.f_flag & os.ST_RDONLY),
-        withheld_bytes=max(-given, 0),
+        reserve_bytes=reserve * state.f_frsize,
         links_are_files=kind == medium.TMPFS,  # its ``shmem_link`` (mm/shmem.c) takes an inode for each name
     )
 
 
-def reserved_for_root(path: str) -> int:
-    """Bytes that are free for root alone, as any user can see it.
-
-    Raises:
-        OSError: the path is not there or cannot be reached.
-    """
-    state = os.statvfs(path)
-    try:
-        own_blocks = _own_blocks(_device_name(path))
-    except (OSError, ValueError):
-        own_blocks = 0  # no ext4
-    return max(state.f_bfree - state.f_bavail - own_blocks, 0) * state.f_frsize
-
-
-def _device_name(path: str) -> str:
-    """Name of the block device below a path, as in ``/dev``."""
-    device = os.stat(path).st_dev
-    return os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
-
-
 def _own_blocks(device: str) -> int:
-    """Blocks that an ext4 file system keeps for itself; every user may read their number."""
-    with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
-        return int(file.read())
+    """Blocks that an ext4 file system keeps for itself; every user may read their number. 0 of another one."""
+    try:
+        with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
-class Reserve(NamedTuple):
-    """The reserves of an ext4 file system.
+def _root_blocks(device: str) -> int:
+    """Blocks that an ext4 file system reserves for root; 0 where the device is not ext4 or cannot be read.
 
-    Attributes:
-        free_bytes: bytes of all free blocks, with the reserves.
-        root_bytes: bytes that only root may use.
-        own_bytes: bytes that nobody may use: the file system needs them for its own blocks.
-    """
-
-    free_bytes: int
-    root_bytes: int
-    own_bytes: int
-
-    @property
-    def free_for_others(self) -> int:
-        """Bytes that other users than root may use; negative if root has already used a part of its reserve."""
-        return self.free_bytes - self.root_bytes - self.own_bytes
-
-
-def read_reserve(path: str) -> Reserve:
-    """Read the reserves of an ext4 file system.
-
-    The reserve of the file system is in ``/sys/fs/ext4/DEVICE/reserved_clusters``. Root's reserve is in the superblock,
-    at bytes 8 and 340 of the 1024 bytes that begin at byte 1024. ``statvfs`` shows the sum of both only while more than
-    that is free.
-
-    Args:
-        path: absolute path of a folder in the file system.
-
-    Raises:
-        RefusedError: it is not an ext4 file system, or its device cannot be read.
-        OSError: the path cannot be looked up.
+    They are in the superblock, at bytes 8 and 340. ``statvfs`` shows them only while more than that is free.
 
     Source: ``super.rst`` of the kernel's documentation of ext4.
     """
-    name = _device_name(path)
     try:
-        own_blocks = _own_blocks(name)
-        with open(f"/dev/{name}", "rb") as file:
+        with open(f"/dev/{device}", "rb") as file:
             file.seek(_SUPERBLOCK_AT)
             block = file.read(_SUPERBLOCK_BYTES)
-    except (OSError, ValueError) as error:
-        raise RefusedError(
-            f"{path}: --use-reserved: expected an ext4 file system on a device that root can read: {error}"
-        ) from error
-    state = os.statvfs(path)
+    except OSError:
+        return 0
     if len(block) < _SUPERBLOCK_BYTES or block[0x38:0x3A] != b"\x53\xef":
-        raise RefusedError(
-            f"/dev/{name}: --use-reserved: expected the superblock of ext4 at byte {_SUPERBLOCK_AT}"
-        )
+        return 0
     high = int.from_bytes(block[0x154:0x158], "little") if block[0x60] & _64_BIT else 0
-    root_blocks = int.from_bytes(block[0x08:0x0C], "little") + (high << 32)
-    size = state.f_frsize
-    return Reserve(state.f_bfree * size, root_blocks * size, own_blocks * size)
+    return int.from_bytes(block[0x08:0x0C], "little") + (high << 32)
+
+
+def taken_below(paths: Iterable[str], tree: Tree) -> dict[str, int]:
+    """Bytes of the disk that are free once folders are gone with all that is below them, by folder.
+
+    A file counts if all its names are below these folders, once. What cannot be looked at is not counted.
+
+    Args:
+        paths: absolute paths of folders, none below another one.
+        tree: the tree that holds them.
+    """
+    taken = dict.fromkeys(paths, 0)
+    left: dict[tuple[int, int], int] = {}
+    for path in taken:
+        for status in _all_below(path, tree):
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                inode = (status.st_dev, status.st_ino)
+                left[inode] = left.get(inode, status.st_nlink) - 1
+                if left[inode]:
+                    continue
+            taken[path] += status.st_blocks * SECTOR
+    return taken
+
+
+def _all_below(path: str, tree: Tree) -> Iterator[os.stat_result]:
+    try:
+        found = tree.status(path)
+        entries = tree.entries(path)
+    except OSError:
+        return
+    if found is not None:
+        yield found
+    for name, status in entries:
+        if stat.S_ISDIR(status.st_mode):
+            yield from _all_below(f"{path}/{name}", tree)
+        else:
+            yield status
 
 
 def mounted_read_only(path: str) -> bool:

@@ -37,6 +37,8 @@ class FileRef(NamedTuple):
         gid: group.
         mode: permission bits.
         nlink: hard links to it.
+        blocks: bytes that its blocks take on the disk: less than the size where it has holes, more where room was
+            allocated ahead.
     """
 
     name: str
@@ -49,6 +51,7 @@ class FileRef(NamedTuple):
     gid: int
     mode: int
     nlink: int
+    blocks: int
 
 
 class Special(NamedTuple):

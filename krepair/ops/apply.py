@@ -10,7 +10,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
-from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
 from krepair.durable.writeback import drop_from_cache
 from krepair.errors import (
@@ -39,25 +38,23 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
-from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_partition
-from krepair.ops.fits_on_disk import shortage
 from krepair.ops.may_begin import NOT_DONE, MayBegin
-from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.plan_command import plan_command
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.rests_on import assigned_since, hold_others, moved_since
 from krepair.ops.result_lines import (
+    Measured,
     failed_partition,
     failed_whole,
-    freed_by,
     notes_of_fences,
     result_of,
     with_completed,
     with_taken_back,
 )
+from krepair.ops.room import check_fits, why_not_begun, why_not_now
 from krepair.ops.target import (
     check_ground,
     check_no_fence,
@@ -70,18 +67,14 @@ from krepair.ops.target import (
     targets_of,
     view_of,
 )
-from krepair.ops.way_out import way_out, why_reserve_does_not_do
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import Load, WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
-from krepair.plan.figures import (
-    peak_bytes,
-    sizes_by_name,
-)
-from krepair.plan.keep import INPLACE, is_freed_by_apply
+from krepair.plan.facts import OnDisk
+from krepair.plan.keep import INPLACE
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
@@ -96,7 +89,7 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master``, ``use_reserved``, ``at`` and those of ``--cluster...``
+        options: only ``engine``, ``master``, ``at`` and those of ``--cluster...``
             count; everything else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
@@ -129,28 +122,21 @@ def apply(
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
-        guards = _guards(plan, writes, lock, safe_points, use_reserved=options.use_reserved)
+        guards = _guards(plan, writes, lock, safe_points)
         guards.keep_plan = PlanKeeper(writes, plan).keep_in
+        measured = Measured(writes.tree, [journal_folder(writes, plan, target) for target in targets])
         report = _Apply(plan, engine, writes, guards, scratch, options, moved, view).report(targets)
         report = replace(report, notes=notes_of_fences(guards.not_given_back))
-        return with_taken_back(report, guards.taken_back)
+        return with_taken_back(measured.told_in(report), guards.taken_back)
 
 
-def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, *, use_reserved: bool) -> Guards:
-    sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
+def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints) -> Guards:
+    on_disk = {target.folder: OnDisk.of(target.files, plan.policy) for target in targets_of(plan)}
 
     def check_space(change: Change) -> None:
-        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved)
-        need = space.block_bytes * 16  # for folder entries and the journal
-        if is_freed_by_apply(change):
-            folder = change.change_id.partition("/")[0]
-            need = max(
-                need, peak_bytes(change, sizes.get(folder, {}))
-            )  # it is staged right before it is committed
-        if space.free_bytes < need:
-            raise RefusedError(
-                f"{change.change_id}: needs {need} bytes, {space.free_bytes} are free; nothing was swapped for it"
-            )
+        why = why_not_now(plan, change, on_disk[change.change_id.partition("/")[0]])
+        if why:
+            raise RefusedError(why)
 
     return Guards(lock, safe_points, check_space, Watch(disk, plan.log_dir))
 
@@ -166,9 +152,9 @@ def _next(plan: Plan, results: Sequence[ChangeResult], asked_for: Sequence[str])
     return next(iter(asked_for), "krepair verify PLAN")
 
 
-def _waits(staging: Staging, change: Change) -> bool:
+def _waits(staging: Staging, change: Change, keep: str) -> bool:
     """Whether a change is staged only when the changes before it are done: a group whose room those make; the root."""
-    return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself(change))
+    return is_root(staging.plan) or (keep != INPLACE and action_of(change).by_itself(change))
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:
@@ -284,23 +270,33 @@ class _Apply:
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
-        self._check_total_space(ready)
+        check_fits(self.plan, [_left(staging) for staging in ready if staging.changes], self.options)
         self._check_order(ready)
         alone: list[Sequence[Staging]] = [[staging] for staging in ready]
         rounds = [ready] if self.plan.policy.keep == INPLACE else alone
         for one_round in rounds:
-            self._stage_ahead(one_round)
+            for staging in one_round if self.plan.policy.keep != INPLACE else ():
+                self._leave_without_room(staging)
+            self._stage_ahead([staging for staging in one_round if staging.problem is None])
             for staging in one_round:
                 results.extend(self._commit(staging))
                 staging.decided.clear()
                 staging.held.clear()
         self._drop_journals(targets, results)
 
+    def _leave_without_room(self, staging: Staging) -> None:
+        """A partition for which there is no room any more is left as it is."""
+        why = why_not_begun(self.plan, _left(staging)) if staging.changes else ""
+        if why and staging.problem is None:
+            staging.problem = RefusedError(why)
+
     def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
         """Everything of these targets that is staged before any of it is committed."""
         parts = []
         for staging in stagings:
-            ahead = [change for change in staging.changes if not _waits(staging, change)]
+            ahead = [
+                change for change in staging.changes if not _waits(staging, change, self.plan.policy.keep)
+            ]
             self.staged[staging.plan.folder] = {change.change_id for change in ahead}
             parts.append((staging, staging.only(*ahead)))
         # From here on files of ours are in the directory, and they stay if the lock is lost.
@@ -418,31 +414,6 @@ class _Apply:
                 next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
             )
 
-    # -- space
-
-    def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        space = read_space(self.plan.log_dir, self.disk.tree, use_reserved=self.options.use_reserved)
-        if space.mounted_read_only:
-            raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
-        left = [_left(staging) for staging in stagings if staging.changes]
-        short = shortage(self.plan, left, space, self.options)
-        if short is not None:
-            raise RefusedError(short.text, next_command=short.command)
-        if self.options.use_reserved:
-            self._check_reserve(left, space)
-
-    def _check_reserve(self, left: Sequence[PartitionPlan], space: Space) -> None:
-        """What is reserved is really given, and enough of it is left for a broker that may not take it."""
-        need = need_of_all(self.plan, left).bytes
-        if not can_take(self.plan.log_dir, need, self.disk.tree):
-            raise RefusedError(
-                f"{self.plan.log_dir}: the file system does not give the {need} bytes that are needed"
-            )
-        short = why_reserve_does_not_do(self.plan, left)
-        if short:
-            way = way_out(self.plan, left, space, self.options)
-            raise RefusedError(f"{short}; {way.text}", next_command=way.command)
-
     # -- commit
 
     def _commit(self, staging: Staging) -> list[ChangeResult]:
@@ -465,14 +436,11 @@ class _Apply:
             return [*purged, outcomes]
         if not any(isinstance(outcome, Committed) for outcome in outcomes):
             self._drop_stage(target, staging.folder)
-        sizes = sizes_by_name(target.files)
-        changes = {change.change_id: change for change in target.changes}
         return purged + [
             result_of(
                 target.folder,
                 outcome,
                 already=self._was_done(target.folder, outcome.change_id),
-                freed=freed_by(changes, outcome.change_id, sizes),
             )
             for outcome in outcomes
         ]

@@ -44,7 +44,7 @@ from krepair.start.refusal import RootFacts
 from krepair.start.rehearsal import look_at_starts
 from krepair.start.start_space import start_space
 
-_FREEING: Final = ("--keep", "until-verified")
+_FREEING: Final = ("--keep", "auto")
 
 
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
@@ -99,7 +99,7 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return with_options(known, _FREEING if _is_tight(report) else [])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
-            keep = " --keep until-verified" if _is_tight(report) else ""
+            keep = " --keep auto" if _is_tight(report) else ""
             return f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {codes[0]}" if codes else ""

@@ -6,10 +6,8 @@ no link.
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.durable.disk import Disk
@@ -24,6 +22,7 @@ from krepair.journal.record import JOURNAL_NAME, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import is_forbidden, why
+from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState, next_in
@@ -263,7 +262,7 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         plan_id=plan_id,
         state=state,
         partitions=tuple(sorted({found.partition.folder for found in folders})),
-        bytes=_bytes_of(tree, [found.private.path for found in folders]),
+        bytes=sum(taken_below([found.private.path for found in folders], tree).values()),
         last_written_ms=written,
         age_seconds=max(0, now_ms - written) // 1000 if written >= 0 else -1,
         copy="there" if good else "damaged" if bad else "missing",
@@ -285,27 +284,3 @@ def _state(folders: Sequence[_Found]) -> KeptState:
     if any(found.unreadable for found in folders):
         return "unknown"
     return "undone" if "undone" in states else "staged"
-
-
-def _bytes_of(tree: Tree, paths: Iterable[str]) -> int:
-    """Bytes of the regular files all of whose names are below these folders."""
-    names: dict[tuple[int, int], int] = {}
-    files: dict[tuple[int, int], os.stat_result] = {}
-    for path in paths:
-        for status in _files_below(tree, path, _DEEPEST):
-            inode = (status.st_dev, status.st_ino)
-            names[inode] = names.get(inode, 0) + 1
-            files[inode] = status
-    return sum(status.st_size for inode, status in files.items() if names[inode] == status.st_nlink)
-
-
-def _files_below(tree: Tree, path: str, depth: int) -> Iterator[os.stat_result]:
-    try:
-        entries = tree.entries(path)
-    except OSError:
-        return  # it is gone, or may not be read: then what it holds is not counted
-    for name, status in entries:
-        if stat.S_ISREG(status.st_mode):
-            yield status
-        elif stat.S_ISDIR(status.st_mode) and depth:
-            yield from _files_below(tree, f"{path}/{name}", depth - 1)

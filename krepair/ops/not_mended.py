@@ -6,6 +6,7 @@ import shlex
 from typing import Final
 
 from krepair.errors import KrepairError
+from krepair.fixes.checkpoints import moved_away, see_checkpoints
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.logdir.view import read_log_dir
@@ -31,8 +32,10 @@ def not_mended(plan: Plan) -> Section:
         if any(loses_data(partition.next_command) for partition in damaged):
             lines.append(OTHERS_FIRST)
         commands += [partition.next_command.replace("LOGDIR", name) for partition in damaged]
-    swaps = 0 if LEFTOVERS.name in fix_names(plan.policy) else _swaps(plan.log_dir)
-    if swaps:
+    swaps, away = _seen_in(plan.log_dir)
+    if away:
+        lines.append(f"{away}.")
+    if swaps and LEFTOVERS.name not in fix_names(plan.policy):
         lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
         commands.append(
             left_alone_command(f"krepair plan {name} --fix leftovers --out PLAN", options_of(plan))
@@ -68,9 +71,12 @@ def _named_and_not_there(plan: Plan) -> list[str]:
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
-def _swaps(log_dir: str) -> int:
+def _seen_in(log_dir: str) -> tuple[int, str]:
+    """Files of unfinished swaps, and what is said of partitions that were moved away."""
     try:
         view = read_log_dir(log_dir)
     except KrepairError:
-        return 0
-    return sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
+        return 0, ""
+    there = {(one.topic, one.number): None for one in (*view.marked, *view.partitions)}
+    swaps = sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
+    return swaps, moved_away(see_checkpoints(view, there))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
@@ -24,6 +25,7 @@ from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
+from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
@@ -34,6 +36,7 @@ from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import is_same, other_dirs
 from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
+from krepair.ops.room import room_of
 from krepair.ops.sides import Side, sides_of_plan, with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -42,6 +45,7 @@ from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.effects import changes_logs
+from krepair.plan.keep import AUTO
 from krepair.plan.model import (
     ChangeLines,
     FileFingerprint,
@@ -309,7 +313,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
     root = _root_plan(context, fixes, partitions)
     return build_plan(
         facts_of_dir(view),
-        policy_of(surveys, context.settings, options, others_of(context)),
+        policy_of(view, surveys, context.settings, options, others_of(context)),
         partitions,
         commit_of(context, partitions, with_root=root is not None),
         copied_mtimes=[
@@ -393,7 +397,9 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
 # -- the policy
 
 
-def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options, others: Others) -> Policy:
+def policy_of(
+    view: LogDir, surveys: Sequence[Survey], settings: Settings, options: Options, others: Others
+) -> Policy:
     """The policy as the plan records it, with each setting's source, and what was said of other replicas."""
     topics = {survey.partition.topic: survey.settings for survey in surveys}
     recorded = {
@@ -412,6 +418,8 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options, o
         assume_high_watermark=options.assume_high_watermark,
         settings=recorded,
         accepted_losses=options.accepted_losses,
+        room=room_of(view) if options.keep == AUTO else UNSET,
+        block_bytes=read_space(view.path).block_bytes,
         others=others,
     )
 
@@ -505,4 +513,10 @@ def fingerprints(survey: Survey) -> tuple[FileFingerprint, ...]:
 
 
 def _fingerprint(file: FileRef, digest: str) -> FileFingerprint:
-    return FileFingerprint(name=file.name, size=file.size, mtime_ns=file.mtime_ns, digest=digest)
+    return FileFingerprint(
+        name=file.name,
+        size=file.size,
+        mtime_ns=file.mtime_ns,
+        digest=digest,
+        disk=file.blocks if file.nlink == 1 else 0,
+    )

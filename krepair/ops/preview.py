@@ -178,7 +178,9 @@ class Reading:
         wanted = frozenset(folders)
         return build_plan(
             facts_of_dir(self.view),
-            policy_of([self.surveys[folder] for folder in folders], self.settings, options, self.others),
+            policy_of(
+                self.view, [self.surveys[folder] for folder in folders], self.settings, options, self.others
+            ),
             [self.done[folder] for folder in folders],
             _NOT_KNOWN,
             copied_mtimes=[folder for folder in self.copied_mtimes if folder in wanted],

@@ -187,7 +187,8 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
         why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was
             expected; else empty.
-        bytes_freed: bytes freed by it (negative: taken).
+        bytes_freed: bytes of the disk that came free (negative: taken): of ``purge`` by it; of ``apply`` and ``undo``
+            in its whole partition, at the first of its results.
     """
 
     change_id: str

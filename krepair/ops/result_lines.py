@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.logdir.space import taken_below
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
-from krepair.plan.figures import freed_at_apply
-from krepair.plan.model import Change, PartitionPlan
+from krepair.plan.model import PartitionPlan
 
 _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
@@ -31,7 +33,7 @@ def failed_partition(plan: PartitionPlan, error: KrepairError | OSError) -> Chan
     return failed_whole(plan.folder, f"{error.filename}: {error.strerror}", code)
 
 
-def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:
+def result_of(folder: str, outcome: Outcome, *, already: bool = False) -> ChangeResult:
     """One line of the report."""
     if isinstance(outcome, Failed):
         return ChangeResult(
@@ -43,20 +45,34 @@ def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: in
         )
     if isinstance(outcome, Committed):
         word: ChangeOutcome = "already" if already else "committed"
-        return ChangeResult(
-            change_id=outcome.change_id, partition=folder, outcome=word, bytes_freed=0 if already else freed
-        )
+        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome=word)
     if isinstance(outcome, Undone):
-        return ChangeResult(
-            change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed
-        )
+        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="undone")
     return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)
 
 
-def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:
-    """Bytes free right after a change; of an outcome that belongs to no change (the fence): nothing."""
-    change = changes.get(change_id)
-    return 0 if change is None else freed_at_apply(change, sizes)
+class Measured:
+    """What targets take on the disk: looked at when a verb begins, and again for its report.
+
+    Args:
+        tree: of the log directory.
+        folders: of the targets. No broker may be at work in them.
+    """
+
+    def __init__(self, tree: Tree, folders: Sequence[PartitionFolder]) -> None:
+        self._holders = {folder.folder: folder.holder for folder in folders}
+        self._tree = tree
+        self._before = taken_below(self._holders.values(), self._tree)
+
+    def told_in(self, report: ApplyReport) -> ApplyReport:
+        """The report, with what came free of each partition, or was taken, at the first of its results."""
+        now = taken_below(self._before, self._tree)
+        freed = {path: before - now[path] for path, before in self._before.items()}
+        results = []
+        for result in report.results:
+            came = freed.pop(self._holders.get(result.partition, ""), 0)
+            results.append(replace(result, bytes_freed=came))
+        return replace(report, results=tuple(results))
 
 
 def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:

@@ -25,9 +25,9 @@ from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import meta_of, read_log_dir
 from krepair.ops.plan_command import after_stop_command
-from krepair.plan.figures import apply_order
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
+from krepair.plan.space import apply_order
 
 _SHOWN_OBJECTIONS: Final = 5
 

@@ -30,9 +30,9 @@ from krepair.ops.kept import private_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.result_lines import (
+    Measured,
     failed_partition,
     failed_whole,
-    freed_by,
     notes_of_fences,
     result_of,
     with_taken_back,
@@ -48,16 +48,14 @@ from krepair.ops.target import (
     view_of,
     why_left_alone,
 )
-from krepair.ops.undo_space import check_room
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import trusted_after
-from krepair.plan.figures import sizes_by_name
 from krepair.plan.keep import can_all_be_taken_back
-from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.model import PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
 
@@ -74,14 +72,14 @@ def undo(
 
     Args:
         plan: as read from its file.
-        options: ``engine`` and ``master``: where the kept logs are read; and ``use_reserved``.
+        options: ``engine`` and ``master``: where the kept logs are read.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
         log_dir: see ``krepair.ops.target.check_target``.
 
     Raises:
         LockedError: a broker is using the directory.
-        RefusedError: the review objects; or the disk of the log directory has not what undo needs.
+        RefusedError: the review objects.
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
@@ -92,10 +90,8 @@ def undo(
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
             journals = JournalsSeen()
-            watch = Watch(writes, plan.log_dir)
-            parts = list(zip(undo_order(plan), folders, strict=True))
-            _check_names_all(plan, parts, journals)
-            check_room(plan, parts, watch, journals, options)
+            watch, measured = Watch(writes, plan.log_dir), Measured(writes.tree, folders)
+            _check_names_all(plan, list(zip(undo_order(plan), folders, strict=True)), journals)
             guards = Guards(lock, safe_points, lambda change: None, watch)
             results, interrupted = _undo_all(plan, options, writes, guards, progress, journals)
             notes = notes_of_fences(guards.not_given_back)
@@ -115,7 +111,7 @@ def undo(
             results, again, next(iter(guards.asked_for), f"krepair verify {shlex.quote(plan.log_dir)}")
         ),
     )
-    return with_taken_back(report, guards.taken_back)
+    return with_taken_back(measured.told_in(report), guards.taken_back)
 
 
 def _check_names_all(
@@ -190,8 +186,6 @@ def _undo_all(
 def _undo_one(
     plan: Plan, partition: PartitionPlan, folder: PartitionFolder, guards: Guards, bad: BadCopies
 ) -> Sequence[ChangeResult]:
-    sizes = sizes_by_name(partition.files)
-    changes: dict[str, Change] = {change.change_id: change for change in partition.changes}
     try:
         gone = why_left_alone(folder)
         if gone:
@@ -214,10 +208,7 @@ def _undo_one(
         raise
     except KrepairError as error:
         return [failed_whole(partition.folder, error.message, error.exit_code)]
-    results = [
-        result_of(partition.folder, outcome, freed=-freed_by(changes, outcome.change_id, sizes))
-        for outcome in outcomes
-    ]
+    results = [result_of(partition.folder, outcome) for outcome in outcomes]
     return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
 
 

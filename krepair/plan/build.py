@@ -21,8 +21,8 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
-from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
-from krepair.plan.keep import INPLACE, with_undo
+from krepair.plan.figures import expected_seconds, risks_of, with_figures
+from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import (
     Asked,
     Commit,
@@ -35,6 +35,7 @@ from krepair.plan.model import (
     RootPlan,
 )
 from krepair.plan.planfile import seal
+from krepair.plan.space import decided, plan_peak_bytes
 from krepair.rules.evidence import BY_TIME
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
@@ -91,7 +92,7 @@ def build_plan(
         asked: the options that were given, as far as they are not in the policy.
         preview: set if the plan is made while a broker is running.
     """
-    figured = [with_figures(with_undo(policy.keep, partition)) for partition in partitions]
+    figured = [with_figures(partition, policy) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
     damaged = [partition for partition in figured if partition.uncleanable_bytes]
     plan = Plan(
@@ -107,7 +108,7 @@ def build_plan(
         root=root,
         freed_at_apply=sum(partition.freed_at_apply for partition in figured),
         freed_at_purge=sum(partition.freed_at_purge for partition in figured),
-        expected_seconds=expected_seconds(figured),
+        expected_seconds=expected_seconds(figured, policy),
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
@@ -119,8 +120,12 @@ def build_plan(
         asked=UNSET if asked is None else asked,
         preview=UNSET if preview is None else preview,
     )
-    encodable = _encodable(plan)
-    return seal(msgspec.structs.replace(encodable, peak_extra_bytes=plan_peak_bytes(encodable)))
+    plan = _encodable(plan)
+    if policy.keep != INPLACE:
+        figured = [with_figures(partition, policy) for partition in decided(plan)]
+        freed = sum(partition.freed_at_apply for partition in figured)
+        plan = msgspec.structs.replace(plan, partitions=tuple(figured), freed_at_apply=freed)
+    return seal(msgspec.structs.replace(plan, peak_extra_bytes=plan_peak_bytes(plan)))
 
 
 def _encodable(plan: Plan) -> Plan:
@@ -143,6 +148,13 @@ _UNTIL_VERIFIED: Final = Risk(
     text="Apply itself frees the originals, after it has read the new files again and verified them. A change whose "
     "originals are freed cannot be undone: undo takes changes back, the last one first, and stops at the first such "
     "change.",
+)
+
+_AUTO: Final = Risk(
+    code="keep-auto",
+    text="Where the disk has no room for originals, apply itself frees them, after it has read the new files again and "
+    "verified them. The first lines say of how many changes there is no undo then. Undo takes changes back, the last "
+    "one first, and stops at the first such change.",
 )
 
 _ANOTHER_REPLICA: Final = Risk(
@@ -269,7 +281,7 @@ def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bo
     """The risks of the way in which originals are kept."""
     if not with_root and not any(partition.changes for partition in partitions):
         return ()
-    return (_KEEP_INPLACE if keep == INPLACE else _UNTIL_VERIFIED,)
+    return ({INPLACE: _KEEP_INPLACE, AUTO: _AUTO}.get(keep, _UNTIL_VERIFIED),)
 
 
 def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]) -> str:

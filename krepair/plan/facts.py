@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,36 @@ def is_plain_path(path: str) -> bool:
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
     """Sizes in bytes by file name."""
     return {file.name: file.size for file in files}
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What the files of a partition, or of the root, take on the disk.
+
+    Attributes:
+        sizes: file name -> bytes that can be read.
+        comes_back: file name -> bytes of the disk that are free once it is gone.
+        block: bytes of a block.
+    """
+
+    sizes: Mapping[str, int]
+    comes_back: Mapping[str, int]
+    block: int
+
+    @classmethod
+    def of(cls, files: Sequence[FileFingerprint], policy: Policy) -> OnDisk:
+        """Of the files of one folder."""
+        names = {file.name: (file.size, file.disk) for file in files}
+        sizes = {name: size for name, (size, _) in names.items()}
+        return cls(sizes, {name: disk for name, (_, disk) in names.items()}, policy.block_bytes)
+
+    def takes(self, *sizes: int) -> int:
+        """Bytes of the blocks that new files of these sizes take."""
+        return sum(-(-size // self.block) * self.block for size in sizes)
+
+    def back(self, names: Iterable[str]) -> int:
+        """Bytes that are free once these files are gone."""
+        return sum(self.comes_back.get(name, 0) for name in names)
 
 
 def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:

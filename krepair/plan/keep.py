@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
-from krepair.plan.model import Change, FreeWhenVerified, KeepOriginal, PartitionPlan, Undo
+from krepair.plan.model import Change, FreeWhenVerified, KeepOriginal, Undo
 
 INPLACE: Final = "inplace"
 UNTIL_VERIFIED: Final = "until-verified"
+AUTO: Final = "auto"
 
 
 def undo_for(keep: str, change: Change) -> Undo:
@@ -23,20 +22,12 @@ def undo_for(keep: str, change: Change) -> Undo:
     same way, because there is nothing to free.
 
     Args:
-        keep: see ``Policy.keep``.
+        keep: see ``Policy.keep``. With ``auto`` it is kept nevertheless where there is room.
         change: a change of a partition. Files of the root are always kept in place, because they are small.
     """
     if keep == INPLACE or changes_logs([change]) or not action_of(change).has_originals(change):
         return KeepOriginal()
     return FreeWhenVerified()
-
-
-def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
-    """The partition with the field ``undo`` set in each of its changes."""
-    if keep == INPLACE:
-        return partition
-    changes = tuple(replace(change, undo=undo_for(keep, change)) for change in partition.changes)
-    return replace(partition, changes=changes)
 
 
 def is_freed_by_apply(change: Change) -> bool:
@@ -46,7 +37,7 @@ def is_freed_by_apply(change: Change) -> bool:
 
 def is_known(keep: str) -> bool:
     """Whether a value of ``Policy.keep`` is valid."""
-    return keep in (INPLACE, UNTIL_VERIFIED)
+    return keep in (INPLACE, UNTIL_VERIFIED, AUTO)
 
 
 def can_all_be_taken_back(changes: Sequence[Change]) -> bool:

@@ -50,6 +50,7 @@ __all__ = [
     "RewriteSegments",
     "Risk",
     "RollSegment",
+    "Room",
     "RootPlan",
     "SetAside",
     "Setting",
@@ -99,6 +100,20 @@ class Others(Struct, frozen=True, kw_only=True):
     searched: tuple[SearchedDir, ...] = ()
 
 
+class Room(Struct, frozen=True, kw_only=True):
+    """What was free on the disk of the log directory when a plan with ``--keep auto`` was made.
+
+    Attributes:
+        free_bytes: for the broker's user; negative where so many have to become free before that user gets any.
+        reserve_bytes: for root alone, where root made the plan. They count for what a change gives back at once.
+        start_bytes: that the next start of the broker may write.
+    """
+
+    free_bytes: int
+    reserve_bytes: int
+    start_bytes: int
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     """All inputs of the decisions that do not come from the partition's own files.
 
@@ -108,12 +123,14 @@ class Policy(Struct, frozen=True, kw_only=True):
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
         merge: whether neighbouring segments are merged up to ``segment.bytes``.
-        keep: where originals stay: ``inplace`` (in the private sub-folder until purge) or ``until-verified`` (there
-            until the new files were read again).
+        keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there
+            until the new files were read again) or ``auto`` (the first while there is room, else the second).
         broker_version: value of ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
         accepted_losses: values of ``--accept-data-loss``, sorted.
+        room: what was free, of ``auto``; else absent.
+        block_bytes: bytes of a block of the log directory's file system; a file takes whole blocks.
         others: what was said of the other replicas.
     """
 
@@ -128,6 +145,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     settings: dict[str, tuple[Setting, ...]]
     others: Others
     accepted_losses: tuple[str, ...] = ()
+    room: Room | UnsetType = UNSET
+    block_bytes: int = 4096
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):
@@ -143,12 +162,14 @@ class FileFingerprint(Struct, frozen=True, kw_only=True):
         digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
             every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
             and files that no change touches.
+        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other names.
     """
 
     name: str
     size: int
     mtime_ns: int
     digest: str
+    disk: int = 0
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):

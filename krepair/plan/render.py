@@ -37,6 +37,7 @@ from krepair.plan.ticket import (
     order_lines,
     part_text,
     partitions_section,
+    room_section,
     settings_section,
     shortened,
     verify_seconds,
@@ -64,7 +65,6 @@ NEXT_TITLES = frozenset({NEXT, BACK, FREE})
 _FEW_PARTITIONS = 5
 _BY_TIME = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _MOST_ROWS = 200
-_RESERVED = "--use-reserved"
 _WITHOUT_KEYS = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
 )
@@ -101,6 +101,7 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOW
 def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> View:
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
+        room_section(plan),
         _preview(plan, plan_path, again.after_stop),
         _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
         *replicas_sections(plan, again.with_evidence),
@@ -180,7 +181,7 @@ def _summary(plan: Plan, later: str) -> Section:
             ("originals", keep_text(plan)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
             ("expected time of apply", expected_text(plan.expected_seconds)),
-            ("expected time of verify", expected_text(verify_seconds(changing))),
+            ("expected time of verify", expected_text(verify_seconds(plan))),
             (
                 "the broker is down for",
                 "its stop, apply, verify and its start; krepair check says what the start does",
@@ -405,12 +406,12 @@ def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tupl
     Args:
         plan: any plan.
         plan_path: path of its file.
-        place: words for where the work is done, ``--use-reserved`` (of ``apply`` alone) and ``--scratch``.
+        place: words for where the work is done: ``--scratch``.
     """
     if not changes_of(plan) or isinstance(plan.preview, Preview):
         return ()
     name = shlex.quote(plan_path)
-    verify = shlex.join(("krepair", "verify", plan_path, *(word for word in place if word != _RESERVED)))
+    verify = shlex.join(("krepair", "verify", plan_path, *place))
     apply = shlex.join(("krepair", "apply", plan_path, *place))
     first = Section(
         title=NEXT,

@@ -13,6 +13,7 @@ from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
+from krepair.formats.filenames import TOPIC_NAME
 from krepair.plan.actions.evidence_review import evidence_of_searches
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.facts import (
@@ -21,7 +22,7 @@ from krepair.plan.facts import (
     fix_names,
     setting,
 )
-from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_known, undo_for
+from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_known, undo_for
 from krepair.plan.model import (
     FileFingerprint,
     KeepOriginal,
@@ -36,7 +37,6 @@ from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _MAY_TRUST: Final = frozenset({"recovery"})
@@ -91,7 +91,7 @@ def _commit(plan: Plan) -> Iterator[Objection]:
             "RV04", "", f"order {commit.order} without the fence, for no known version of a broker"
         )
     if not is_known(plan.policy.keep):
-        expected = f"{INPLACE} or {UNTIL_VERIFIED} was expected"
+        expected = f"{INPLACE}, {UNTIL_VERIFIED} or {AUTO} was expected"
         yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; {expected}")
 
 
@@ -106,7 +106,7 @@ def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:
     where = partition.folder
     if not is_plain_name(partition.folder):
         yield Objection("RV09", where, f"folder {partition.folder!r} is not a plain name")
-    if partition.changes and not _TOPIC.fullmatch(partition.topic):
+    if partition.changes and not TOPIC_NAME.fullmatch(partition.topic):
         yield Objection("RV09", where, f"topic {partition.topic!r} is not a name that Kafka allows")
     if partition.folder != f"{partition.topic}-{partition.partition}" and partition.status != "left alone":
         yield Objection("RV09", where, f"folder is not that of {partition.topic}-{partition.partition}")
@@ -130,7 +130,8 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     yield from _what_stays(facts)
     for change in partition.changes:
         expected = undo_for(policy.keep, change)
-        if change.undo != expected and is_known(policy.keep):
+        kept = policy.keep == AUTO and isinstance(change.undo, KeepOriginal)
+        if change.undo != expected and not kept and is_known(policy.keep):
             yield Objection(
                 "RV05",
                 change.change_id,

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.plan.actions.table import action_of
-from krepair.plan.facts import sizes_by_name
-from krepair.plan.figures import READ_BYTES_PER_SECOND, apply_order
-from krepair.plan.keep import INPLACE
+from krepair.plan.figures import READ_BYTES_PER_SECOND, made_bytes
+from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import (
     Change,
@@ -22,9 +21,11 @@ from krepair.plan.model import (
     FreeWhenVerified,
     PartitionPlan,
     Plan,
+    Room,
     Setting,
 )
-from krepair.plan.view import Cell, Section, bytes_text, share_bar, table_of
+from krepair.plan.space import apply_order, fit_of, plan_copy_bytes, without_undo
+from krepair.plan.view import Cell, Section, bytes_text, count_text, share_bar, table_of
 
 MOST_ROWS: Final = 40
 MOST_NAMES: Final = 3
@@ -58,13 +59,9 @@ def names_text(names: Sequence[str]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
+def verify_seconds(plan: Plan) -> float:
     """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
-    made = 0
-    for partition in partitions:
-        sizes = sizes_by_name(partition.files)
-        made += sum(action_of(change).space(change, sizes).made for change in partition.changes)
-    return made / READ_BYTES_PER_SECOND
+    return made_bytes(plan.changing, plan.policy) / READ_BYTES_PER_SECOND
 
 
 def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
@@ -199,7 +196,33 @@ def keep_text(plan: Plan) -> str:
     """Where originals stay, in a few words."""
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
+    if plan.policy.keep == AUTO:
+        return "stay in place until purge while there is room, else are freed by apply (--keep auto)"
     return "are freed by apply after the new files are verified (--keep until-verified)"
+
+
+def room_section(plan: Plan) -> Section:
+    """First of a plan with ``--keep auto``: what it needs to begin, what comes back when, and what has no undo."""
+    title, room = "What it needs, and what comes back", plan.policy.room
+    if not isinstance(room, Room) or not plan.changing:
+        return Section(title=title)
+    fit = fit_of(plan, room, plan_copy_bytes(plan))
+    freed = without_undo(plan)
+    folders = dict.fromkeys(change.change_id.partition("/")[0] for change in freed)
+    back = plan.freed_at_purge - plan.freed_at_apply
+    lines = [
+        f"To begin it needs {bytes_text(fit.begin)}; {bytes_text(max(room.free_bytes, 0))} were free when it was made.",
+        f"Apply gives back {bytes_text(plan.freed_at_apply)}, and purge {bytes_text(back)} more.",
+        f"{count_text(len(freed), 'change')} of {len(_all_changes(plan)):,} have no undo"
+        + (f": those of {names_text(tuple(folders))}." if freed else "."),
+    ]
+    if fit.left:
+        lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
+    return Section(title=title, lines=tuple(lines))
+
+
+def _all_changes(plan: Plan) -> list[Change]:
+    return [change for one in plan.changing for change in one.changes]
 
 
 def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A mended line never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the
 log end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Lines that
-cannot be read are removed without a replacement, because their content is not known.
+cannot be read are removed without a replacement, because their content is not known. A line of a partition that is not
+there stays: somebody may have moved the partition away, to bring it back. Of a deleted one, a broker removes it.
 
 Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and starts of
 brokers 2.2.1, 3.9.2 and 4.3.1 on damaged files.
@@ -25,6 +26,7 @@ from krepair.formats.filenames import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
+    TOPIC_NAME,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 class LineReason(StrEnum):
     """Why a line is changed or removed."""
 
-    ABSENT = "its partition is not in this log directory"
+    NO_TOPIC = "no topic has that name"
     NEGATIVE = "a negative offset"
     PAST_END = "past the log end"
     REPEATED = "another line of its partition"
@@ -145,6 +147,7 @@ class MendedOffsets(NamedTuple):
         broker_reads: whether a broker reads the old file without error.
         without: partitions of the log directory without a line, if the file is damaged and should have a line for each.
         needed: whether the file has to be replaced.
+        away: partitions of lines that are not in the log directory, in the order of the file.
     """
 
     kind: CheckpointKind
@@ -155,6 +158,7 @@ class MendedOffsets(NamedTuple):
     broker_reads: bool
     without: tuple[Key, ...]
     needed: bool
+    away: tuple[Key, ...] = ()
 
     @property
     def data(self) -> bytes:
@@ -170,6 +174,10 @@ class MendedOffsets(NamedTuple):
         """(number of the other lines that are changed or removed, the first ``at_most`` of them)."""
         others = [one for one in self.decisions if one.reason is not LineReason.PAST_END]
         return len(others), tuple(others[:at_most])
+
+    def absent(self, at_most: int) -> tuple[int, tuple[Key, ...]]:
+        """(number of partitions of lines that are not in the log directory, the first ``at_most`` of them)."""
+        return len(self.away), self.away[:at_most]
 
 
 @dataclass(eq=False)
@@ -228,7 +236,7 @@ class MendedTable:
     @property
     def needed(self) -> bool:
         """Whether a line has to change, told without making the lines."""
-        return len(self._known) < len(self.found) or bool(self.past_end)
+        return bool(self.past_end)
 
     @cached_property
     def past_end(self) -> tuple[LineDecision, ...]:
@@ -239,12 +247,13 @@ class MendedTable:
         return tuple(decisions)
 
     def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """(number of the lines of partitions that are not in the log directory, the first ``at_most`` of them)."""
-        absent = (place for place in range(len(self.found)) if place not in self._known)
-        first = tuple(
-            LineDecision(LineReason.ABSENT, *self.found.entry(place), -1, None)
-            for place in itertools.islice(absent, at_most)
-        )
+        """Nothing: in such a file no offset is negative, and no partition is there twice."""
+        return 0, ()
+
+    def absent(self, at_most: int) -> tuple[int, tuple[Key, ...]]:
+        """(number of partitions of lines that are not in the log directory, the first ``at_most`` of them)."""
+        places = (place for place in range(len(self.found)) if place not in self._known)
+        first = tuple(self.found.entry(place)[:2] for place in itertools.islice(places, at_most))
         return len(self.found) - len(self._known), first
 
 
@@ -258,7 +267,7 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
         kind: which of the four files.
         data: its bytes.
         ends: log end offset by partition, for all partitions that are there. If it is None, it is not known, and no
-            line of the partition counts as past the log end.
+            line of the partition counts as past the log end; nor does one of a partition that is not there.
     """
     return mend_lines(kind, decode_offsets(data), ends)
 
@@ -277,8 +286,8 @@ def _mend(
     kept: dict[Key, OffsetEntry] = {}
     decisions: list[LineDecision] = []
     for entry in found.entries:
-        if entry[:2] not in ends:
-            decisions.append(LineDecision._make((LineReason.ABSENT, *entry, -1, None)))
+        if entry[:2] not in ends and not TOPIC_NAME.fullmatch(entry.topic):
+            decisions.append(LineDecision(LineReason.NO_TOPIC, *entry, -1, None))
             continue
         new = _mended(kind, entry, ends, decisions)
         if new is None:
@@ -296,15 +305,24 @@ def _mend(
     entries = tuple(kept.values())
     without = tuple(sorted(set(ends) - set(kept))) if found.damage and kind.of_each else ()
     needed = bool(found.damage) or entries != found.entries
+    away = tuple(key for key in kept if key not in ends)
     return MendedOffsets(
-        kind, found.entries, entries, tuple(decisions), found.damage, found.broker_reads, without, needed
+        kind,
+        found.entries,
+        entries,
+        tuple(decisions),
+        found.damage,
+        found.broker_reads,
+        without,
+        needed,
+        away,
     )
 
 
 def _mended(
     kind: CheckpointKind, entry: OffsetEntry, ends: Mapping[Key, int | None], decisions: list[LineDecision]
 ) -> OffsetEntry | None:
-    end = ends[entry.topic, entry.partition]
+    end = ends.get((entry.topic, entry.partition))
     if entry.offset < 0:
         decisions.append(LineDecision(LineReason.NEGATIVE, *entry, -1, None))
         return None

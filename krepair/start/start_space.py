@@ -66,7 +66,7 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
     return StartSpace(
         needs_bytes=sum(kinds.values()),
         reserves_bytes=sum(_reserved(survey) for survey in started),
-        free_bytes=space.free_bytes if space else -1,
+        free_bytes=max(space.free_bytes, 0) if space else -1,
         largest=f"{kind} {size} bytes",
         no_new_file=space is not None and space.free_inodes == 0,
     )

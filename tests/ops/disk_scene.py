@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.need import Need, need_of_all
-from krepair.ops.plan import make_plan
-from krepair.ops.target import targets_of
 from krepair.options import Options
 from tests.ops.scene import BLOAT, Scene, scene
 from tools.torture.runs import installed_command
@@ -69,11 +66,6 @@ class Host:
             topics=("__consumer_offsets",),
             keep=keep,
         )
-
-    def need(self, keep: str) -> Need:
-        """What a plan needs."""
-        plan = make_plan(str(self.path), self.options(keep))
-        return need_of_all(plan, targets_of(plan))
 
     def type(self, *words: str) -> tuple[int, str]:
         """Run the command, with a home and a temporary folder on the full disk; its exit code and what it said."""

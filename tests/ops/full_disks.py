@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,9 +75,14 @@ def file_system(
 
 def free_of(mount: Path) -> int:
     """Bytes that a user who is not root may take."""
-    os.sync()
-    state = os.statvfs(mount)
-    return state.f_bavail * state.f_frsize
+    free = -1
+    for _ in range(20):
+        os.sync()
+        state = os.statvfs(mount)
+        if free == (free := state.f_bavail * state.f_frsize):
+            break
+        time.sleep(0.3)  # XFS gives back in the background what was removed
+    return free
 
 
 def fill(mount: Path, left: int, name: str = "filler") -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode
-from krepair.ops.removable import Way
+from krepair.errors import ExitCode, RefusedError
 from krepair.plan.model import Plan
 from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.scene import TV2, Scene, scene, tree
@@ -88,6 +87,10 @@ def half_done(root: Path) -> tuple[Scene, Plan, str]:
     return one, plan, Path(call.path).parent.name
 
 
+def no_room(*_: object) -> None:
+    raise RefusedError("there is no room")
+
+
 def test_what_was_finished_is_told_although_the_rest_is_refused_as_stale(memory_dir: Path) -> None:
     """A plan that is stale says that nothing was changed (12): here a group was finished, so it is 3."""
     one, plan, folder = half_done(memory_dir)
@@ -114,7 +117,7 @@ def test_what_was_finished_is_told_although_there_is_no_room_for_the_rest(
 ) -> None:
     one, plan, folder = half_done(memory_dir)
     before = served(one)
-    monkeypatch.setattr("krepair.ops.apply.shortage", lambda *_: Way("there is no room", ""))
+    monkeypatch.setattr("krepair.ops.apply.check_fits", no_room)
     report = one.apply(plan)
     assert served(one) != before
     assert report.exit_code == ExitCode.PARTLY

@@ -45,11 +45,8 @@ def copy_of(bloat: Scene, plan: Plan, folder: str = FOLDERS[0]) -> Path:
 
 
 def used(root: Path) -> int:
-    """Bytes of all files, each once however many names it has."""
-    files = {
-        found.st_ino: found.st_size for path in root.rglob("*") if (found := path.lstat()) and path.is_file()
-    }
-    return sum(files.values())
+    """Bytes of the blocks of everything, each once however many names it has."""
+    return sum({found.st_ino: found.st_blocks * 512 for found in map(Path.lstat, root.rglob("*"))}.values())
 
 
 def test_nothing_is_kept_before_apply_nor_after_undo(bloat: Scene):
@@ -81,7 +78,7 @@ def test_the_bytes_listed_are_those_that_purge_frees(bloat: Scene):
     assert report.exit_code is ExitCode.DONE
     assert before - used(bloat.path) == one.bytes
     # What purge itself wrote into the journals went again, too.
-    assert 0 <= report.bytes_freed - one.bytes < 1000
+    assert 0 <= report.bytes_freed - one.bytes <= 4096
     assert not list(bloat.path.rglob("krepair~*"))
 
 

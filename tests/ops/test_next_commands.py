@@ -9,7 +9,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops import plan as plan_module
-from krepair.ops.fits_on_disk import planned_view
+from krepair.ops.room import planned_view
 from krepair.ops.show import show_view
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs

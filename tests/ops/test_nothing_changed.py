@@ -20,7 +20,6 @@ from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
 from krepair.journal.fence import Fence
 from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
-from krepair.ops.removable import Way
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.plan.keep import UNTIL_VERIFIED
@@ -128,10 +127,14 @@ def spoil(placed: Placed, what: str) -> None:
             log.write_bytes(log.read_bytes()[:-1] + b"\xa5")
 
 
+def no_room(*_: object) -> None:
+    raise RefusedError("there is no room")
+
+
 def refused(scene: Scene, placed: Placed, how: str, patch: pytest.MonkeyPatch) -> None:
     """From here on apply is refused, for one of the reasons that it has."""
     if how == "space":
-        patch.setattr("krepair.ops.apply.shortage", lambda *_: Way("there is no room", ""))
+        patch.setattr("krepair.ops.apply.check_fits", no_room)
     elif how == "full":
         patch.setattr("krepair.ops.apply.stage_all", unwritable)
     else:

@@ -57,7 +57,7 @@ def test_what_krepair_names_works_with_nothing_free_and_leads_to_a_plan_that_fit
             fill(mount, MIB if kind == "xfs" else 0)
         else:
             no_inode_left(kind, mount)
-        free = ["plan", *host.words(), "--keep", "until-verified", "--engine", "inline", "--out", "s.krplan"]
+        free = ["plan", *host.words(), "--keep", "auto", "--engine", "inline", "--out", "s.krplan"]
         code, said = host.type(*free)
         assert code == ExitCode.FOUND, said
         assert "It does NOT fit on the disk" in said

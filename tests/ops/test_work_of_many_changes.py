@@ -50,7 +50,7 @@ def names_of(partition: PartitionPlan) -> list[str]:
 
 
 def verified(partition: PartitionPlan) -> None:
-    assert verify_seconds([partition]) > 0
+    assert verify_seconds(replace(good_plan(), partitions=(partition,))) > 0
 
 
 def carried_out(partition: PartitionPlan) -> None:

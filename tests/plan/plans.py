@@ -36,7 +36,8 @@ def tally(reason: str, batches: int, size: int) -> ReasonTally:
 
 
 def fingerprint(name: str, size: int, mtime_ns: int = 1_700_000_000_000_000_000) -> FileFingerprint:
-    return FileFingerprint(name=name, size=size, mtime_ns=mtime_ns, digest=DIGEST)
+    disk = -(-size // 4096) * 4096
+    return FileFingerprint(name=name, size=size, mtime_ns=mtime_ns, digest=DIGEST, disk=disk)
 
 
 def source(base_offset: int, **fields: object) -> SourceSegment:

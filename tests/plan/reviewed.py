@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from krepair.plan.figures import plan_peak_bytes
 from krepair.plan.model import (
     NewFile,
     PartitionPlan,
@@ -18,6 +17,7 @@ from krepair.plan.model import (
     Setting,
 )
 from krepair.plan.planfile import seal
+from krepair.plan.space import plan_peak_bytes
 from tests.plan.plans import (
     DIGEST,
     FOLDER,

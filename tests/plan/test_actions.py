@@ -7,28 +7,17 @@ import pytest
 from krepair.plan.actions.mend import Mend
 from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.swap import Swap
+from krepair.plan.facts import OnDisk
 from krepair.plan.model import NewFile
 from tests.plan.plans import DIGEST, completed_swap, removed_file, replaced_file
 from tests.plan.reviewed_loss import log, removed
 
 
-@pytest.mark.parametrize(
-    ("name", "logs_out"),
-    [
-        (f"{9:020d}.log.deleted", 7),
-        (f"{9:020d}.log.swap", 7),
-        (f"{9:020d}.log.cleaned", 7),
-        (f"{9:020d}.index.deleted", 0),
-        (f"{9:020d}.timeindex", 0),
-        (f"{9:020d}.snapshot", 0),
-        ("leader-epoch-checkpoint", 0),
-    ],
-)
-def test_removed_log_gives_back_its_bytes_and_a_small_file_counts_for_nothing(
-    name: str, logs_out: int
-) -> None:
-    space = Replace().space(removed_file(name, size_before=7), {})
-    assert (space.logs_out, space.taken_out, space.made, space.log_shrinks) == (logs_out, 7, 0, 0)
+@pytest.mark.parametrize("blocks", [0, 4096, 20 << 20], ids=["a hole", "a block", "allocated ahead"])
+def test_removed_file_gives_back_its_blocks_whatever_its_size(blocks: int) -> None:
+    name = f"{9:020d}.log.deleted"
+    space = Replace().space(removed_file(name, size_before=7), OnDisk({name: 7}, {name: blocks}, 4096))
+    assert (space.back, space.made, space.log_shrinks) == (blocks, 0, 0)
 
 
 def test_swap_touches_its_own_files_and_those_of_the_segments_that_it_replaces() -> None:
@@ -47,13 +36,11 @@ def test_swap_touches_its_own_files_and_those_of_the_segments_that_it_replaces()
     assert touched.removes == (f"{log}.swap", swapped, other)
 
 
-@pytest.mark.parametrize(("before", "taken_out"), [(-1, 0), (0, 0), (1, 1), (12, 12)])
-def test_file_made_anew_takes_out_what_was_there_and_nothing_where_there_was_none(
-    before: int, taken_out: int
-) -> None:
-    change = replaced_file(f"{9:020d}.timeindex", size_before=before, size_after=24)
-    space = Replace().space(change, {})
-    assert (space.made, space.taken_out, space.logs_out) == (24, taken_out, 0)
+@pytest.mark.parametrize(("size", "block", "takes"), [(24, 4096, 4096), (24, 1024, 1024), (0, 4096, 0)])
+def test_file_made_anew_takes_whole_blocks(size: int, block: int, takes: int) -> None:
+    change = replaced_file(f"{9:020d}.timeindex", size_before=-1, size_after=size)
+    space = Replace().space(change, OnDisk({}, {}, block))
+    assert (space.made, space.back) == (takes, 0)
 
 
 @pytest.mark.parametrize(("records", "shown"), [(1234, "1,234"), (1, "1"), (0, "0"), (-1, "?")])

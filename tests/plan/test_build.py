@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from krepair.formats.broker_version import version_of
 from krepair.plan.build import build_plan
-from krepair.plan.figures import apply_order, on_top_of_all, plan_copy_bytes
 from krepair.plan.model import KeepOriginal, PartitionPlan
 from krepair.plan.planfile import dumps, seal
+from krepair.plan.space import apply_order, on_top_of_all, plan_copy_bytes
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
 
 
@@ -27,9 +27,9 @@ def test_partitions_are_sorted_by_topic_and_number_whatever_their_order():
 def test_sums_are_those_of_the_partitions():
     plan = good_plan()
     assert (plan.uncleanable_partitions, plan.uncleanable_bytes) == (1, 4096)
-    assert (plan.freed_at_purge, plan.freed_at_apply) == (1478, -636)
-    # 636 bytes in four files of a block each, and 64 KiB for the journal
-    assert plan.peak_extra_bytes - plan_copy_bytes(plan) == 82_556
+    assert (plan.freed_at_purge, plan.freed_at_apply) == (24_576, -8192)
+    # two blocks, one for the folder entry of each of four files, and 64 KiB for the journal
+    assert plan.peak_extra_bytes - plan_copy_bytes(plan) == 90_112
 
 
 def test_the_peak_has_room_for_the_copy_of_the_plan_whatever_its_own_figures():
@@ -146,10 +146,13 @@ def of_size(number: int, log_bytes: int) -> PartitionPlan:
     """A partition whose new segment has so many bytes and whose old ones had a hundred million more."""
     change = partition().changes[0]
     sources = tuple(replace(one, log_bytes=log_bytes + 10**8) for one in change.sources[:1])
-    folder = f"__consumer_offsets-{number}"
+    folder, log = f"__consumer_offsets-{number}", f"{sources[0].base_offset:020d}.log"
     return partition(
         partition=number,
         folder=folder,
+        files=tuple(
+            replace(file, disk=log_bytes + 10**8) if file.name == log else file for file in partition().files
+        ),
         changes=(replace(change, change_id=f"{folder}/0", sources=sources, log_bytes=log_bytes),),
     )
 
@@ -157,7 +160,7 @@ def of_size(number: int, log_bytes: int) -> PartitionPlan:
 def test_where_apply_frees_those_that_need_least_come_first_and_those_that_free_nothing_last():
     fat = replace(partition().changes[0], change_id="__consumer_offsets-9/0", log_bytes=10**6)
     nothing_freed = partition(partition=9, folder="__consumer_offsets-9", changes=(fat,))
-    parts = (of_size(5, 3000), of_size(6, 1000), nothing_freed, of_size(7, 2000))
+    parts = (of_size(5, 30_000), of_size(6, 10_000), nothing_freed, of_size(7, 20_000))
     assert in_order(*parts) == [6, 7, 5, 9]
 
 
@@ -167,7 +170,7 @@ def test_the_peak_of_groups_that_make_room_is_that_of_the_largest_and_not_their_
     def peak(*parts: PartitionPlan, keep: str) -> int:
         given = good_plan(*parts)
         plan = build_plan(FACTS, replace(given.policy, keep=keep), parts, given.commit)
-        return on_top_of_all(apply_order(plan)).peak
+        return on_top_of_all(apply_order(plan), plan.policy).peak
 
     assert peak(*three, keep="until-verified") < peak(*three, keep="inplace")
     assert peak(*three, keep="until-verified") <= peak(one, keep="until-verified")

@@ -271,7 +271,7 @@ def test_space_goes_down_partition_by_partition_and_comes_back_at_purge():
     plan = good_plan(*(partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(4)))
     space = pictures_of(plan).space
     assert space is not None
-    assert [step.bytes for step in space.applying] == [0, -636, -1272, -1908, -2544]
+    assert [step.bytes for step in space.applying] == [0, -8192, -16384, -24576, -32768]
     assert [step.done for step in space.applying] == [0, 0.25, 0.5, 0.75, 1]
     assert (space.after_apply, space.after_purge) == (plan.freed_at_apply, plan.freed_at_purge)
     assert space.lowest == -plan.peak_extra_bytes < space.after_apply < 0 < space.after_purge
@@ -321,4 +321,4 @@ def test_thousands_of_partitions_draw_a_few_and_count_the_rest():
     assert pictures.strips_left_out == 1000 - MOST_STRIPS
     assert pictures.space is not None
     assert len(pictures.space.applying) <= 202
-    assert pictures.space.applying[-1].bytes == -636 * 1000
+    assert pictures.space.applying[-1].bytes == -8192 * 1000

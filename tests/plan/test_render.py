@@ -32,8 +32,8 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     text = to_markdown(plan, "my plan.json")
     for words in (
         f"# krepair plan {plan.plan_id}",
-        "| freed after purge | 1,478 (1.4 KiB) |",
-        "| freed right after apply | -636: takes space until purge |",
+        "| freed after purge | 24,576 (24.0 KiB) |",
+        "| freed right after apply | -8,192 (-8.0 KiB): takes space until purge |",
         "| expected time of apply | less than a minute |",
         "| uncleanable (KIP-346) | 1 partition, 4,096 (4.0 KiB) |",
         "2 segments become 1.",
@@ -55,7 +55,14 @@ def test_markdown_has_all_that_a_change_ticket_needs():
 def test_partition_row_shows_before_after_and_both_freed():
     table = section(plan_view(good_plan()), "Partitions to change").table
     assert table is not None
-    assert table.rows[0][:6] == ("__consumer_offsets-3", "2,500", "1,078", "####......  43%", "-636", "1,478")
+    assert table.rows[0][:6] == (
+        "__consumer_offsets-3",
+        "2,500",
+        "1,078",
+        "####......  43%",
+        "-8,192",
+        "24,576",
+    )
 
 
 def test_reasons_are_summed_and_explained():
@@ -180,7 +187,7 @@ def test_a_file_that_goes_says_so_in_every_view():
     assert row == (change.change_id, "KR601", "remove", "7", "gone", "left by a deletion")
     assert "gone" in to_markdown(plan)
     assert json.loads(dumps(plan))["partitions"][0]["changes"][0]["size_after"] == -1
-    assert (plan.freed_at_apply, plan.freed_at_purge) == (0, 7)
+    assert (plan.freed_at_apply, plan.freed_at_purge) == (0, 4096)
 
 
 def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():

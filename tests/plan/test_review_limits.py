@@ -23,6 +23,7 @@ from tests.plan.plans import (
     left_alone,
     nothing,
     partition,
+    policy,
     replaced_file,
     source,
     tally,
@@ -197,7 +198,7 @@ def emptied_log() -> Breaker:
         part = removal(name, "KR501", "snapshots")(good_plan()).partitions[0]
         files = tuple(file for file in part.files if not file.name.endswith(".snapshot") or file.name == name)
         part = replace(part, files=files, log_start_offset=260)
-        return good_plan(with_figures(part), fixes=("snapshots",))
+        return good_plan(with_figures(part, policy()), fixes=("snapshots",))
 
     return change
 
@@ -290,7 +291,7 @@ def removal_of(size: int | None, **fields: Any) -> Breaker:
         files = [file for file in part.files if file.name != name]
         files += [] if size is None else [fingerprint(name, size)]
         files.sort(key=lambda file: file.name)
-        return good_plan(with_figures(replace(part, files=tuple(files))), fixes=("leftovers",))
+        return good_plan(with_figures(replace(part, files=tuple(files)), policy()), fixes=("leftovers",))
 
     return change
 
@@ -299,7 +300,7 @@ def removal_without_snapshots() -> Breaker:
     def change(_: Plan) -> Plan:
         part = removal(f"{9:020d}.log.deleted")(good_plan()).partitions[0]
         files = tuple(file for file in part.files if not file.name.endswith(".snapshot"))
-        return good_plan(with_figures(replace(part, files=files)), fixes=("leftovers",))
+        return good_plan(with_figures(replace(part, files=files), policy()), fixes=("leftovers",))
 
     return change
 
@@ -312,7 +313,7 @@ def small_swap(size: int) -> Breaker:
         files = tuple(
             replace(file, size=size) if file.name.endswith(".log.swap") else file for file in part.files
         )
-        return good_plan(with_figures(replace(part, files=files)), fixes=("leftovers",))
+        return good_plan(with_figures(replace(part, files=files), policy()), fixes=("leftovers",))
 
     return change
 
@@ -450,7 +451,7 @@ def dead_swap(name: str, *others: str) -> Breaker:
         part = removal(name)(plan).partitions[0]
         files = [*part.files, *(fingerprint(other, 3) for other in others)]
         files.sort(key=lambda file: file.name)
-        return good_plan(with_figures(replace(part, files=tuple(files))), fixes=("leftovers",))
+        return good_plan(with_figures(replace(part, files=tuple(files)), policy()), fixes=("leftovers",))
 
     return change
 

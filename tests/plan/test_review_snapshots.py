@@ -11,7 +11,7 @@ from krepair.plan.figures import with_figures
 from krepair.plan.model import PartitionPlan, Plan, ReplaceFile
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
-from tests.plan.plans import FOLDER, fingerprint, good_plan, partition, removed_file
+from tests.plan.plans import FOLDER, fingerprint, good_plan, partition, policy, removed_file
 
 BASE, END, PAST = (f"{offset:020d}.snapshot" for offset in (100, 250, 900))
 
@@ -40,7 +40,7 @@ def objections(names: tuple[str, ...], *changes: ReplaceFile, fixes: tuple[str, 
         changes=changes,
         log_end_offset=250,
     )
-    plan: Plan = good_plan(with_figures(part))
+    plan: Plan = good_plan(with_figures(part, policy()))
     return {
         (objection.code, objection.where)
         for objection in review(seal(replace(plan, policy=replace(plan.policy, fixes=fixes))))

@@ -41,7 +41,7 @@ def test_one_partition_needs_no_sum():
 
 def test_of_thousands_of_partitions_those_that_free_most_are_shown_and_the_rest_is_summed():
     small, large = many(100), partition(partition=500, folder="__consumer_offsets-500")
-    large = replace(large, files=tuple(replace(file, size=file.size * 3) for file in large.files))
+    large = replace(large, files=tuple(replace(file, disk=file.disk * 3) for file in large.files))
     part = section(*small, large, title="Partitions to change")
     rows = table_of(part).rows
     assert len(rows) == 42

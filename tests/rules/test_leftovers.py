@@ -205,7 +205,9 @@ def test_empty_swap_is_told_with_its_base():
 
 
 def file(name: str) -> FileRef:
-    return FileRef(name, f"/logs/t-0/{name}", 10, 0, inode=1, device=1, uid=0, gid=0, mode=0o644, nlink=1)
+    return FileRef(
+        name, f"/logs/t-0/{name}", 10, 0, inode=1, device=1, uid=0, gid=0, mode=0o644, nlink=1, blocks=0
+    )
 
 
 def left(kind: str, base: int, suffix: str) -> Leftover:

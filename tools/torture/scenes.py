@@ -23,14 +23,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import msgspec
 
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan import planfile
-from krepair.plan.keep import UNTIL_VERIFIED, is_freed_by_apply
-from krepair.plan.model import Plan
+from krepair.plan.keep import AUTO, UNTIL_VERIFIED, is_freed_by_apply
+from krepair.plan.model import Plan, Room
+from krepair.plan.space import fit_of, plan_copy_bytes
 from tests import builders
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
 from tests.fixture_dirs import unpack
@@ -253,7 +255,7 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -
     """Build a scene.
 
     Args:
-        name: of ``SCENES``; with ``~until-verified`` behind it, its plan is made with that ``--keep``;
+        name: of ``SCENES``; with ``~until-verified`` or ``~auto`` behind it, its plan is made with that ``--keep``;
             with ``~one-barrier``, see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: ``inplace`` or ``until-verified``.
@@ -269,10 +271,22 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -
         options = setup(path, random.Random(f"{name} {seed}"))
         _settle(path)
         options = replace(options, keep=keep, **typed)  # type: ignore[arg-type]
-        plan = make_plan(str(path), options)
+        plan = _tight(str(path), options) if keep == AUTO else make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
             raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
         return Scene(name, seed, options, plan, _read(path), one_barrier)
+
+
+def _tight(path: str, options: Options) -> Plan:
+    """A plan with ``--keep auto`` for a disk that has just the room to begin: the first groups are freed."""
+    room = Room(free_bytes=0, reserve_bytes=0, start_bytes=0)
+    for _ in range(2):
+        with mock.patch("krepair.ops.plan.room_of", return_value=room):
+            plan = make_plan(path, options)
+        room = Room(
+            free_bytes=fit_of(plan, room, plan_copy_bytes(plan)).begin, reserve_bytes=0, start_bytes=0
+        )
+    return plan
 
 
 @functools.cache
@@ -848,6 +862,9 @@ def _real_old_formats(path: Path, rng: random.Random) -> Options:
 
 
 FREEING = (
+    "markers~auto",
+    "partitions~auto",
+    "everything~auto",
     "markers~until-verified",
     "partitions~until-verified",
     "without-fence-3.9~until-verified",

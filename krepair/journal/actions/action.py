@@ -307,10 +307,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
 
-    def written_by_undo(self, intent: IntentT) -> int:
-        """Bytes that undo writes anew, of what is kept beside the partition's files; a rename writes none."""
-        return 0
-
     def made_log(self, intent: IntentT) -> FileState | None:
         """The new ``.log`` that replaces whole segments, as it was made; None if there is none."""
         return None

@@ -189,11 +189,6 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
 
-    def written_by_undo(self, intent: LogIntent) -> int:
-        """The bytes that were cut; and the new index's front, which stands for the old one meanwhile."""
-        cut = 0 if intent.replacement is not None else intent.original.size - intent.size_after
-        return cut + intent.front_bytes
-
     def names_by_hand(self, change: MendLog, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
         """All but a log that is cut in its place."""
         names = tuple(new.name for new in self.becomes(change))

@@ -76,11 +76,6 @@ class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
         group = self.group(intent)
         return tuple(state.name for state in (*group.originals, *group.merged))
 
-    def written_by_undo(self, intent: IntentT) -> int:
-        """The logs that are kept as real copies, each copied once more."""
-        group = self.group(intent)
-        return sum(state.size for state in group.originals if state.name in group.copied)
-
 
 class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
     """Implements ``JournalAction`` for rewritten groups."""

@@ -27,6 +27,7 @@ from krepair.ops.findings.partitions import partition_findings, root_findings
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.stuck import cleaner_findings
 from krepair.ops.findings.unread import with_way_to_read
+from krepair.ops.removable import removable
 from krepair.start.findings import recovery_findings, retention_findings
 from krepair.start.ownership import nodes_of
 from krepair.start.start_space import space_findings
@@ -92,6 +93,17 @@ def _emptied(seen: Seen) -> Iterator[Finding]:
     return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
 
 
+def _space(seen: Seen) -> Iterator[Finding]:
+    """What has to become free, and what can go without loss."""
+    found = list(space_findings(seen.space))
+    could = removable(seen.view.path) if found else ()
+    safe = "".join(f"; what can safely go: {one.text}" for one in could)
+    for finding in found:
+        lacks = f"; at least {-(-finding.bytes // 1024):,} KiB have to become free" if finding.bytes else ""
+        command = could[0].command if could else ""
+        yield replace(finding, evidence=f"{finding.evidence}{lacks}{safe}", command=command)
+
+
 OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
     lambda seen: iter(seen.starting.findings),
@@ -117,7 +129,7 @@ OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     lambda seen: fetch_findings(seen.surveys),
     lambda seen: recovery_findings(seen.forecast),
-    lambda seen: space_findings(seen.space),
+    _space,
     _emptied,
     lambda seen: kept_findings(seen.view, seen.kept),
     lambda seen: content_findings(seen.context, seen.surveys),

@@ -127,11 +127,9 @@ def _kept(
     name: str, key: Key, offset: int, before: tuple[int, ...], ends: Mapping[Key, int]
 ) -> Iterator[str]:
     """A line of the new file: as it was, the lowest of several, or brought down to the log end."""
-    where, end = f"{key[0]}-{key[1]}", ends.get(key)
+    where, end = f"{key[0]}-{key[1]}", ends.get(key, -1)  # of a partition that is not there, its lines stay
     if not before:
         yield f"{where} at {offset}: the original has no line of it"
-    elif end is None:
-        yield f"{where} at {offset}: the partition is not in this log directory"
     elif end >= 0 and offset > end:
         yield f"{where} at {offset}: past the log end {end}"
     elif offset not in _legal(name, before, end):
@@ -148,9 +146,7 @@ def _legal(name: str, before: tuple[int, ...], end: int) -> set[int]:
 
 
 def _gone(name: str, key: Key, before: tuple[int, ...], ends: Mapping[Key, int]) -> Iterator[str]:
-    """A line that is in the new file no more: of a partition that is not here, or with an offset that cannot be."""
-    end = ends.get(key)
-    if end is None:
-        return
+    """A line that is in the new file no more, with an offset that can be."""
+    end = ends.get(key, -1)
     if _legal(name, before, end):
         yield f"{key[0]}-{key[1]} at {min(before)}: its line is gone, and nothing speaks against it"

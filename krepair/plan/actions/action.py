@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from krepair.plan.actions.listing import Listing
 from krepair.plan.actions.log_contents import Fate
-from krepair.plan.facts import PartitionFacts
+from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import Change, FileFingerprint, SourceSegment
 from krepair.plan.objection import Objection
 
@@ -47,22 +47,21 @@ class Touched(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What a change costs and frees, in bytes.
+    """What a change costs and frees: bytes of blocks on the disk, but for ``log_shrinks``.
 
     Attributes:
-        made: largest size of its new files.
-        taken_out: bytes of the files that it moves out of the folder.
-        peak: extra bytes that are needed while it is applied; each new file is rounded up to a block.
+        made: what its new files take at most.
+        back: what is free once its originals are gone.
+        peak: what it needs on top while it is applied.
         log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
-        logs_out: the part of ``taken_out`` that is in logs. It is certain to become free; an index may be mostly a
-            hole.
+        kept_anew: what keeping its originals takes besides ``made``: bytes that are kept as a copy.
     """
 
     made: int
-    taken_out: int
+    back: int
     peak: int
     log_shrinks: int
-    logs_out: int = 0
+    kept_anew: int = 0
 
 
 class BytesRead(NamedTuple):
@@ -165,12 +164,12 @@ class PlannedAction(Protocol[ChangeT_contra]):
     # -- what it costs
 
     @abstractmethod
-    def space(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: ChangeT_contra, on_disk: OnDisk) -> Space:
         """The space that it needs and frees.
 
         Args:
             change: the change.
-            sizes: sizes of the partition's files, by name.
+            on_disk: what the files of the partition take.
         """
 
     def work(self, change: ChangeT_contra) -> BytesRead:

@@ -18,7 +18,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.log_contents import Content, Fate, removed
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
-from krepair.plan.facts import PartitionFacts
+from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import Change, MendLog, SetAside
 from krepair.plan.objection import Objection
 
@@ -42,13 +42,13 @@ class Aside(PlannedAction[SetAside]):
     def log_effect(self, change: SetAside) -> LogEffect:
         return LogEffect(segments=(change.base_offset,))
 
-    def space(self, change: SetAside, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: SetAside, on_disk: OnDisk) -> Space:
         """Nothing is made; the files are only moved."""
         return Space(
             made=0,
-            taken_out=sum(sizes.get(name, 0) for name in change.names),
+            back=on_disk.back(change.names),
             peak=REMOVAL_BYTES * len(change.names),
-            log_shrinks=sizes.get(segment_name(change.base_offset, ".log"), 0),
+            log_shrinks=on_disk.sizes.get(segment_name(change.base_offset, ".log"), 0),
         )
 
     def risks(self, change: SetAside) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import LINES
-from krepair.plan.facts import PartitionFacts
+from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import ChangeLines, FileFingerprint
 from krepair.plan.objection import Objection
 from krepair.rules.checkpoint_lines import raised
@@ -37,12 +37,12 @@ class Lines(PlannedAction[ChangeLines]):
             if line.new is not None:
                 yield line.topic, line.partition, line.new
 
-    def space(self, change: ChangeLines, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: ChangeLines, on_disk: OnDisk) -> Space:
         """The size of the new file: each changed line may become longer by one number."""
         before = max(change.size_before, 0)
         added = sum(len(line.topic.encode()) + _LONGEST_NUMBER for line in change.lines if line.old is None)
-        made = before + added + _LONGEST_NUMBER * len(change.lines)
-        return Space(made=made, taken_out=before, peak=made + ROUNDING_BYTES, log_shrinks=0)
+        made = on_disk.takes(before + added + _LONGEST_NUMBER * len(change.lines))
+        return Space(made=made, back=on_disk.back([change.name]), peak=made + ROUNDING_BYTES, log_shrinks=0)
 
     def review(self, facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
         """Such a change is not allowed in a partition."""

@@ -21,7 +21,7 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed
-from krepair.plan.facts import HEX_32, PartitionFacts
+from krepair.plan.facts import HEX_32, OnDisk, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
 
@@ -60,18 +60,25 @@ class Mend(PlannedAction[MendLog]):
             if one.last_lost >= one.first_lost:
                 yield one.first_lost, one.last_lost + 1
 
-    def space(self, change: MendLog, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: MendLog, on_disk: OnDisk) -> Space:
         """For a cut only the cut bytes are copied, because the log stays in place. Otherwise a new log is written."""
-        in_place = change.method == "cut"
         gone = change.size_before - change.size_after
-        indexes = sum(companion.size_after for companion in change.companions)
-        made = indexes + (0 if in_place else change.size_after)
-        old_indexes = sum(max(companion.size_before, 0) for companion in change.companions)
+        made = on_disk.takes(*(companion.size_after for companion in change.companions))
+        back = on_disk.back(companion.name for companion in change.companions)
+        log, rest = on_disk.back([change.name]), on_disk.takes(change.size_after)
+        copied = 0
+        if change.method == "cut":
+            back += max(log - rest, 0)
+            copied = on_disk.takes(gone)
+        else:
+            made += rest
+            back += log
         return Space(
             made=made,
-            taken_out=old_indexes + (gone if in_place else change.size_before),
-            peak=made + (gone if in_place else 0) + (len(change.companions) + 2) * ROUNDING_BYTES,
+            back=back,
+            peak=made + copied + (len(change.companions) + 2) * ROUNDING_BYTES,
             log_shrinks=gone,
+            kept_anew=copied - max(log - rest, 0) if copied else 0,
         )
 
     def work(self, change: MendLog) -> BytesRead:

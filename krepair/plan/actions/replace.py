@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, LOG, SWAP, segment_name
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, SWAP, segment_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import (
     REMOVAL_BYTES,
@@ -18,7 +18,7 @@ from krepair.plan.actions.action import (
     Trimmed,
 )
 from krepair.plan.actions.listing import FILES
-from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
+from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, OnDisk, PartitionFacts
 from krepair.plan.model import FileFingerprint, ReplaceFile
 from krepair.plan.objection import Objection, is_plain_name
 from krepair.rules.forgotten import FORGOTTEN
@@ -40,15 +40,14 @@ class Replace(PlannedAction[ReplaceFile]):
         removed = change.method == "remove"
         return Touched((), () if removed else (change.name,), (change.name,) if removed else ())
 
-    def space(self, change: ReplaceFile, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: ReplaceFile, on_disk: OnDisk) -> Space:
         """The new file, and the old one once it is purged."""
-        made = max(change.size_after, 0)
+        made = on_disk.takes(max(change.size_after, 0))
         return Space(
             made=made,
-            taken_out=max(change.size_before, 0),
+            back=on_disk.back([change.name]),
             peak=REMOVAL_BYTES if change.method == "remove" else made + ROUNDING_BYTES,
             log_shrinks=0,
-            logs_out=max(change.size_before, 0) if LOG in change.name else 0,
         )
 
     def review(self, facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:

@@ -23,7 +23,7 @@ from krepair.plan.actions.action import (
 )
 from krepair.plan.actions.evidence_review import evidence_of_partition
 from krepair.plan.actions.log_contents import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
-from krepair.plan.facts import PartitionFacts, own_setting, setting
+from krepair.plan.facts import OnDisk, PartitionFacts, own_setting, setting
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.own_policy import not_asked_for
@@ -64,20 +64,19 @@ class Rewrite(PlannedAction[RewriteSegments]):
         merged = tuple(segment_name(base, suffix) for base in bases[1:] for suffix in SEGMENT_SUFFIXES)
         return Touched(bases, makes, (*merged, *change.removes_snapshots))
 
-    def space(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: RewriteSegments, on_disk: OnDisk) -> Space:
         """The new segment with the upper bound of its indexes; and the old segments, which are freed by purge."""
-        made = change.log_bytes + change.index_bytes_at_most
-        segments = sum(
-            sizes.get(segment_name(source.base_offset, suffix), 0)
+        made = on_disk.takes(change.log_bytes, change.index_bytes_at_most)
+        sources = (
+            segment_name(source.base_offset, suffix)
             for source in change.sources
             for suffix in SEGMENT_SUFFIXES
         )
         return Space(
             made=made,
-            taken_out=segments + sum(sizes.get(name, 0) for name in change.removes_snapshots),
+            back=on_disk.back((*sources, *change.removes_snapshots)),
             peak=made + len(SEGMENT_SUFFIXES) * ROUNDING_BYTES,
             log_shrinks=_source_bytes(change) - change.log_bytes,
-            logs_out=_source_bytes(change),
         )
 
     def work(self, change: RewriteSegments) -> BytesRead:
@@ -87,7 +86,7 @@ class Rewrite(PlannedAction[RewriteSegments]):
 
     def with_figures(self, change: RewriteSegments, space: Space) -> RewriteSegments:
         """The change with the bytes that it frees and with its peak."""
-        return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
+        return replace(change, freed_at_purge=space.back - space.made, peak_extra_bytes=space.peak)
 
     def sources(self, change: RewriteSegments) -> tuple[SourceSegment, ...]:
         return change.sources

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import RULES
 from krepair.formats.filenames import MAX_OFFSET, offset_name
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import ROLLS
-from krepair.plan.facts import PartitionFacts
+from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import RollSegment
 from krepair.plan.objection import Objection
 
@@ -28,9 +28,9 @@ class Roll(PlannedAction[RollSegment]):
         """Its three files; it touches no existing log."""
         return Touched((), change.names, ())
 
-    def space(self, change: RollSegment, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: RollSegment, on_disk: OnDisk) -> Space:
         """No bytes; three files."""
-        return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
+        return Space(made=0, back=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
         """The segment must begin at the log end, and no file may have one of its names."""

@@ -9,7 +9,7 @@ from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import SWAPS
 from krepair.plan.actions.log_contents import Content, Fate, Run, summed
-from krepair.plan.facts import PartitionFacts
+from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
 
@@ -35,15 +35,21 @@ class Swap(PlannedAction[CompleteSwap]):
         """Whether no segment follows the swap."""
         return change.last_offset >= max(bases, default=-1)
 
-    def space(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Space:
+    def space(self, change: CompleteSwap, on_disk: OnDisk) -> Space:
         """Space for the new indexes, and for the real copies of damaged segments. The log only changes its name."""
-        made = sum(file.size for file in change.makes)
-        copies = _segment_bytes(change.copied, SEGMENT_SUFFIXES, sizes)
+        made = on_disk.takes(*(file.size for file in change.makes))
+        copies = on_disk.takes(
+            *(
+                on_disk.sizes.get(segment_name(base, suffix), 0)
+                for base in change.copied
+                for suffix in SEGMENT_SUFFIXES
+            )
+        )
         return Space(
             made=made,
-            taken_out=sum(sizes.get(name, 0) for name in change.goes),
+            back=on_disk.back(change.goes),
             peak=copies + made + len(SEGMENT_SUFFIXES) * ROUNDING_BYTES,
-            log_shrinks=_segment_bytes(change.replaces, (".log",), sizes) - change.log_bytes,
+            log_shrinks=_segment_bytes(change.replaces, (".log",), on_disk.sizes) - change.log_bytes,
         )
 
     def work(self, change: CompleteSwap) -> BytesRead:

@@ -21,9 +21,9 @@ from krepair.cli.views.page import drawing
 from krepair.ops.check_pictures import check_pictures
 from krepair.ops.compare import CompareReport
 from krepair.ops.compare_pictures import compare_pictures
-from krepair.ops.observed import Observed
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
+from krepair.ops.room import Observed
 from krepair.plan.actions.log_contents import Content
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of

@@ -1,0 +1,314 @@
+"""Does it fit: what a plan needs on the disk against what is free there, and what to do where it does not.
+
+It is looked at when ``plan`` is printed, and when ``apply`` begins. After that a full disk ends every call safely.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from krepair.errors import RefusedError
+from krepair.formats.filenames import private_folder
+from krepair.logdir.log_dirs import configured_id, why_of_another_broker
+from krepair.logdir.space import Space, read_space
+from krepair.logdir.values import LogDir
+from krepair.logdir.view import read_log_dir
+from krepair.ops.not_mended import not_mended
+from krepair.ops.plan_command import plan_command
+from krepair.ops.removable import removable
+from krepair.ops.show import show_view
+from krepair.ops.target import is_root, targets_of
+from krepair.options import Options
+from krepair.plan.actions.table import action_of
+from krepair.plan.facts import OnDisk
+from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
+from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
+from krepair.plan.render import NEXT, with_next
+from krepair.plan.space import (
+    begins_with,
+    decided,
+    fit_of,
+    parts_on_top,
+    plan_copy_bytes,
+    without_undo,
+)
+from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, size_text
+from krepair.start.start_space import needed_at_most
+
+_FILES_OF_A_TARGET: Final = 12
+"""Folders, journals, fence files and the copy of the plan in one private sub-folder."""
+_LEAST_BLOCKS: Final = 16
+"""For folder entries and the journal, before any change."""
+_AWAY: Final = (
+    "krepair knows of nothing here that can go without loss. Copy a partition to another disk, and remove it here: "
+    "docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen meanwhile"
+)
+
+
+def room_of(view: LogDir) -> Room:
+    """What is free for the broker's user, what only root has beside it, and what the next start may write.
+
+    Raises:
+        OSError: the disk cannot be asked.
+    """
+    return replace(_room_in(view.path, read_space(view.path)), start_bytes=needed_at_most(view))
+
+
+def _room_in(path: str, space: Space) -> Room:
+    """The same, without the next start."""
+    free, reserve = space.free_bytes, space.reserve_bytes
+    if os.stat(path).st_uid == 0:
+        free, reserve = max(free, 0) + reserve, 0  # a broker that is root takes the reserve, too
+    return Room(free_bytes=free, reserve_bytes=reserve if os.geteuid() == 0 else 0, start_bytes=0)
+
+
+class Lack(NamedTuple):
+    """Why a plan does not fit.
+
+    Attributes:
+        text: what it needs, and what is free.
+        bytes: that have to become free before it can begin; 0 where files are what is missing.
+    """
+
+    text: str
+    bytes: int
+
+
+def lack_of(plan: Plan, space: Space) -> Lack | None:
+    """Why a plan does not fit; None if it does.
+
+    Args:
+        plan: what is left to do.
+        space: of the disk.
+    """
+    room = _room_in(plan.log_dir, space)
+    copy_bytes = plan_copy_bytes(plan)
+    if plan.policy.keep == AUTO:
+        fit = fit_of(plan, room, copy_bytes)
+        needed, missing = fit.begin, fit.lacks
+    else:
+        top = parts_on_top(plan)
+        has = room.free_bytes + (room.reserve_bytes if top.after <= 0 else 0)
+        needed = top.peak + copy_bytes
+        missing = max(needed - has, 0)
+    files = _files_of(plan, space)
+    if not missing and 0 <= space.free_inodes < files:
+        return Lack(
+            f"{count_text(files, 'new file')} while it is applied, the file system has room for {space.free_inodes:,}",
+            0,
+        )
+    if not missing:
+        return None
+    return Lack(
+        f"{bytes_words(needed)} on top {'to begin' if plan.policy.keep == AUTO else 'while it is applied'}, "
+        f"{bytes_text(max(room.free_bytes, 0))} are free",
+        missing,
+    )
+
+
+def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> None:
+    """Checks before the first write that a plan fits on its disk.
+
+    Args:
+        plan: reviewed.
+        left: targets that are still to do, each with the changes that are.
+        options: where the work is done.
+
+    Raises:
+        RefusedError: it does not, or nothing can be written there. The message says what to do.
+    """
+    space = read_space(plan.log_dir)
+    if space.mounted_read_only:
+        raise RefusedError(f"{plan.log_dir}: the file system is mounted read-only")
+    lack = lack_of(_of(plan, left), space)
+    if lack is not None:
+        lines, commands = _way_out(plan, lack, options)
+        text = " ".join(line.rstrip(".") + "." for line in lines).rstrip(".")
+        raise RefusedError(
+            f"{plan.log_dir}: the plan needs {lack.text}. {text}",
+            next_command=next(iter(commands), ""),
+        )
+
+
+def why_not_begun(plan: Plan, partition: PartitionPlan) -> str:
+    """Why the disk has no room for what a partition begins with, or empty."""
+    need = begins_with(partition, plan.policy)
+    room = _room_in(plan.log_dir, read_space(plan.log_dir))
+    has = room.free_bytes + room.reserve_bytes
+    if need <= has:
+        return ""
+    return f"{partition.folder}: needs {need} bytes to begin, {max(has, 0)} are free; it is left as it is"
+
+
+def why_not_now(plan: Plan, change: Change, on_disk: OnDisk) -> str:
+    """Why the disk has no room for a change that is about to be made, or empty.
+
+    What apply frees, it stages right before. What ``--keep auto`` keeps has to leave the room for the next start.
+    """
+    space = read_space(plan.log_dir)
+    room = _room_in(plan.log_dir, space)
+    need, has = space.block_bytes * _LEAST_BLOCKS, room.free_bytes + room.reserve_bytes
+    if plan.policy.keep != INPLACE and action_of(change).by_itself(change):
+        costs = action_of(change).space(change, on_disk)
+        need = max(need, costs.peak)
+        if not is_freed_by_apply(change) or costs.back < costs.made:
+            has = room.free_bytes
+        if isinstance(plan.policy.room, Room) and not is_freed_by_apply(change):
+            need += plan.policy.room.start_bytes
+    if need <= has:
+        return ""
+    return f"{change.change_id}: needs {need} bytes, {max(has, 0)} are free; nothing was swapped for it"
+
+
+def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
+    """The plan with nothing but these targets."""
+    root = plan.root if any(map(is_root, targets)) else None
+    return replace(plan, partitions=tuple(one for one in targets if not is_root(one)), root=root)
+
+
+def _files_of(plan: Plan, space: Space) -> int:
+    """New files and folders; where a second name counts as a file, also those that originals have meanwhile."""
+    files = 0
+    for target in targets_of(plan):
+        there = {file.name for file in target.files}
+        touched = [action_of(change).touches(change) for change in target.changes]
+        files += _FILES_OF_A_TARGET + sum(len(one.makes) + 1 for one in touched)
+        if space.links_are_files:
+            files += len(there.intersection(name for one in touched for name in one.names))
+    return files
+
+
+# -- what to do instead
+
+
+def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What to do where a plan does not fit: lines, and the commands to type."""
+    if plan.policy.keep != AUTO and lack.bytes:
+        room = room_of(read_log_dir(plan.log_dir))
+        other = replace(plan, policy=replace(plan.policy, keep=AUTO, room=room))
+        other = replace(other, partitions=decided(other))
+        fit = fit_of(other, room, plan_copy_bytes(other))
+        if not fit.lacks:
+            gone = len(without_undo(other))
+            undo = f"{count_text(gone, 'change')} of {len(_changes(other)):,} would have no undo"
+            return (f"With --keep auto it fits: {undo}.",), (plan_command(plan, keep=AUTO, at=options),)
+        lack = Lack(lack.text, fit.lacks)
+    could = removable(plan.log_dir, but=plan.plan_id)
+    short = (
+        f"At least {-(-lack.bytes // 1024):,} KiB more have to be free here."
+        if lack.bytes
+        else "There has to be room for more files here."
+    )
+    safe = [f"What can safely go: {one.text}." for one in could] or [f"{_AWAY}."]
+    commands = [one.command for one in could]
+    again = plan_command(plan, keep=AUTO, at=options)
+    return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
+
+
+def _changes(plan: Plan) -> list[Change]:
+    return [change for one in plan.partitions for change in one.changes]
+
+
+# -- the page
+
+
+def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
+    """The page of a plan that was made just now: with what is free on its disk. First where it does not fit.
+
+    Args:
+        plan: the plan.
+        path: of its file.
+        options: as typed; where the work is done counts.
+    """
+    options = options or Options()
+    place = ("--scratch", options.scratch) if options.scratch else ()
+    page = show_view(plan, path, place)
+    before = (_of_another_broker(plan, options), not_mended(plan))
+    page = View(title=page.title, sections=(*(one for one in before if not one.empty), *page.sections))
+    observed = observe(plan, options)
+    return page if observed is None else with_observed(page, observed)
+
+
+class Observed(NamedTuple):
+    """What the disk of a log directory says of a plan.
+
+    Attributes:
+        free_bytes: that are free now for the broker's user.
+        needed_bytes: that apply needs on top at its lowest instant.
+        fits: whether apply would go on.
+        section: the same in words, with the commands where it does not fit.
+    """
+
+    free_bytes: int
+    needed_bytes: int
+    fits: bool
+    section: Section
+
+
+def observe(plan: Plan, options: Options) -> Observed | None:
+    """Look at the disk; nothing is read but its figures.
+
+    Returns:
+        None where nothing can be said: the plan changes nothing, or its log directory cannot be looked at.
+    """
+    if not targets_of(plan):
+        return None
+    try:
+        space = read_space(plan.log_dir)
+        room = _room_in(plan.log_dir, space)
+    except (OSError, RefusedError):
+        return None  # the plan is made; what cannot be looked at, apply says
+    needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
+    inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
+    files = count_text(_files_of(plan, space), "file")
+    root = f" ({size_text(room.reserve_bytes)} more for root alone)" if room.reserve_bytes else ""
+    lines = [
+        f"Bytes free now: {bytes_text(max(room.free_bytes, 0))}{root}{inodes}.",
+        f"Bytes needed on top while the plan is applied: {bytes_text(needed)}, for {files}.",
+    ]
+    lack = lack_of(plan, space)
+    if lack is None:
+        return Observed(
+            room.free_bytes,
+            needed,
+            fits=True,
+            section=Section(title="It fits on the disk", lines=tuple(lines)),
+        )
+    more, commands = _way_out(plan, lack, options)
+    title = "It does NOT fit on the disk: apply will refuse it"
+    section = Section(title=title, lines=(*lines, *more), commands=commands)
+    return Observed(room.free_bytes, needed, fits=False, section=section)
+
+
+def observe_again(plan: Plan) -> Observed | None:
+    """As ``observe``, of a plan that is shown again; None where apply has begun it, or never will."""
+    if isinstance(plan.preview, Preview):
+        return None
+    name = private_folder(plan.plan_id)
+    if any(os.path.lexists(os.path.join(plan.log_dir, one.folder, name)) for one in targets_of(plan)):
+        return None
+    return observe(plan, Options())
+
+
+def with_observed(page: View, observed: Observed) -> View:
+    """The page of a plan with what its disk says: first of all where it does not fit, else at the end."""
+    if observed.fits:
+        return View(title=page.title, sections=(*page.sections, observed.section))
+    instead = Section(
+        title=NEXT, lines=("Not apply: it would refuse this plan.",), commands=observed.section.commands
+    )
+    return View(title=page.title, sections=(observed.section, *with_next(page, instead).sections))
+
+
+def _of_another_broker(plan: Plan, options: Options) -> Section:
+    """That the settings of a plan are those of another broker; empty where nothing shows it."""
+    title, config = "The configuration is of another broker", options.config
+    text = why_of_another_broker(config, plan.log_dir, plan.broker_id)
+    if not text:
+        return Section(title=title)
+    whose = f"The settings below are those of broker {configured_id(config)}"
+    return Section(title=title, lines=(f"{text}. {whose}. Is the right file in --config?",))

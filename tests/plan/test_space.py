@@ -1,0 +1,159 @@
+"""What ``--keep auto`` decides: which originals are kept, which are freed, and what does not fit at all."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.plan.build import build_plan
+from krepair.plan.keep import AUTO, is_freed_by_apply
+from krepair.plan.model import PartitionPlan, Plan, Room
+from krepair.plan.planfile import dumps
+from krepair.plan.render import plan_view
+from krepair.plan.review import review
+from krepair.plan.space import (
+    apply_order,
+    fit_of,
+    on_top,
+    parts_on_top,
+    plan_copy_bytes,
+    plan_peak_bytes,
+    without_undo,
+)
+from tests.plan.plans import COMMIT, FACTS, partition, policy
+
+MIB = 1 << 20
+
+
+def part(number: int, groups: int, old: int, new: int) -> PartitionPlan:
+    """A partition whose groups each have so many bytes before and after; its files are those of the groups alone."""
+    folder, one = f"__consumer_offsets-{number}", partition()
+    (change,) = one.changes
+    files, changes = [], []
+    for group in range(groups):
+        base = group * 1000
+        files.append(replace(one.files[1], name=f"{base:020d}.log", size=old, disk=old))
+        source = replace(change.sources[0], base_offset=base)
+        changes.append(
+            replace(
+                change,
+                change_id=f"{folder}/{base:020d}",
+                base_offset=base,
+                sources=(source,),
+                log_bytes=new,
+                index_bytes_at_most=0,
+                removes_snapshots=(),
+            )
+        )
+    return replace(one, partition=number, folder=folder, files=tuple(files), changes=tuple(changes))
+
+
+def planned(*parts: PartitionPlan, free: int, reserve: int = 0, start: int = 0) -> Plan:
+    room = Room(free_bytes=free, reserve_bytes=reserve, start_bytes=start)
+    return build_plan(FACTS, policy(keep=AUTO, room=room), list(parts), COMMIT)
+
+
+def freed(plan: Plan) -> list[str]:
+    """What is freed of each partition in the order of apply: ``f`` and ``k``, one for each group."""
+    return [
+        "".join("f" if is_freed_by_apply(change) else "k" for change in one.changes)
+        for one in apply_order(plan)
+    ]
+
+
+def fit(plan: Plan) -> tuple[int, tuple[str, ...]]:
+    assert isinstance(plan.policy.room, Room)
+    found = fit_of(plan, plan.policy.room, plan_copy_bytes(plan))
+    return found.lacks, found.left
+
+
+PARTS = tuple(part(number, 4, 4 * MIB, MIB) for number in range(3))
+ALL_KEPT = 13 * MIB
+
+
+def test_where_the_disk_has_room_for_all_everything_is_kept() -> None:
+    plan = planned(*PARTS, free=ALL_KEPT)
+    assert freed(plan) == ["kkkk"] * 3
+    assert plan_peak_bytes(plan) <= ALL_KEPT
+    assert (fit(plan), without_undo(plan)) == ((0, ()), [])
+
+
+def test_where_it_has_room_for_one_group_the_first_ones_are_freed_and_the_rest_is_kept() -> None:
+    plan = planned(*PARTS, free=2 * MIB)
+    assert freed(plan) == ["fkkk", "fkkk", "fkkk"]
+    assert plan_peak_bytes(plan) <= 2 * MIB
+    assert fit(plan) == (0, ())
+
+
+def test_what_the_next_start_needs_is_left_free() -> None:
+    assert freed(planned(*PARTS, free=2 * MIB, start=8 * MIB)) == ["ffff", "kkkk", "fkkk"]
+    assert "f" in "".join(freed(planned(*PARTS, free=ALL_KEPT, start=2 * MIB)))
+
+
+def test_without_room_for_one_group_it_says_how_much_is_missing() -> None:
+    plan = planned(*PARTS, free=MIB)
+    lacks, left = fit(plan)
+    assert len(left) == 3
+    assert fit(planned(*PARTS, free=MIB + lacks)) == (0, ())
+    assert fit(planned(*PARTS, free=MIB + lacks - 1))[0] == 1
+
+
+@pytest.mark.parametrize(("gives_back", "fits"), [(True, True), (False, False)])
+def test_what_only_root_has_counts_for_what_comes_back_at_once(*, gives_back: bool, fits: bool) -> None:
+    one = part(0, 1, 4 * MIB if gives_back else MIB // 2, MIB)
+    assert (fit(planned(one, free=0, reserve=2 * MIB))[0] == 0) == fits
+
+
+def test_a_partition_that_never_fits_is_named_and_the_others_are_changed() -> None:
+    plan = planned(*PARTS, part(7, 1, 90 * MIB, 80 * MIB), free=2 * MIB)
+    assert fit(plan) == (0, ("__consumer_offsets-7",))
+    assert freed(plan)[:3] == ["fkkk", "fkkk", "fkkk"]
+    (first, *_) = plan_view(plan).sections
+    assert "There is no room for __consumer_offsets-7; apply leaves them, and ends with 3." in first.lines
+
+
+def test_the_first_lines_say_what_it_needs_what_comes_back_and_what_has_no_undo() -> None:
+    plan = planned(*PARTS, free=2 * MIB)
+    (first, *_) = plan_view(plan).sections
+    names = [one.folder for one in apply_order(plan)]
+    assert first.lines[0].startswith("To begin it needs 1,")
+    assert first.lines[1] == (f"Apply gives back 0, and purge {36 * MIB:,} (36.0 MiB) more.")
+    assert first.lines[2] == f"3 changes of 12 have no undo: those of {', '.join(names)}."
+
+
+def test_the_same_directory_policy_and_free_bytes_give_the_same_plan() -> None:
+    assert dumps(planned(*PARTS, free=2 * MIB)) == dumps(planned(*PARTS[::-1], free=2 * MIB))
+    assert planned(*PARTS, free=2 * MIB).plan_id != planned(*PARTS, free=2 * MIB + 1).plan_id
+
+
+def test_a_plan_in_which_something_else_is_freed_than_may_be_is_objected_to() -> None:
+    assert not [one for one in review(planned(*PARTS, free=2 * MIB)) if one.code == "RV05"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_moment_of_apply_needs_more_than_is_free_and_undo_reaches_all_that_is_kept(seed: int) -> None:
+    chance = random.Random(seed)
+    parts = [
+        part(
+            number,
+            chance.randint(1, 5),
+            (old := chance.randint(1, 64)) * 65_536,
+            chance.randint(0, old) * 60_000,
+        )
+        for number in range(chance.randint(1, 6))
+    ]
+    free, start = chance.randint(0, 30 * MIB), chance.choice([0, MIB])
+    plan = planned(*parts, free=free, start=start)
+    lacks, left = fit(plan)
+    if not left:
+        assert parts_on_top(plan).peak + plan_copy_bytes(plan) <= free
+        if without_undo(plan) and len(without_undo(plan)) < sum(len(one.changes) for one in plan.changing):
+            after = sum(on_top(one, plan.policy).after for one in plan.changing) + plan_copy_bytes(plan)
+            assert after + start <= free
+    for text in freed(plan):
+        # Undo takes the last one first, and stops at what is freed.
+        assert ("k", "f") not in set(pairwise(text))
+    assert (lacks > 0) == (len(left) == len(plan.changing))
