@@ -29,7 +29,6 @@ from tests.plan.plans import (
     removed_file,
     replaced_file,
     source,
-    tally,
 )
 
 Breaker = Callable[[Plan], Plan]
@@ -156,23 +155,3 @@ def swap(**fields: Any) -> Breaker:
         files=tuple(sorted(files, key=lambda file: file.name)),
     )
     return lambda plan: good_plan(part, fixes=("leftovers",))
-
-
-SINGLE = replace(
-    rewrite(),
-    sources=(
-        source(
-            0,
-            kept_bytes=1000,
-            kept_batches=10,
-            kept_records=40,
-            kept_markers=0,
-            reasons=(tally("K01", 10, 1000),),
-        ),
-    ),
-    log_bytes=1000,
-    batches=10,
-    mtime_ns=1_700_000_000_000_000_000,
-    last_offset=99,
-    removes_snapshots=(),
-)
