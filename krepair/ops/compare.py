@@ -30,6 +30,7 @@ from krepair.ops.side_reading import (
     read_all_headers,
 )
 from krepair.ops.sides import Side
+from krepair.ops.way_back import WayBack, way_back
 from krepair.options import Options
 from krepair.pipeline.dump.record import AUTO, named_bytes
 from krepair.pipeline.dump.style import json_of
@@ -112,6 +113,7 @@ class CompareReport(Struct, frozen=True, kw_only=True):
         keys_compared: whether records of any partition were read.
         engine: which engine was used, and why, one line.
         next_command: what to type next, or empty.
+        way_back: how wrong replicas are made right, None if none is wrong while another one is right.
     """
 
     sides: tuple[SideSummary, ...]
@@ -122,6 +124,7 @@ class CompareReport(Struct, frozen=True, kw_only=True):
     keys_compared: bool = False
     engine: str = ""
     next_command: str = ""
+    way_back: WayBack | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -173,6 +176,7 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
         keys_compared=any(one.records_read for one in verdicts),
         engine=engine.why,
         next_command=next((one.next_command for one in verdicts if one.next_command), ""),
+        way_back=way_back(verdicts),
     )
 
 

@@ -17,6 +17,9 @@ DEAD = "the-cleaner-has-been-dead.md"
 WHOLE = "repair-a-whole-cluster.md"
 DISAGREE = "replicas-disagree.md"
 
+MOVED = """echo '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":"""
+REASSIGN = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092 --reassignment-json-file"
+
 SECOND_ROUND = (
     "krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster described.txt "
     "--replicas 2=/mnt/b2/kafka"
@@ -279,11 +282,17 @@ STORIES = (
         cluster="3.9.2",
     ),
     Story(
-        "a replica that disagrees is found",
+        "a replica that disagrees is moved away and back",
         DISAGREE,
         (
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", FOUND),
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka --partition", FOUND),
+            (f"{MOVED}[1,2]", DONE),
+            (f"{MOVED}[1,2,3]", DONE),
+            (f"{REASSIGN} away.json --execute", DONE),
+            (f"{REASSIGN} away.json --verify", DONE),
+            (f"{REASSIGN} back.json --execute", DONE),
+            (f"{REASSIGN} back.json --verify", DONE),
         ),
         cluster="3.9.2",
     ),

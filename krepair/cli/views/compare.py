@@ -9,7 +9,8 @@ from typing import Final
 from krepair.cli.views.reports import end_of_page
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.facts import FactsReport
-from krepair.plan.view import Section, Table, View, bytes_text, table_of, time_text
+from krepair.ops.way_back import WayBack
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of, time_text
 from krepair.rules.replicas import model as m
 
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, m.CANNOT_TELL})
@@ -17,9 +18,16 @@ _PARTITIONS_SHOWN: Final = 40
 _BEHIND_SHOWN: Final = 10
 _MARKED_SHOWN: Final = 10
 _KEYS_SHOWN: Final = 6
-_WAY_BACK: Final = (
+_REASSIGN: Final = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092"
+_BEFORE_AWAY: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
-    "Move a wrong replica away and back while the cluster runs: docs/compare.md, The way back, has the commands.",
+    "While the cluster runs, Kafka itself fetches a wrong replica anew: give its broker the partition no more, then again.",
+    "Before the first command: the brokers of the wrong replicas run, since only a running broker deletes its folder.",
+    "And a right replica leads: kafka-topics.sh --describe shows it.",
+    "If a wrong one leads, stop its broker, and start it again when a right one leads.",
+    "The lists have the brokers that were compared. If a partition has other replicas, add them to both files.",
+    "These are fewer replicas, then more again. A spare broker may take the wrong one's place in away.json.",
+    "Before Kafka 2.5 type --zookeeper ZOOKEEPER:2181 in the place of --bootstrap-server BROKER:9092.",
 )
 _WORDS: Final = {
     m.DIVERGED: "replicas serve different records by who leads",
@@ -64,7 +72,8 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
         sections.append(_partition(one))
     sections += _harmless(report.partitions)
     sections.append(_marked(report, every=every))
-    sections.append(_where_to_go(bad))
+    if report.way_back is not None:
+        sections += _way_back(report.way_back)
     sections += end_of_page(report.engine, report.next_command)
     return View(title="krepair compare", sections=tuple(sections))
 
@@ -166,13 +175,41 @@ def _marked(report: CompareReport, *, every: bool) -> Section:
     )
 
 
-def _where_to_go(bad: Sequence[m.PartitionVerdict]) -> Section:
-    """The way back, where there is a right replica; it is never a folder that is moved by hand."""
-    if not any(one.verdict == m.DIVERGED and one.right for one in bad):
-        return Section(title="The way back")
-    return Section(
+def _way_back(way: WayBack) -> Iterator[Section]:
+    """What to type while the cluster runs; it is never a folder that is moved by hand."""
+    left = (
+        (f"{way.left:,} more partitions have a wrong replica: compare again after these.",)
+        if way.left
+        else ()
+    )
+    yield Section(
         title="The way back",
-        lines=_WAY_BACK,
+        lines=(*_BEFORE_AWAY, *left),
+        table=table_of(
+            "partition | wrong on broker | one of these must lead",
+            ((name, _brokers(wrong), _brokers(way.right[name])) for name, wrong in way.wrong.items()),
+        ),
+        commands=(
+            f"echo '{way.away}' > away.json",
+            f"echo '{way.back}' > back.json",
+            *(f"{_REASSIGN} --reassignment-json-file away.json {what}" for what in ("--execute", "--verify")),
+        ),
+    )
+    name, wrong = next(iter(way.wrong.items()))
+    folders = (
+        "Then wait until the folders of the wrong replicas are gone, also those whose names end with -delete: here "
+        f"{name} and {name}.*-delete on broker {wrong[0]}. It takes a minute (file.delete.delay.ms)."
+    )
+    yield Section(
+        title="The way back, second half",
+        lines=(
+            "Wait until --verify says that each of them is complete.",
+            folders,
+            "A folder that is still there when its partition comes back is used again, wrong as it is.",
+        ),
+        commands=tuple(
+            f"{_REASSIGN} --reassignment-json-file back.json {what}" for what in ("--execute", "--verify")
+        ),
     )
 
 
