@@ -87,11 +87,7 @@ def disagree(cluster: Three, root: Path) -> dict[str, tuple[int, int, int]]:
         topic -> producer id, producer epoch and first offset of the transaction that is open on broker 3.
     """
     begin(cluster)
-<<<<<<< HEAD
     repaired(cluster, 1, given(root, days_ahead=10, horizon=far(), only_replica=TOPICS))
-=======
-    repaired(cluster, 1, given(root, days_ahead=10, horizon=far(), only_replica=("*",)))
->>>>>>> ada42b66 (compare prints the way back: both files of kafka-reassign-partitions, ready to paste)
     assert end(cluster).diverged == {"tomb", "abrt", "comm"}
     out = {}
     for topic in ("abrt", "comm"):

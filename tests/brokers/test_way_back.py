@@ -39,6 +39,15 @@ class Operator:
 
     def type(self, command: str) -> str:
         """Type one command; what it printed."""
+        cluster = self.cluster
+        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        where = f"--bootstrap-server {cluster.bootstrap}"
+        if not cluster.kraft:
+            tool, where = "kafka.admin.ReassignPartitionsCommand", f"--zookeeper {cluster.zookeeper}"
+        self.shell.names = {
+            "kafka-reassign-partitions.sh": shlex.join(java(cluster.version, tool, heap="128m")),
+            "--bootstrap-server BROKER:9092": where,
+        }
         assert self.shell.type(command) == 0, self.shell.said[-1]
         return self.shell.said[-1][1]
 
@@ -99,14 +108,6 @@ def operator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         shell = Shell(folder, {"SIDES": sides})
         assert shell.type("krepair compare SIDES") == 2
         away, back = printed(shell.said[-1][1])
-        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        where = f"--bootstrap-server {cluster.bootstrap}"
-        if not cluster.kraft:
-            tool, where = "kafka.admin.ReassignPartitionsCommand", f"--zookeeper {cluster.zookeeper}"
-        shell.names = {
-            "kafka-reassign-partitions.sh": shlex.join(java(cluster.version, tool, heap="128m")),
-            "--bootstrap-server BROKER:9092": where,
-        }
         served = {name: of_readers(ending.first[name]) for name in TOPICS}
         yield Operator(cluster, away, back, served, shell)
 

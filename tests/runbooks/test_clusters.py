@@ -85,7 +85,7 @@ def test_a_stopped_cluster_is_repaired_in_two_rounds(tmp_path: Path) -> None:
         everybody_serves(cluster, before)
 
 
-def test_a_replica_that_disagrees_is_found(tmp_path: Path) -> None:
+def test_a_replica_that_disagrees_is_moved_away_and_back(tmp_path: Path) -> None:
     story = story_of(DISAGREE)
     config = CONFIG | {"min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
     with Three(story.cluster, tmp_path / "cluster") as cluster:
@@ -101,13 +101,12 @@ def test_a_replica_that_disagrees_is_found(tmp_path: Path) -> None:
         wait_for(cleaned, step_s=0.5)
         cluster.start(3)
         cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
+        before = of_readers(cluster.serves(TOPIC))
         cluster.stop_all()
         operator = Operator(cluster, tmp_path / "root")
-        for step in follow(story.page, story.steps):
+        steps = list(follow(story.page, story.steps))
+        for step in steps[:2]:
             operator.names(3, **{"orders-0": f"{TOPIC}-0"})
-<<<<<<< HEAD
-            assert "tombstone-missed" in operator.type(*step)
-=======
             said = operator.type(*step)
             assert "tombstone-missed" in said
         cluster.begin()
@@ -125,4 +124,3 @@ def test_a_replica_that_disagrees_is_found(tmp_path: Path) -> None:
         cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
         cluster.lead(3, [TOPIC])
         assert of_readers(cluster.serves(TOPIC)) == before
->>>>>>> ada42b66 (compare prints the way back: both files of kafka-reassign-partitions, ready to paste)

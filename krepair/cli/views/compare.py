@@ -21,7 +21,7 @@ _KEYS_SHOWN: Final = 6
 _REASSIGN: Final = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092"
 _BEFORE_AWAY: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
-    "While the cluster runs, Kafka itself fetches a wrong replica anew: give its broker the partition no more, then again.",
+    "Kafka itself fetches a wrong replica anew: take the partition from its broker, and give it back.",
     "Before the first command: the brokers of the wrong replicas run, since only a running broker deletes its folder.",
     "And a right replica leads: kafka-topics.sh --describe shows it.",
     "If a wrong one leads, stop its broker, and start it again when a right one leads.",
@@ -177,11 +177,7 @@ def _marked(report: CompareReport, *, every: bool) -> Section:
 
 def _way_back(way: WayBack) -> Iterator[Section]:
     """What to type while the cluster runs; it is never a folder that is moved by hand."""
-    left = (
-        (f"{way.left:,} more partitions have a wrong replica: compare again after these.",)
-        if way.left
-        else ()
-    )
+    left = (f"Left out here: {count_text(way.left, 'partition')}.",) if way.left else ()
     yield Section(
         title="The way back",
         lines=(*_BEFORE_AWAY, *left),
