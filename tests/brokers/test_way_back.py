@@ -70,6 +70,7 @@ class Operator:
 
     def start_all(self) -> None:
         """All brokers run and are in sync; broker 3, which was alone in the ISR, leads."""
+        self.cluster.end()
         self.cluster.put_back("wrong")
         self.cluster.start_metadata()
         self.cluster.start(1, 2, 3)
@@ -146,6 +147,7 @@ def test_a_replica_whose_broker_is_down_meanwhile_stays_wrong(operator: Operator
 
 def test_while_the_wrong_broker_is_alone_in_the_isr_nothing_is_lost(operator: Operator) -> None:
     """The move waits until the others are in the ISR."""
+    operator.cluster.end()
     operator.cluster.put_back("wrong")
     operator.cluster.start_metadata()
     operator.cluster.start(3)
