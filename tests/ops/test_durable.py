@@ -148,7 +148,7 @@ def swapped(root: Path) -> Made:
 def of_the_root(root: Path) -> Made:
     path = scene(root, "leader-epochs-2.2.1").path
     for name in CHECKPOINTS:
-        (path / name).write_bytes(b"0\n1\nnowhere 0 7\n")
+        (path / name).write_bytes(b"0\n1\ne-all 0 999999999\n")
     return checkpoints_planned(path), checkpoint_options()
 
 
