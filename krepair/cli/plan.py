@@ -14,8 +14,6 @@ from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from krepair.options import Options
     from krepair.pipeline.progress import Progress
     from krepair.plan.model import Plan
@@ -68,24 +66,22 @@ def plan(
 
             with exact_errors(fill):
                 show.check_place(typed.out, log_dir)
-        make = _maker(preview=typed.preview)
         with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
-            run.report = made = make(log_dir, options, progress)
+            run.report = made = _made(log_dir, options, progress, preview=typed.preview)
         if typed.out is not None:
             with exact_errors(fill):
                 show.save(typed.out, made)
         finish("plan", made, _exit_code_of(made), lambda: _view_of(made, typed.out or "PLAN", options), typed)
 
 
-def _maker(*, preview: bool) -> Callable[[str, Options, Progress], Plan]:
-    """What makes the plan that was asked for."""
+def _made(log_dir: str, options: Options, progress: Progress, *, preview: bool) -> Plan:
     if preview:
         from krepair.ops.preview import make_preview
 
-        return make_preview
+        return make_preview(log_dir, options, progress)
     from krepair.ops.plan import make_plan
 
-    return make_plan
+    return make_plan(log_dir, options, progress)
 
 
 def _view_of(made: Plan, path: str, options: Options) -> View:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -74,25 +72,7 @@ Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
 
 
-class Seen(NamedTuple):
-    """A log directory that was looked at, before a plan is made of it.
-
-    Attributes:
-        context: what was looked at.
-        fixes: that were asked for.
-        proposals: partition folder -> name of the fix -> what it wants.
-    """
-
-    context: Context
-    fixes: tuple[Fix, ...]
-    proposals: Mapping[str, Proposals]
-
-
-def make_plan(
-    log_dir: str,
-    options: Options,
-    progress: Progress | None = None,
-) -> Plan:
+def make_plan(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
     """Make a plan for one log directory.
 
     Args:
@@ -101,25 +81,10 @@ def make_plan(
         progress: told of bytes.
 
     Raises:
-        KrepairError: see ``looked_at``.
-        PersonDecidesError: the safe order of commit depends on a broker version that is not known.
-    """
-    with looked_at(log_dir, options, progress) as seen:
-        return plan_of(*seen)
-
-
-@contextlib.contextmanager
-def looked_at(
-    log_dir: str,
-    options: Options,
-    progress: Progress | None = None,
-) -> Iterator[Seen]:
-    """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
-
-    Raises:
         NotALogDirError: it is none, or something that was named is not there.
         LockedError: a broker, or another krepair, is using it.
         UsageError: a configuration file or value is wrong.
+        PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
     fixes = asked(options.fixes)
     options = with_whole_paths(options)
@@ -143,7 +108,7 @@ def looked_at(
         context = Context(view, settings, options, engine, scratch)
         context.cluster, context.own_metadata = clusters
         context.sides, context.own_dirs = sides
-        yield Seen(context, tuple(fixes), look_and_propose(context, fixes, partitions))
+        return plan_of(context, fixes, look_and_propose(context, fixes, partitions))
 
 
 Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]

@@ -76,12 +76,6 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         NotALogDirError: it is none, or no partition of those named is there.
         UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
     """
-    reading = read_beside(log_dir, options, progress)
-    return reading.plan(options, list(reading.done))
-
-
-def read_beside(log_dir: str, options: Options, progress: Progress | None = None) -> Reading:
-    """Read what a preview is made of; see ``make_preview``."""
     fixes = asked(options.fixes)
     for fix in COMMIT_ORDER:
         fix.check_options(options)
@@ -101,7 +95,7 @@ def read_beside(log_dir: str, options: Options, progress: Progress | None = None
         stack.callback(scratch.close)
         reading = Reading(view, settings, options, fixes, engine, scratch, clusters, sides)
         reading.read(view, [partition.folder for partition in partitions])
-    return reading
+    return reading.plan()
 
 
 def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
@@ -173,19 +167,22 @@ class Reading:
             if not waiting:
                 return
 
-    def plan(self, options: Options, folders: Sequence[str]) -> Plan:
-        """The preview of some of the partitions that were read; ``options`` say what it records as asked for."""
-        wanted = frozenset(folders)
+    def plan(self) -> Plan:
+        """The preview of all partitions that were read."""
         return build_plan(
             facts_of_dir(self.view),
             policy_of(
-                self.view, [self.surveys[folder] for folder in folders], self.settings, options, self.others
+                self.view,
+                [self.surveys[folder] for folder in self.done],
+                self.settings,
+                self.options,
+                self.others,
             ),
-            [self.done[folder] for folder in folders],
+            list(self.done.values()),
             _NOT_KNOWN,
-            copied_mtimes=[folder for folder in self.copied_mtimes if folder in wanted],
-            dead_cleaner=[folder for folder in self.dead_cleaner if folder in wanted],
-            asked=asked_of(options),
+            copied_mtimes=self.copied_mtimes,
+            dead_cleaner=self.dead_cleaner,
+            asked=asked_of(self.options),
             preview=Preview(unknown=UNKNOWN),
         )
 
