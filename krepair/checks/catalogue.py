@@ -464,16 +464,6 @@ _FOLDERS = (
         source="KIP-405, KIP-595, design",
     ),
     Rule(
-        code="KR610",
-        severity=Severity.BROKER_DOWN,
-        title="KRaft metadata log broken, at another place, or missing",
-        evidence="the file, what was expected in it, and what each kind of node makes of it",
-        danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
-        "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
-        source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
-        "seen on 4.3.1",
-    ),
-    Rule(
         code="KR608",
         severity=Severity.INFORMATION,
         title="Log directory locked",
@@ -489,6 +479,16 @@ _FOLDERS = (
         danger="each join or leave makes all of them rebalance",
         source="GroupCoordinator (2.2.1, 3.9)",
         command="krepair groups",
+    ),
+    Rule(
+        code="KR610",
+        severity=Severity.BROKER_DOWN,
+        title="KRaft metadata log broken, at another place, or missing",
+        evidence="the file, what was expected in it, and what each kind of node makes of it",
+        danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
+        "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
+        source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
+        "seen on 4.3.1",
     ),
 )
 
@@ -513,6 +513,14 @@ _SPACE = (
         source="deleteRetentionMsBreachedSegments (3.9)",
     ),
     Rule(
+        code="KR703",
+        severity=Severity.BROKER_DOWN,
+        title="Not enough space for the next start",
+        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
+        danger="the broker stops with 'No space left on device' while it starts",
+        source="AbstractIndex.resize (2.2.1, 3.9)",
+    ),
+    Rule(
         code="KR704",
         severity=Severity.CONFUSING,
         title="Timestamps of records that cannot be",
@@ -522,14 +530,6 @@ _SPACE = (
         "disk fills. A time in seconds is of January 1970 for a broker: the next start deletes the segment (then: data "
         "loss)",
         source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2",
-    ),
-    Rule(
-        code="KR703",
-        severity=Severity.BROKER_DOWN,
-        title="Not enough space for the next start",
-        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
-        danger="the broker stops with 'No space left on device' while it starts",
-        source="AbstractIndex.resize (2.2.1, 3.9)",
     ),
 )
 

@@ -83,8 +83,10 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     folder, logs = staging.folder, _logs_now(staging)
     moved: list[int] = []
     missing: list[int] = []
+    written = {one.base_offset: (one.log_bytes, one.mtime_ns) for one in compacted_groups(staging.plan)}
     for base_offset, planned in logs.items():
-        if _is_there(staging, planned.name, planned):
+        alike = written.get(base_offset) == (planned.size, planned.mtime_ns)
+        if _is_there(staging, planned.name, planned, look=alike):
             continue
         (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
             base_offset
@@ -109,9 +111,12 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     return Originals(place, dict(sorted(logs.items())), frozenset(purged))
 
 
-def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
+def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
+    """Whether a name holds an original; where the new log has its size and time, what it holds decides."""
     found = staging.folder.state(name)
-    return found is not None and (found.size, found.mtime_ns) == (planned.size, planned.mtime_ns)
+    if found is None or (found.size, found.mtime_ns) != (planned.size, planned.mtime_ns):
+        return False
+    return not look or staging.folder.begins_with(found, planned)
 
 
 def plan_anew(work: Work) -> str:

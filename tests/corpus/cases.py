@@ -264,6 +264,9 @@ def _offset_cases() -> Iterator[Case]:
     for name, (rule, offset) in OFFSETS.items():
         for row in (*OFFSET_DAMAGES, deadly if name == STARTS else past):
             found = _found(row.rules.replace("*", rule), row.before)
+            # Such a partition may have been moved away by hand: it is named once, where brokers keep a line of each.
+            absent = row.name == "absent-partition"
+            found = found if not absent or name in {POINTS, WATERMARKS} else frozenset()
             yield Case(
                 name=f"{name.removesuffix('-offset-checkpoint')}-{row.name}",
                 base="plain",
@@ -271,7 +274,7 @@ def _offset_cases() -> Iterator[Case]:
                 findings=found,
                 fixes=("checkpoints",),
                 before=row.before,
-                mended=bool(found),
+                mended=bool(found) and not absent,
                 in_partition=False,
             )
 
