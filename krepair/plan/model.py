@@ -6,9 +6,9 @@ only for readers says so. All other fields bind ``apply``.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from krepair.formats.filenames import offset_name
 from krepair.logdir.config import Setting
@@ -146,7 +146,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     others: Others
     accepted_losses: tuple[str, ...] = ()
     room: Room | UnsetType = UNSET
-    block_bytes: int = 4096
+    block_bytes: Annotated[int, Meta(ge=1)] = 4096
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):

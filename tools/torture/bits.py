@@ -116,7 +116,8 @@ def journal_bits(site: Site, seed: int, most: int, only: int = -1, moment: str =
         if not path:
             continue
         node = state.files[path]
-        bits = [only] if only >= 0 else sample(len(state.data[node]) * 8, most, f"journal {name} {seed}")
+        size = len(state.data[node]) * 8
+        bits = [only % size] if only >= 0 else sample(size, most, f"journal {name} {seed}")
         for bit in bits:
             damaged = state._replace(data=state.data | {node: flipped(state.data[node], bit)})
             for verb, expected in (("apply", site.after), ("undo", site.before)):
