@@ -49,6 +49,10 @@ class Schema:
                 raise AssertionError(f"{at}: unknown keyword {keyword!r}")
             yield from check(value, rule, schema, at)
 
+    def _minimum(self, value: Any, rule: int, _: Any, at: str) -> Iterator[str]:
+        if isinstance(value, int) and value < rule:
+            yield f"{at}: {value} is less than {rule}"
+
     def _ref(self, value: Any, rule: str, _: Any, at: str) -> Iterator[str]:
         place: Any = self._root
         for name in rule.removeprefix("#/").split("/"):
