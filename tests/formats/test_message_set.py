@@ -8,6 +8,7 @@ from krepair.errors import UsageError
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.damage import Damage
 from krepair.formats.message_set import Message, PlacedMessage
+from tests import wrappers
 from tests.formats.strategies import INT64, NULLABLE
 
 CODECS = [compression.Codec.GZIP, compression.Codec.SNAPPY, compression.Codec.LZ4]
@@ -48,10 +49,10 @@ def test_messages_decode_to_what_was_encoded(items: tuple[Message, ...]) -> None
 
 @given(runs(), st.sampled_from(CODECS))
 def test_wrapper_opens_to_what_was_wrapped(inner: tuple[Message, ...], codec: int) -> None:
-    data = message_set.encode([message_set.wrap(inner, codec)])
+    data = message_set.encode([wrappers.wrap(inner, codec)])
     (placed,) = message_set.decode(data)
     assert placed.message.offset == inner[-1].offset
-    assert message_set.inner_messages(placed.message) == inner
+    assert wrappers.inner_messages(placed.message) == inner
 
 
 @given(runs(), st.sampled_from(CODECS), INT64)
@@ -59,8 +60,8 @@ def test_log_append_time_of_a_v1_wrapper_stands_for_all_in_it(
     inner: tuple[Message, ...], codec: int, time: int
 ) -> None:
     inner = tuple(message._replace(magic=1) for message in inner)
-    wrapper = message_set.wrap(inner, codec, log_append_time=time)
-    found = message_set.inner_messages(wrapper)
+    wrapper = wrappers.wrap(inner, codec, log_append_time=time)
+    found = wrappers.inner_messages(wrapper)
     assert isinstance(found, tuple)
     assert [(message.offset, message.timestamp, message.is_log_append_time) for message in found] == [
         (message.offset, time, True) for message in inner
@@ -70,7 +71,7 @@ def test_log_append_time_of_a_v1_wrapper_stands_for_all_in_it(
 def test_inner_offsets_of_v1_are_stored_relative_and_of_v0_absolute() -> None:
     for magic, stored in ((0, [50, 52]), (1, [0, 2])):
         run = tuple(Message(offset, magic, 0, -1, None, b"v") for offset in (50, 52))
-        wrapper = message_set.wrap(run, compression.Codec.GZIP)
+        wrapper = wrappers.wrap(run, compression.Codec.GZIP)
         data = compression.decompress(1, wrapper.value or b"")
         assert isinstance(data, bytes)
         assert [placed.message.offset for placed in message_set.decode(data)] == stored
@@ -78,8 +79,8 @@ def test_inner_offsets_of_v1_are_stored_relative_and_of_v0_absolute() -> None:
 
 def test_wrapper_with_offset_zero_has_absolute_inner_offsets_as_old_librdkafka_wrote() -> None:
     run = tuple(Message(offset, 1, 0, 5, None, b"v") for offset in (0, 1, 2))
-    wrapper = message_set.wrap(run, compression.Codec.GZIP)._replace(offset=0)
-    assert message_set.inner_messages(wrapper) == run
+    wrapper = wrappers.wrap(run, compression.Codec.GZIP)._replace(offset=0)
+    assert wrappers.inner_messages(wrapper) == run
 
 
 @given(OUTER, st.binary(max_size=60), st.integers(0, 200))
@@ -103,7 +104,7 @@ def test_one_flipped_bit_behind_the_size_is_damage(message: Message, draw: st.Da
 @given(data=st.binary(max_size=200), codec=st.integers(1, 7))
 def test_any_bytes_in_a_wrapper_are_messages_or_damage(magic: int, data: bytes, codec: int) -> None:
     wrapper = Message(5, magic, codec, -1, None, data)
-    assert isinstance(message_set.inner_messages(wrapper, max_bytes=1 << 20), Damage)
+    assert isinstance(wrappers.inner_messages(wrapper, max_bytes=1 << 20), Damage)
 
 
 def wrapper_of(stored: bytes, offset: int = 100) -> Message:
@@ -120,7 +121,7 @@ def wrapper_of(stored: bytes, offset: int = 100) -> Message:
             "a message of another format",
         ),
         (
-            wrapper_of(message_set.encode([message_set.wrap((ONE,), 1)])),
+            wrapper_of(message_set.encode([wrappers.wrap((ONE,), 1)])),
             "a message of another format, or a wrapper",
         ),
         (wrapper_of(message_set.encode([ONE]), offset=6), "inner offset 7 above that of the wrapper, 6"),
@@ -128,7 +129,7 @@ def wrapper_of(stored: bytes, offset: int = 100) -> Message:
     ],
 )
 def test_wrapper_that_a_broker_refuses_is_damage(wrapper: Message, found: str) -> None:
-    wrong = message_set.inner_messages(wrapper)
+    wrong = wrappers.inner_messages(wrapper)
     assert isinstance(wrong, Damage)
     assert wrong.found.startswith(found)
 
@@ -170,12 +171,12 @@ def test_log_that_goes_from_v1_to_v2_is_walked_to_the_change() -> None:
 )
 def test_run_that_no_wrapper_can_hold_is_wrong_use(run: tuple[Message, ...], codec: int) -> None:
     with pytest.raises(UsageError):
-        message_set.wrap(run, codec)
+        wrappers.wrap(run, codec)
 
 
 def test_opening_a_plain_message_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="not compressed"):
-        message_set.inner_messages(ONE)
+        wrappers.inner_messages(ONE)
 
 
 def test_v0_message_with_a_timestamp_is_wrong_use() -> None:

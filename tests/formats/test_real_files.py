@@ -23,6 +23,7 @@ from krepair.formats import (
 )
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, FolderKind, parse_file_name, parse_folder_name
+from tests import wrappers
 from tests.formats.marker_batches import encode_marker_batch
 
 ALL = ("offsets-bloat-2.2.0-clean", "compact-2.2.1-before", "oldformat-2.2.1-before", "leader-epochs-2.2.1")
@@ -167,13 +168,13 @@ def test_real_old_messages_open_and_encode_to_the_same_bytes(real_logs: RealLogs
             seen.add((message.magic, message.codec))
             if not message.is_wrapper:
                 continue
-            inner = message_set.inner_messages(message)
+            inner = wrappers.inner_messages(message)
             assert isinstance(inner, tuple), inner
             assert inner[-1].offset == message.offset
             inner_count += len(inner)
             time = message.timestamp if message.is_log_append_time else None
-            again = message_set.wrap(inner, message.codec, log_append_time=time)
-            assert message_set.inner_messages(again) == inner
+            again = wrappers.wrap(inner, message.codec, log_append_time=time)
+            assert wrappers.inner_messages(again) == inner
     assert seen == {(magic, codec) for magic in (0, 1) for codec in range(4)}
     assert inner_count > 1000
 

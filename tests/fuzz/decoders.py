@@ -55,7 +55,7 @@ from krepair.plan.render import to_markdown
 from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
-from tests import builders, old_messages
+from tests import builders, old_messages, wrappers
 from tests.formats import packed_members
 from tests.plan.plans import (
     DIGEST,
@@ -159,7 +159,7 @@ def messages(data: bytes) -> None:
         again = message_set.encode_message(placed.message)
         assert message_set.decode(again)[0].message == placed.message
         if placed.message.is_wrapper:
-            inner = message_set.inner_messages(placed.message, max_bytes=MOST_BYTES)
+            inner = wrappers.inner_messages(placed.message, max_bytes=MOST_BYTES)
             assert isinstance(inner, Damage) or inner
     _covers(data, parts)
     message_set.view(data)

@@ -10,7 +10,7 @@ from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.compression import Codec
 from krepair.ops.check import check
 from krepair.options import Engine, Options
-from tests import builders
+from tests import builders, wrappers
 
 RECORDS = record.encode([record.Record(key=b"k", value=b"v" * 400)])
 
@@ -48,7 +48,7 @@ def test_broken_content_under_a_right_checksum_is_found_only_deep(tmp_path: Path
 
 
 def test_a_broken_wrapper_of_an_old_format_is_found(tmp_path: Path) -> None:
-    wrapper = message_set.wrap((message_set.Message(1, 1, 0, 5, b"k", b"v" * 400),), Codec.GZIP)
+    wrapper = wrappers.wrap((message_set.Message(1, 1, 0, 5, b"k", b"v" * 400),), Codec.GZIP)
     assert wrapper.value is not None
     broken = wrapper._replace(value=wrapper.value[:20] + bytes(len(wrapper.value) - 20))
     assert len(found(tmp_path, message_set.encode([broken]), deep=True)) == 1

@@ -23,7 +23,7 @@ from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
 from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
 from krepair.pipeline.dump.style import Style
-from tests import builders
+from tests import builders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
 
@@ -222,7 +222,7 @@ def test_old_wrappers_show_their_messages_with_offsets_of_the_log(magic: int) ->
     )
     log = message_set.encode(
         [
-            message_set.wrap(inner, Codec.GZIP),
+            wrappers.wrap(inner, Codec.GZIP),
             message_set.Message(10, magic, 0, 5 if magic else -1, None, b""),
         ]
     )

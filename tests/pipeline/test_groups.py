@@ -20,7 +20,7 @@ from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
-from tests import builders
+from tests import builders, wrappers
 from tests.formats.versioned import encode_versioned
 from tests.pipeline.group_records import group_record, key_of, member, packed, text, value_of
 
@@ -333,7 +333,7 @@ def test_partitions_of_old_formats(tmp_path: Path, magic: int) -> None:
     time = 5 if magic else -1
     plain = message_set.Message(0, magic, 0, time, key_of("g", 0, 0), value_of(1))
     inner = tuple(message_set.Message(n, magic, 0, time, key_of("g", n), value_of(n)) for n in (1, 2, 3))
-    result = written(tmp_path / FOLDER, (0, message_set.encode([plain, message_set.wrap(inner, 1)])))
+    result = written(tmp_path / FOLDER, (0, message_set.encode([plain, wrappers.wrap(inner, 1)])))
     [group] = result.groups
     assert [(each.partition, each.offset, each.record_offset) for each in group.commits] == [
         (0, 1, 0),
