@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.formats.codec import Codec
-from tests import builders, old_messages
+from tests import builders
 from tests.builders import LogDir, Record
 from tests.pipeline.huge_record import (
     ABOVE,
@@ -124,15 +123,3 @@ def test_a_batch_with_a_record_that_is_just_small_enough_is_compacted_and_proven
     assert found["plan"][0] == 2, found["plan"][1]
     assert "compaction does not take" not in found["plan"][1]
     assert (found["apply PLAN"][0], found["verify PLAN"][0]) == (0, 0)
-
-
-@pytest.mark.parametrize("megabytes", [30, 33])
-def test_a_wrapper_of_v1_is_held_within_it_or_left_alone(tmp_path: Path, megabytes: int) -> None:
-    def wrapped(size: int) -> bytes:
-        one = old_messages.raw_message(0, b"9", magic=1, key=b"old")
-        two = old_messages.raw_message(1, bytes(size), magic=1, key=b"k")
-        value = gzip.compress(one + two, mtime=0)
-        return old_messages.raw_message(HUGE_AT + 1, value, magic=1, attributes=old_messages.GZIP)
-
-    found = run(tmp_path, wrapped(megabytes << 20), wrapped(1000), HUGE_AT + 1)
-    assert ("compaction does not take larger ones" in found["plan"][1]) == (megabytes == 33)
