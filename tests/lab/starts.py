@@ -11,18 +11,21 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from krepair.durable.scratch import Scratch
 from krepair.fixes.context import Context
+from krepair.fixes.survey import Survey
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
+from krepair.start.findings import starting_of
 from krepair.start.forecast import forecast
 from krepair.start.line import ForecastLine
+from krepair.start.node import node_of
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
@@ -209,12 +212,22 @@ def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int,
     view = read_log_dir(str(root))
     context = Context(view, known, options, InlineEngine("test"), Scratch("", (str(root),)))
     surveys, facts = look_at_everything(context)
+    nodes = {
+        version: node_of([view], replace(options, broker_version=_text(version))) for version in VERSIONS
+    }
+
+    def line(survey: Survey, version: tuple[int, int, int]) -> ForecastLine:
+        starting = starting_of(context, [], [survey], facts, nodes[version], None)
+        return next(iter(forecast(view, [survey], {}, facts, version, starting)))
+
     return {
-        survey.partition.folder: {
-            version: next(iter(forecast(view, [survey], {}, facts, version))) for version in VERSIONS
-        }
+        survey.partition.folder: {version: line(survey, version) for version in VERSIONS}
         for survey in surveys
     }
+
+
+def _text(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 @dataclass(frozen=True)
