@@ -13,13 +13,14 @@ from krepair.errors import (
     RefusedError,
     VerifyFailedError,
 )
+from krepair.formats.filenames import parse_file_name
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import Done, Freed, Intent
+from krepair.journal.record import Done, Freed, Intent, ReplaceIntent
 from krepair.journal.run import Run, in_batches
 from krepair.plan.actions.table import action_of as plan_action
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change
+from krepair.plan.model import Change, RollSegment
 
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
 """Reads what changes made once more; gives what is wrong, by the id of the change."""
@@ -144,6 +145,21 @@ class Forward(Run):
             return self.failure(change_id, error, rolled_back=False)
         return Committed(change_id)
 
+    def _went_with_its_segment(self, intent: Intent) -> bool:
+        """Whether a new file is gone together with the segment of its name, of which no record says that it was made.
+
+        A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
+        """
+        if not isinstance(intent, ReplaceIntent) or intent.original is not None:
+            return False
+        base_offset = parse_file_name(intent.name).base_offset
+        return self.folder.state(intent.name) is None and any(
+            isinstance(change, RollSegment)
+            and change.base_offset == base_offset
+            and change.change_id not in self.journal.states
+            for change in self.changes
+        )
+
     def _not_right(self, change: Change, text: str) -> Failed:
         """What was read again is wrong: the originals come back, if nothing was built on the change since."""
         where = self.changes.index(change)
@@ -165,7 +181,7 @@ class Forward(Run):
         intent = self.journal.intents[change_id]
         try:
             action = action_of(intent)
-            if not action.is_back(self.folder, intent):
+            if not action.is_back(self.folder, intent) and not self._went_with_its_segment(intent):
                 return Committed(change_id)
         except (KrepairError, OSError) as error:
             return failed(change_id, error, rolled_back=True)
