@@ -157,7 +157,7 @@ class Copied:
         if case.verb == "purge" and ended.code is not ExitCode.DONE and visible(found) != visible(was):
             return f"{said}; it changed what a broker reads"
         if case.verb == "purge" and ended.code is ExitCode.DONE:
-            return self._purged(visible(found), case.way, said)
+            return self._purged(visible(found), case, said)
         if case.verb == "apply" and ended.code is ExitCode.DONE:
             wrong = differences(plain(visible(found), case.way, aside), plain(self.after, case.way, aside))
             if wrong:
@@ -187,9 +187,15 @@ class Copied:
         wrong = differences(plain(visible(found), case.way, away), plain(self.before, case.way, away))
         return f"{said}; but:\n{wrong}" if wrong else ""
 
-    def _purged(self, found: Tree, way: str, said: str) -> str:
-        found, old, new = (plain(tree, way, True) for tree in (found, self.before, self.after))
-        wrong = [name for name, seen in found.items() if seen not in (old.get(name), new.get(name))]
+    def _purged(self, found: Tree, case: Case, said: str) -> str:
+        found, old, new = (plain(tree, case.way, True) for tree in (found, self.before, self.after))
+        # A purge that ends a half done undo takes its fence away: the next start is as after an unclean stop.
+        fence = {POINTS, CLEAN_MARKER} if case.first == "undo" else set()
+        wrong = [
+            name
+            for name, seen in found.items()
+            if name not in fence and seen not in (old.get(name), new.get(name))
+        ]
         return f"{said}; {wrong[0]} is neither as before nor as applied" if wrong else ""
 
     def _run(self, verb: str, placed: Placed) -> Ended:
