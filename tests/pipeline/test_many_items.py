@@ -29,7 +29,8 @@ def test_100_000_items_need_less_than_128_mib_of_the_driver_beside_themselves(
         ScanItem(place=place, base_offset=offset, size=1, now_ms=0, high_watermark=INT64_MAX)
         for offset in range(_ITEMS)
     ]
-    session = SimpleNamespace(conf={"spark.speculation": "false"}, stop=lambda: None)
+    context = SimpleNamespace(defaultParallelism=2)
+    session = SimpleNamespace(conf={"spark.speculation": "false"}, sparkContext=context, stop=lambda: None)
     monkeypatch.setattr(spark, "start_session", lambda master: session)
     largest, result = [0], bytearray(msgspec.msgpack.encode(ScanResult(summary=bytes(1000))))
 
