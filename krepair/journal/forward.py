@@ -16,11 +16,11 @@ from krepair.errors import (
 from krepair.formats.filenames import parse_file_name
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import Done, Freed, Intent, ReplaceIntent
+from krepair.journal.record import Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.plan.actions.table import action_of as plan_action
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, RollSegment
+from krepair.plan.model import Change
 
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
 """Reads what changes made once more; gives what is wrong, by the id of the change."""
@@ -150,13 +150,13 @@ class Forward(Run):
 
         A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
         """
-        if not isinstance(intent, ReplaceIntent) or intent.original is not None:
+        action = action_of(intent)
+        names = action.touches(intent)
+        if action.originals(intent) or any(self.folder.state(name) is not None for name in names):
             return False
-        base_offset = parse_file_name(intent.name).base_offset
-        return self.folder.state(intent.name) is None and any(
-            isinstance(change, RollSegment)
-            and change.base_offset == base_offset
-            and change.change_id not in self.journal.states
+        bases = {parse_file_name(name).base_offset for name in names}
+        return any(
+            change.change_id not in self.journal.states and getattr(change, "base_offset", -1) in bases
             for change in self.changes
         )
 
