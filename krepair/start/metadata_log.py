@@ -1,7 +1,7 @@
 """The KRaft metadata log of the node (KR610): what ends its start, and which partitions it puts aside.
 
 A node of KRaft recovers this log from its first segment on at every start, after a clean stop too: recovery point 0 and
-``lastShutdownClean`` false. Seen on 3.9.2 and 4.3.1 with one controller, with one of three and with a broker alone.
+``lastShutdownClean`` false. Seen on 4.3.1: one controller alone; one of three, or a broker, without its others running.
 
 Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
 ``KafkaRaftServer.initializeLogDirs``, ``SharedServer.metadataLoaderFaultHandler``,
