@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.purge import purge_partition
 from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
-from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal.scene import FENCED, FOLDER, PLAN_ID, Scene, UnsyncedDisk, fingerprint, name, put, tree
-from tests.ops.stops import each_stop
 
 GOING = (name(300, ".snapshot"), f"{name(700)}.deleted")
 
@@ -86,57 +84,6 @@ def test_files_that_go_are_gone_and_kept_and_come_back_with_their_inode(tmp_path
     assert scene.before == tree(scene.root)
     assert inodes == [(scene.path / file).stat().st_ino for file in GOING]
     assert states(scene) == [ChangeState.PLANNED] * 3
-
-
-def test_stopped_at_every_call_apply_and_undo_end_right(tmp_path: Path) -> None:
-    for stop in each_stop():
-        stops = stop.number
-        scene = removing(tmp_path / str(stops))
-        with stop as disk:
-            apply(scene, disk)
-        if not stop.happened:
-            break
-        for file in GOING:
-            kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / file
-            assert (scene.path / file).exists() or kept.exists(), stops
-        if stops % 2:
-            assert [Committed] * 3 == [type(o) for o in apply(scene)], stops
-            assert after(scene) == scene.now(), stops
-        outcomes = scene.undo()
-        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
-        assert scene.before == tree(scene.root), stops
-    assert stops > 12
-
-
-def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path) -> None:
-    for stop in each_stop():
-        stops = stop.number
-        scene = removing(tmp_path / str(stops))
-        apply(scene)
-        with stop as disk:
-            scene.undo(FENCED, disk)
-        if not stop.happened:
-            break
-        outcomes = scene.undo()
-        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
-        assert scene.before == tree(scene.root), stops
-    assert stops >= 11
-
-
-def test_a_failure_at_every_call_is_an_outcome_and_the_next_run_ends_right(tmp_path: Path) -> None:
-    fails = 0
-    while True:
-        fails += 1
-        scene = removing(tmp_path / str(fails))
-        disk = FailingDisk(UnsyncedDisk(), fails, errno.EIO, forever=False, kinds=ALL_KINDS)
-        outcomes = apply(scene, disk)
-        if not disk.failed:
-            break
-        for outcome in outcomes:
-            assert not isinstance(outcome, Failed) or outcome.code is ExitCode.PARTLY
-        assert [Committed] * 3 == [type(o) for o in apply(scene)], fails
-        assert after(scene) == scene.now(), fails
-    assert fails > 15
 
 
 def test_purge_frees_what_went(tmp_path: Path) -> None:

@@ -113,21 +113,6 @@ def test_a_group_that_was_undone_can_be_applied_again(tmp_path: Path, commit: Co
 
 @pytest.mark.slow
 @both_orders
-def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
-    tmp_path: Path, commit: Commit
-) -> None:
-    whole = applied(tmp_path, commit)
-    for stops, scene in stopped_applies(tmp_path, commit):
-        outcomes = scene.apply(commit)
-        assert [Committed] * 3 == [type(o) for o in outcomes], (stops, outcomes)
-        assert whole == scene.now(), stops
-        scene.undo(commit)
-        assert scene.before == tree(scene.root), stops
-    assert stops > 60
-
-
-@pytest.mark.slow
-@both_orders
 @pytest.mark.parametrize("base", [0, 100], ids=["below the group", "of the group"])
 def test_no_swap_is_made_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     tmp_path: Path, commit: Commit, base: int
@@ -162,35 +147,6 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     theirs.unlink()
     scene.undo(commit)
     assert scene.before == tree(scene.root)
-
-
-@pytest.mark.slow
-@both_orders
-def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
-    for stops, scene in stopped_applies(tmp_path, commit):
-        outcomes = scene.undo(commit)
-        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
-        assert scene.before == tree(scene.root), stops
-    assert stops > 60
-
-
-@pytest.mark.slow
-@both_orders
-def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
-    tmp_path: Path, commit: Commit
-) -> None:
-    for stop in each_stop():
-        stops = stop.number
-        scene = Scene(tmp_path / str(stops))
-        scene.apply(commit)
-        with stop as disk:
-            scene.undo(commit, disk)
-        if not stop.happened:
-            break
-        outcomes = scene.undo(commit)
-        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
-        assert scene.before == tree(scene.root), stops
-    assert stops > 60
 
 
 def check_swapped_or_rolled_back(scene: Scene, failure: Failed) -> None:
@@ -233,27 +189,6 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
     assert fails > 90
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1 fenced", "U2"])
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
-def test_a_failure_at_every_call_of_undo_is_an_outcome_and_the_next_run_ends_right(
-    tmp_path: Path, commit: Commit, forever: bool
-) -> None:
-    fails = 0
-    while True:
-        fails += 1
-        scene = Scene(tmp_path / str(fails))
-        scene.apply(commit)
-        disk = FailingDisk(UnsyncedDisk(), fails, errno.EIO, forever=forever, kinds=ALL_KINDS)
-        scene.undo(commit, disk)
-        if not disk.failed:
-            break
-        outcomes = scene.undo(commit)
-        assert not [o for o in outcomes if isinstance(o, Failed)], (fails, outcomes)
-        assert scene.before == tree(scene.root), fails
-    assert fails > 90
-
-
 def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     scene.damaged = frozenset({200})
@@ -264,27 +199,6 @@ def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) ->
     assert kept.read_bytes() == scene.before[f"t-0/{name(200)}"][2]
     scene.undo()
     assert scene.before == tree(scene.root)
-
-
-@pytest.mark.slow
-def test_stopped_at_every_call_with_a_damaged_source_undo_gives_the_original_tree(tmp_path: Path) -> None:
-    stops = 0
-    while True:
-        stops += 1
-        scene = Scene(tmp_path / str(stops))
-        scene.damaged = frozenset({100, 300})
-        try:
-            scene.apply(P2, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
-            scene.undo(P2, StoppingDisk(UnsyncedDisk(), stops // 2, FILE_CHANGING))
-        except SimulatedCrash:
-            pass
-        else:
-            break
-        outcomes = scene.undo(P2)
-        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
-        assert scene.before == tree(scene.root), stops
-        if stops > 120:
-            break
 
 
 def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Path) -> None:

@@ -12,11 +12,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.ops.apply import apply
-from krepair.ops.undo import undo
-from krepair.options import Options
-from krepair.plan.model import Plan
 from tests.durable.disks import FILE_CHANGING, Call, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 
@@ -25,16 +20,17 @@ _NUMBERS = re.compile(r"[0-9a-f]{8,}|[0-9]+")
 _COMPANION = re.compile(r"#\.(?:index|timeindex|txnindex|snapshot)")
 
 
-def telling_stops(calls: Iterable[Call]) -> list[int]:
-    """Numbers of the file-changing calls to stop before: of calls that are alike the first and the last one.
+def telling_stops(calls: Iterable[Call], kinds: Collection[str] = FILE_CHANGING) -> list[int]:
+    """Numbers of the calls to stop before, or to let fail: of calls that are alike the first and the last one.
 
     Alike are calls of one kind on files of one kind: each segment, companion and partition of a plan is treated as the
     others are. With ``KREPAIR_EVERY_CALL=1`` all.
 
     Args:
         calls: what a ``RecordingDisk`` saw of the whole verb.
+        kinds: of the calls that count.
     """
-    changing = [call for call in calls if call.kind in FILE_CHANGING]
+    changing = [call for call in calls if call.kind in kinds]
     if EVERY_CALL:
         return list(range(1, len(changing) + 1))
     first: dict[tuple[str, ...], int] = {}
@@ -102,28 +98,6 @@ def each_stop(
         yield stop
         if not stop.happened:
             return
-
-
-def every_stop(
-    verb: str,
-    plan: Plan,
-    options: Callable[[], Options],
-    ends: tuple[type[BaseException], ...] = (SimulatedCrash,),
-) -> Iterator[bool]:
-    """Stop the verb at its first call, its second, and so on; give whether it was stopped, until it comes to its end.
-
-    Args:
-        verb: ``apply``, or ``undo`` of a plan that is applied before each.
-        plan: the plan.
-        options: makes the options of each run.
-        ends: what a stop may come out as.
-    """
-    for stop in each_stop(inner=RealDisk, ends=ends):
-        if verb == "undo":
-            apply(plan, options())
-        with stop as disk:
-            (apply if verb == "apply" else undo)(plan, options(), disk=disk)
-        yield stop.happened
 
 
 def stops(calls: int, samples: int = 24) -> list[int]:

@@ -31,7 +31,6 @@ from tests.ops.checkpoints import (
     planned,
 )
 from tests.ops.scene import FAR, Scene, tree
-from tests.ops.stops import every_stop
 
 HEALTHY = (
     "compact-2.2.1-after-2.2.1",
@@ -153,33 +152,6 @@ def test_all_four_at_once_and_purge_leaves_nothing_behind(log_dir: Path) -> None
     assert {each.outcome for each in purge(plan, options()).results} == {"purged"}
     assert not [path for path in log_dir.rglob("*") if "~" in path.name]
     assert {each.outcome for each in undo(plan, options()).results} == {"failed"}
-
-
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_at_every_stop_each_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
-    log_dir: Path, verb: str
-) -> None:
-    (log_dir / RECOVERY).write_bytes(DAMAGES["truncated"](GOOD))
-    (log_dir / LOG_START).write_bytes(DAMAGES["past the end"](GOOD))
-    old = tree(log_dir)
-    plan = planned(log_dir)
-    apply(plan, options())
-    new = tree(log_dir, private=False)
-    undo(plan, options())
-    assert tree(log_dir) == old
-    stop = 0
-    for stopped in every_stop(verb, plan, options):
-        stop += 1
-        if stopped:
-            now = tree(log_dir, private=False)
-            assert all(now[name] in (old[name], new[name]) for name in (RECOVERY, LOG_START))
-            assert now.keys() <= old.keys() | {".lock"}
-        if verb == "apply":
-            assert apply(plan, options()).exit_code == ExitCode.DONE
-            assert tree(log_dir, private=False) == new
-        assert undo(plan, options()).exit_code == ExitCode.DONE
-        assert tree(log_dir) == old
-    assert stop > 6
 
 
 def test_damaged_recovery_points_are_mended_before_the_fence_of_a_rewrite_needs_them(tmp_path: Path) -> None:

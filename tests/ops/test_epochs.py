@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline
 from tests.ops.scene import tree
-from tests.ops.stops import every_stop
 
 NAME = "leader-epoch-checkpoint"
 INTACT = "leader-epochs-2.2.1"
@@ -208,31 +206,6 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
     undo(plan, options())
     assert tree(log_dir) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_at_every_stop_the_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
-    tmp_path: Path, verb: str
-) -> None:
-    log_dir = unpack(f"{INTACT}-truncated", tmp_path)
-    shutil.rmtree(log_dir / "e-some-0")
-    old = tree(log_dir)
-    plan = planned(log_dir)
-    apply(plan, options())
-    new = tree(log_dir, private=False)
-    undo(plan, options())
-    stop = 0
-    for stopped in every_stop(verb, plan, options):
-        stop += 1
-        if stopped:
-            assert tree(log_dir, private=False) in (old, new)
-        if verb == "apply":
-            assert apply(plan, options()).exit_code == ExitCode.DONE
-            assert tree(log_dir, private=False) == new
-        assert undo(plan, options()).exit_code == ExitCode.DONE
-        assert tree(log_dir) == old
-    assert stop > 4
 
 
 def test_fix_that_is_not_named_is_not_planned(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode, KrepairError
+from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -14,7 +14,6 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import Plan, ReplaceFile
 from tests.builders import NOW_MS
-from tests.durable.disks import SimulatedCrash
 from tests.forgotten import (
     CASES,
     FORGOTTEN,
@@ -25,7 +24,6 @@ from tests.forgotten import (
 )
 from tests.ops.inline import Inline
 from tests.ops.scene import tree
-from tests.ops.stops import every_stop
 
 VERBS = Inline(now_ms=NOW_MS + 60_000, fixes=("snapshots",))
 options, checked, planned = VERBS.options, VERBS.checked, VERBS.planned
@@ -119,30 +117,3 @@ def test_recovery_alone_carries_it_on_and_with_snapshots_it_is_ended_at_the_log_
         assert found(log_dir) == ([end.name] if FORGOTTEN in still else [])
         assert undo(plan, options()).exit_code == ExitCode.DONE
         assert tree(log_dir) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fixes", [("snapshots",), ("snapshots", "recovery")], ids=",".join)
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_at_every_stop_the_snapshot_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
-    tmp_path: Path, verb: str, fixes: tuple[str, ...]
-) -> None:
-    log_dir = made(tmp_path / "logs", CASES[1])
-    (log_dir / ".lock").touch()  # a crash leaves it
-    path = log_dir / "t-0" / f"{CASES[1].snapshot:020d}.snapshot"
-    old, before = tree(log_dir), path.read_bytes()
-    plan = planned(log_dir, fixes=fixes)
-    apply(plan, options())
-    new, after = tree(log_dir, private=False), path.read_bytes()
-    undo(plan, options())
-    stop = 0
-    for _ in every_stop(verb, plan, options, (SimulatedCrash, KrepairError)):
-        stop += 1
-        assert path.read_bytes() in {before, after}
-        if verb == "apply":
-            assert apply(plan, options()).exit_code == ExitCode.DONE
-            assert tree(log_dir, private=False) == new
-            assert verify_plan(plan, options()).problems == ()
-        undo(plan, options())
-        assert tree(log_dir) == old
-    assert stop > 5

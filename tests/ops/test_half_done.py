@@ -13,7 +13,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.plan.model import Plan
 from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
-from tests.ops.scene import TV2, Scene, scene, tree
+from tests.ops.scene import TV2, Scene, outcomes, scene, tree
 
 MARKER = ".kafka_cleanshutdown"
 POINTS = "recovery-point-offset-checkpoint"
@@ -31,46 +31,6 @@ def fresh(root: Path) -> tuple[Scene, Plan]:
 
 def served(one: Scene) -> dict[str, tuple[object, ...]]:
     return {name: row for name, row in tree(one.path, private=False).items() if name != ".lock"}
-
-
-@pytest.mark.slow
-def test_stopped_at_every_rename_of_several_groups_apply_goes_on_to_the_same_tree(memory_dir: Path) -> None:
-    one, plan = fresh(memory_dir / "whole")
-    recording = RecordingDisk(RealDisk())
-    assert one.apply(plan, recording).exit_code == ExitCode.DONE
-    expected = served(one)
-    renames = sum(call.kind == "rename" for call in recording.calls)
-    assert renames > 24
-    for stop in range(1, renames + 1):
-        one, plan = fresh(memory_dir / str(stop))
-        before = served(one)
-        with pytest.raises(SimulatedCrash):
-            one.apply(plan, StoppingDisk(RealDisk(), stop, {"rename"}))
-        if stop % 2:
-            again = one.apply(plan)
-            assert again.exit_code == ExitCode.DONE, (stop, again.results)
-            assert served(one) == expected, stop
-        assert one.undo(plan).exit_code == ExitCode.DONE
-        assert served(one) == before, stop
-        shutil.rmtree(memory_dir / str(stop))
-
-
-@pytest.mark.parametrize("fail_at", range(1, 40, 3))
-def test_one_failed_rename_never_costs_the_clean_shutdown_marker_or_a_recovery_point(
-    memory_dir: Path, fail_at: int
-) -> None:
-    one, plan = fresh(memory_dir / "logs")
-    before = served(one)
-    first = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={"rename"}))
-    assert first.exit_code in {ExitCode.DONE, ExitCode.PARTLY}
-    if any(result.exit_code == ExitCode.PARTLY for result in first.results):
-        assert first.next_command == "krepair apply PLAN"
-    assert one.apply(plan).exit_code == ExitCode.DONE
-    assert not list(one.path.glob("*/krepair~*/fence"))
-    root = served(one)
-    assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
-    assert one.undo(plan).exit_code == ExitCode.DONE
-    assert served(one) == before
 
 
 def half_done(root: Path) -> tuple[Scene, Plan, str]:
@@ -159,6 +119,7 @@ def test_a_fence_that_cannot_be_taken_down_is_no_success(memory_dir: Path, kind:
         before = served(one)
         report = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={kind}))
         assert report.exit_code == ExitCode.PARTLY, (kind, fail_at)
+        assert report.next_command == "krepair apply PLAN"
         assert any("Input/output error" in result.why for result in report.results)
         assert one.apply(plan).exit_code == ExitCode.DONE
         now = served(one)
@@ -178,3 +139,18 @@ def test_what_stays_half_done_names_the_command_that_ends_it(memory_dir: Path, f
         over_it.results
     )
     assert one.undo(plan).exit_code == ExitCode.DONE
+
+
+def test_applied_twice_does_nothing_the_second_time_and_undone_it_applies_again(memory_dir: Path) -> None:
+    one, plan = fresh(memory_dir / "once")
+    before = tree(one.path)
+    one.apply(plan)
+    applied = served(one)
+    again = one.apply(plan)
+    assert (again.exit_code, {o for each in outcomes(again).values() for o in each}) == (0, {"already"})
+    assert again.bytes_freed == 0
+    assert served(one) == applied
+    one.undo(plan)
+    assert tree(one.path) == before
+    assert one.apply(plan).exit_code == ExitCode.DONE
+    assert served(one) == applied

@@ -27,7 +27,6 @@ from tests import builders, naive
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
-from tests.ops.stops import every_stop
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -144,39 +143,6 @@ def test_purge_frees_the_old_files_and_a_later_apply_has_nothing_to_do(whole: Pa
     assert {result.outcome for result in apply(plan, options()).results} == {"already"}
     assert tree(whole) == before
     assert rules(checked(whole)) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_at_every_stop_each_index_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
-    tmp_path: Path, verb: str
-) -> None:
-    """Every instant of an apply and of an undo: what was stopped ends the same when it is run again, or is undone."""
-    log_dir = unpack("timeindex-padded-2.2.1", tmp_path)
-    for path in (log_dir / "f-t-0").iterdir():  # two segments are enough
-        if path.name[:20].isdigit() and int(path.name[:20]) > 240:
-            path.unlink()
-    (log_dir / "f-t-0" / f"{FIRST}.index").write_bytes(
-        (log_dir / "f-t-0" / f"{FIRST}.index").read_bytes()[:4096]
-    )
-    old = tree(log_dir)
-    plan = planned(log_dir)
-    apply(plan, options())
-    new = tree(log_dir, private=False)
-    undo(plan, options())
-    names = [f"f-t-0/{name}" for name in changes(plan)]
-    stops = 0
-    for stopped in every_stop(verb, plan, options):
-        stops += 1
-        if stopped:
-            now = tree(log_dir, private=False)
-            assert all(now[name] in (old[name], new[name]) for name in names)
-        if verb == "apply":
-            assert apply(plan, options()).exit_code == ExitCode.DONE
-            assert tree(log_dir, private=False) == new
-        assert undo(plan, options()).exit_code == ExitCode.DONE
-        assert tree(log_dir) == old
-    assert stops > 10
 
 
 def test_cutting_gives_the_bytes_from_before_the_padding(padded: Path, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tests.ops import pending
 from tests.ops.by_hand import end_by_hand
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
 from tests.ops.scene import part, tree
-from tests.ops.stops import each_stop
 
 UNFENCED = {"P1": "2.2.1", "P2": "3.9.2"}
 orders = pytest.mark.parametrize("order", ["P1 fenced", "P1", "P2"])
@@ -45,14 +44,6 @@ def scene(root: Path, order: str = "P1 fenced", **given: Sequence[int]) -> tuple
 
 def files(root: Path) -> set[str]:
     return {path.name for path in (root / FOLDER).iterdir() if path.is_file()}
-
-
-def completed(root: Path) -> dict[str, tuple[object, ...]]:
-    return {
-        path: row
-        for path, row in tree(root, private=False).items()
-        if not path.startswith(".lock") and path != "o-0"
-    }
 
 
 @orders
@@ -107,51 +98,6 @@ def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_pa
     theirs.unlink()
     assert undo(plan, chosen).exit_code == ExitCode.DONE
     assert before == tree(root)
-
-
-@pytest.mark.slow
-@orders
-def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_the_original_tree(
-    tmp_path: Path, order: str
-) -> None:
-    root, chosen, plan = scene(tmp_path / "whole", order, deleted=(300,))
-    apply(plan, chosen)
-    whole = {path: row[3:] for path, row in completed(root).items() if path.startswith(FOLDER)}
-    for stop in each_stop():
-        stops = stop.number
-        root, chosen, plan = scene(tmp_path / str(stops), order, deleted=(300,))
-        before = tree(root)
-        with stop as disk:
-            apply(plan, chosen, disk=disk)
-        if not stop.happened:
-            break
-        if stops % 2:
-            report = apply(plan, chosen, disk=UnsyncedDisk())
-            assert report.exit_code == ExitCode.DONE, (stops, report)
-            now = {path: row[3:] for path, row in completed(root).items() if path.startswith(FOLDER)}
-            assert {k: v[1:] for k, v in whole.items()} == {k: v[1:] for k, v in now.items()}, stops
-        report = undo(plan, chosen, disk=UnsyncedDisk())
-        assert report.exit_code == ExitCode.DONE, (stops, report)
-        assert before == tree(root), stops
-    assert stops > 40
-
-
-@pytest.mark.slow
-@orders
-def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path, order: str) -> None:
-    for stop in each_stop():
-        stops = stop.number
-        root, chosen, plan = scene(tmp_path / str(stops), order)
-        before = tree(root)
-        apply(plan, chosen, disk=UnsyncedDisk())
-        with stop as disk:
-            undo(plan, chosen, disk=disk)
-        if not stop.happened:
-            break
-        report = undo(plan, chosen, disk=UnsyncedDisk())
-        assert report.exit_code == ExitCode.DONE, (stops, report)
-        assert before == tree(root), stops
-    assert stops > 40
 
 
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from krepair.durable import medium, real_disk
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, UnwritableError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -21,7 +20,6 @@ from krepair.ops.undo import undo
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.builders import NOW_MS, LogDir, data
-from tests.durable.disks import ALL_KINDS, FailingDisk, RecordingDisk
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import tree
 
@@ -192,26 +190,3 @@ def test_file_that_the_barrier_did_not_write_stops_its_partition_and_no_other(
     assert {path: seen for path, seen in tree(many.path).items() if path.startswith("t-1")} == {
         path: seen for path, seen in many.before.items() if path.startswith("t-1")
     }
-
-
-@pytest.mark.slow
-def test_each_call_that_fails_while_one_barrier_serves_all_leaves_what_apply_and_undo_end(
-    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(medium, "MANY", 1)
-    many = Many(memory_dir / "logs", 2)
-    count = RecordingDisk(RealDisk(str(many.path)))
-    assert apply(many.plan, many.options, disk=count).exit_code == ExitCode.DONE
-    after = tree(many.path)
-    assert undo(many.plan, many.options).exit_code == ExitCode.DONE
-    assert tree(many.path) == many.before
-    for number in range(1, len(count.calls) + 1):
-        disk = FailingDisk(RealDisk(str(many.path)), number, errno.EIO, kinds=ALL_KINDS)
-        apply(many.plan, many.options, disk=disk)
-        if number % 2:
-            assert apply(many.plan, many.options).exit_code == ExitCode.DONE, number
-            assert {path for path in tree(many.path) if "krepair~" not in path} == {
-                path for path in after if "krepair~" not in path
-            }
-        assert undo(many.plan, many.options).exit_code == ExitCode.DONE, (number, disk.failed)
-        assert tree(many.path) == many.before, (number, disk.failed)

@@ -8,15 +8,13 @@ import resource
 import shutil
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import crc32c
 import pytest
 
 from krepair.checks import catalogue
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError
+from krepair.errors import ExitCode
 from krepair.fixes import snapshot_state
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
@@ -30,11 +28,9 @@ from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests.builders import NOW_MS, data
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.ops.snapshots import checked, made, options
-from tests.ops.stops import every_stop
 
 BLOATED = "__consumer_offsets-0"
 RULES = {"KR501", "KR502", "KR503", "KR504"}
@@ -404,37 +400,6 @@ def test_snapshot_that_a_real_broker_wrote_at_its_clean_stop_comes_back(
     assert len(written) > 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path: Path, verb: str) -> None:
-    log_dir = made(tmp_path)
-    folder = log_dir / "t-0"
-    (folder / END).write_bytes(b"")
-    (folder / ACTIVE).write_bytes(b"\0" * 30)
-    (folder / f"{90:020d}.snapshot").write_bytes((folder / f"{6:020d}.snapshot").read_bytes())
-    (log_dir / ".lock").touch()  # a crash leaves it
-    old = tree(log_dir)
-    plan = planned(log_dir)
-    apply(plan, options())
-    new = tree(log_dir, private=False)
-    undo(plan, options())
-    stop = 0
-    for _ in every_stop(verb, plan, options, (SimulatedCrash, KrepairError)):
-        stop += 1
-        here = entries(folder / f"{6:020d}.snapshot")
-        assert here, "the valid one is never touched"
-        end = (folder / END).read_bytes()
-        assert end == b"" or entries(folder / END) == AT_END
-        if verb == "apply":
-            assert apply(plan, options()).exit_code == ExitCode.DONE
-            assert tree(log_dir, private=False) == new
-            undo(plan, options())
-        else:
-            undo(plan, options())
-        assert tree(log_dir) == old
-    assert stop > 10
-
-
 def bloat_without_snapshots(tmp_path: Path) -> tuple[Scene, Plan]:
     """A real bloat whose snapshots cannot be read, and a plan that mends them and compacts."""
     case = scene(tmp_path)
@@ -458,24 +423,6 @@ def test_one_plan_mends_snapshots_and_compacts_and_undo_takes_both_back(tmp_path
     assert not any(each.changes for each in case.plan(fixes=("markers", "snapshots")).partitions)
     case.undo(plan)
     assert tree(case.path) == before
-
-
-@pytest.mark.slow
-def test_plan_of_snapshots_and_compaction_goes_on_after_a_stop_anywhere(memory_dir: Path) -> None:
-    case, plan = bloat_without_snapshots(memory_dir)
-    (case.path / ".lock").touch()
-    before = tree(case.path)
-    case.apply(plan)
-    done = tree(case.path, private=False)
-    case.undo(plan)
-    assert tree(case.path) == before
-    for stop in range(1, 400, 13):
-        with suppress(SimulatedCrash, KrepairError):
-            case.apply(plan, disk=StoppingDisk(RealDisk(), stop))
-        assert outcomes(case.apply(plan))[BLOATED] <= {"committed", "already"}
-        assert tree(case.path, private=False) == done
-        case.undo(plan)
-        assert tree(case.path) == before
 
 
 def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:

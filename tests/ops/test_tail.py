@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
-from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.errors import ExitCode, UsageError
 from krepair.fixes.context import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
@@ -34,7 +34,7 @@ from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, Set
 from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
 from tests import builders as b
-from tests.durable.disks import ALL_KINDS, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import scene, tree
 from tests.ops.stops import each_stop
@@ -411,50 +411,6 @@ def test_log_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     assert tree(torn.root) == now
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_stopped_at_every_call_it_can_be_run_again_and_taken_back(
-    tmp_path: Path, way: str, verb: str
-) -> None:
-    torn = prepared(tmp_path / "logs", way)
-    old = tree(torn.root)
-    plan = torn.plan(**WAYS[way])
-    apply(plan, options())
-    new = tree(torn.root, private=False)
-    undo(plan, options())
-    assert tree(torn.root) == old
-    for each in each_stop():
-        stop = each.number
-        if verb == "undo":
-            apply(plan, options(), disk=UnsyncedDisk())
-        with each as disk:
-            (apply if verb == "apply" else undo)(plan, options(), disk=disk)
-        if verb == "apply":
-            report = apply(plan, options(), disk=UnsyncedDisk())
-            assert report.exit_code == ExitCode.DONE, (stop, report.results)
-            assert tree(torn.root, private=False) == new, stop
-        report = undo(plan, options(), disk=UnsyncedDisk())
-        assert report.exit_code == ExitCode.DONE, (stop, report.results)
-        assert tree(torn.root) == old, stop
-    assert stop > 10
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_stopped_apply_is_taken_back_by_undo_alone(tmp_path: Path, way: str) -> None:
-    torn = prepared(tmp_path / "logs", way)
-    old = tree(torn.root)
-    plan = torn.plan(**WAYS[way])
-    for each in each_stop():
-        stop = each.number
-        with each as disk:
-            apply(plan, options(), disk=disk)
-        report = undo(plan, options(), disk=UnsyncedDisk())
-        assert report.exit_code == ExitCode.DONE, (stop, report.results)
-        assert tree(torn.root) == old, stop
-    assert stop > 10
-
-
 @pytest.mark.parametrize("verb", [apply, undo])
 def test_what_a_broker_wrote_between_two_runs_is_not_covered_by_segments_that_come_back(
     tmp_path: Path, verb: Callable[..., ApplyReport]
@@ -532,44 +488,6 @@ def test_all_fixes_in_one_plan_know_what_the_others_change_and_a_second_plan_is_
         report = undo(plan, options())
         assert report.exit_code == ExitCode.DONE, report.results
     assert tree(torn.root) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
-)
-def test_failure_at_every_call_is_told_and_the_next_run_ends_right(
-    tmp_path: Path, way: str, number: int, forever: bool
-) -> None:
-    torn = prepared(tmp_path / "logs", way)
-    old = tree(torn.root)
-    plan = torn.plan(**WAYS[way])
-    apply(plan, options(), disk=UnsyncedDisk())
-    new = tree(torn.root, private=False)
-    undo(plan, options(), disk=UnsyncedDisk())
-    fails = 0
-    while True:
-        fails += 1
-        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
-        try:
-            report = apply(plan, options(), disk=disk)
-        except (OSError, KrepairError):  # the lock's file itself
-            continue
-        if not disk.failed:
-            break
-        assert report.exit_code == ExitCode.DONE or any(
-            os.strerror(number) in one.why for one in report.results
-        )
-        assert apply(plan, options(), disk=UnsyncedDisk()).exit_code == ExitCode.DONE, fails
-        assert tree(torn.root, private=False) == new, fails
-        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
-        with contextlib.suppress(OSError, KrepairError):
-            undo(plan, options(), disk=disk)
-        report = undo(plan, options(), disk=UnsyncedDisk())
-        assert report.exit_code == ExitCode.DONE, (fails, report.results)
-        assert tree(torn.root) == old, fails
-    assert fails > 10
 
 
 def test_log_that_cannot_be_read_at_apply_is_unreadable_and_nothing_changes(

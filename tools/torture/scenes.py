@@ -251,7 +251,9 @@ class Scene:
         return Placed(path, plan, plan_file)
 
 
-def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -> Scene:
+def build(
+    name: str, seed: int = 0, *, keep: str = "inplace", setup: Setup | None = None, **typed: object
+) -> Scene:
     """Build a scene.
 
     Args:
@@ -259,12 +261,13 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -
             with ``~one-barrier``, see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: ``inplace`` or ``until-verified``.
+        setup: of a scene that is not one of ``SCENES``.
         typed: other options than those of the scene.
     """
     name, _, way = name.partition("~")
     one_barrier = way == "one-barrier"
     keep = keep if one_barrier else way or keep
-    setup = SCENES[name]
+    setup = setup or SCENES[name]
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
