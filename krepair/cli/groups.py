@@ -12,7 +12,7 @@ from krepair.cli.options import LogDirArgument, Typed, takes
 def groups(log_dir: LogDirArgument, *, typed: Typed) -> None:
     """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
 
-    Writes nothing; exits with 2 if a group is stuck (KR609).
+    Writes nothing; exits with 2 if a group is stuck (KR609), or a commit is unseen or out of range.
 
     Example: krepair groups /var/lib/kafka --group orders-app
     """

@@ -155,6 +155,7 @@ def log_ends(
     surveys: Mapping[str, Survey] = {},
     *,
     changes: Mapping[str, Sequence[Change]] = {},
+    of: Sequence[Partition] | None = None,
 ) -> dict[Key, int | None]:
     """Log end offset of each partition that is there, None where it cannot be told.
 
@@ -163,10 +164,12 @@ def log_ends(
         engine: scans the last segments that are not known yet.
         surveys: folder -> survey, of partitions that were looked at: their logs are known, and what changes of them.
         changes: folder -> changes after which the logs end where they end.
+        of: partitions that were asked for; all by default.
     """
+    partitions = view.partitions if of is None else of
     last: dict[str, SegmentFacts] = {}
     to_scan: list[tuple[Partition, LogPart]] = []
-    for partition in view.partitions:
+    for partition in partitions:
         if not _can_tell(partition):
             continue
         known = surveys.get(partition.folder)
@@ -192,7 +195,7 @@ def log_ends(
         if not result.failure:
             last[partition.folder] = facts_of(part.segment, result)
     ends: dict[Key, int | None] = {(folder.topic, folder.number): None for folder in view.marked}
-    for partition in view.partitions:
+    for partition in partitions:
         facts = last.get(partition.folder)
         ends[partition.topic, partition.number] = None if facts is None else _end_of(facts)
     return ends

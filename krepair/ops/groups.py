@@ -23,6 +23,7 @@ from krepair.ops.coordinator_topic import (
     passed_over,
     read_partitions,
 )
+from krepair.ops.group_places import partitions_of_topic, with_places, with_ranges
 from krepair.ops.log_dirs_given import check_named
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
@@ -45,6 +46,7 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         log_dir: its path.
         now_ms: the clock that ages count from.
         partitions: folders of ``__consumer_offsets`` that were read.
+        partitions_of_topic: how many the topic has; 0 if nothing tells.
         groups: by group id; those that were deleted have the state ``Dead``.
         findings: KR609.
         damaged: what was passed over.
@@ -58,6 +60,7 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
     log_dir: str
     now_ms: int
     partitions: tuple[str, ...] = ()
+    partitions_of_topic: int = 0
     groups: tuple[Group, ...] = ()
     findings: tuple[Finding, ...] = ()
     damaged: tuple[PassedOver, ...] = ()
@@ -69,8 +72,18 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a finding, or something was passed over."""
-        return ExitCode.FOUND if self.findings or self.damages else ExitCode.DONE
+        """FOUND when there is a finding, something was passed over, or a commit does not count as it stands."""
+        found = self.findings or self.damages or self.twice
+        lost = any(
+            group.unseen_commits or any(one.out_of_range for one in group.commits) for group in self.groups
+        )
+        return ExitCode.FOUND if found or lost else ExitCode.DONE
+
+    @property
+    def twice(self) -> tuple[str, ...]:
+        """Groups that lie in more than one partition of the topic: its number of partitions was changed."""
+        alive = Counter(group.group for group in self.groups if group.state != "Dead")
+        return tuple(name for name, rows in alive.items() if rows > 1)
 
 
 def groups(
@@ -95,13 +108,17 @@ def groups(
     read = sum(item.bytes_to_read for item in items)
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, READ_GROUPS, items, "groups")
-    found = sorted((group for result in results for group in result.groups), key=lambda group: group.group)
+        read_groups = [group for result in results for group in result.groups]
+        number = partitions_of_topic(view, read_groups)
+        placed = with_ranges(with_places(read_groups, number), view, engine)
+    found = sorted(placed, key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
     damaged = passed_over(chosen, results)
     return GroupsReport(
         log_dir=view.path,
         now_ms=options.now_ms,
         partitions=tuple(partition.folder for partition in chosen),
+        partitions_of_topic=number,
         groups=tuple(found),
         findings=findings,
         damaged=damaged,

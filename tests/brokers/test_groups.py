@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from krepair.ops.dump import Dump, DumpOptions
 from krepair.ops.groups import GroupsReport, groups
@@ -69,6 +71,36 @@ def test_groups_and_their_commits_are_what_a_broker_answers(
             assert states[group.group] == "EMPTY"
         else:
             assert states[group.group] in {"STABLE", "PREPARING_REBALANCING", "EMPTY"}
+
+
+COORDINATORS = [("4.3.1", False), *([("3.9.2", True)] if os.environ.get("KREPAIR_EVERY_STATE") else [])]
+"""Each with whether it finds a commit in another partition that it leads."""
+
+
+@pytest.mark.parametrize(("version", "sees"), COORDINATORS)
+def test_commits_before_a_raised_number_of_partitions(tmp_path: Path, version: str, sees: bool) -> None:
+    """A coordinator since 4.0 looks in one partition. An older one finds what lies in any that it leads."""
+    names = [*(f"grp-{number}" for number in range(6)), "größe", "\U0001d4a2", "deleted once"]
+    with Broker(version, tmp_path / "logs", PASSIVE) as broker:
+        client.create_topics(broker.bootstrap, version, {"t-a": Topic(1, {})})
+        for name in names:
+            consumer = joined(broker, name, "classic", ["t-a"], name="one")
+            client.commit(consumer, [TopicPartition("t-a", 0, 10)])
+            consumer.close()
+        admin = client.admin(broker.bootstrap)
+        admin.create_partitions([NewPartitions("__consumer_offsets", 5)])["__consumer_offsets"].result(
+            LIMIT_S
+        )
+        wait_for(lambda: len(list((tmp_path / "logs").glob("__consumer_offsets-*"))) == 5)
+        broker.stop()
+        report = ours(Path(shutil.copytree(tmp_path / "logs", tmp_path / "copy")))
+        broker.start()
+        wait_for(lambda: client.group_ids(broker.bootstrap) == sorted(names))
+        answered = client.fetch_group_offsets(broker.bootstrap, names)
+    hidden = {group.group for group in report.groups if group.unseen_commits}
+    assert 2 < len(hidden) < len(names)
+    assert {name for name in names if not answered[name]} == (set() if sees else hidden)
+    assert all(commit.out_of_range for group in report.groups for commit in group.commits)
 
 
 def joined(broker: Broker, group: str, protocol: str, topics: list[str], name: str) -> Consumer:

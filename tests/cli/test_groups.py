@@ -114,3 +114,73 @@ def test_a_group_that_is_not_there_is_named(log_dir: Path) -> None:
     assert page.code == ExitCode.DONE
     assert "No group nosuch: no record of it is in the partitions of __consumer_offsets here." in page.out
     assert "No group app" not in page.out
+
+
+def raised(root: Path, numbers: range, groups: dict[str, int]) -> Path:
+    """``__consumer_offsets`` with these partitions, and a commit of each group in the one that is named."""
+    made = builders.LogDir(root)
+    for number in numbers:
+        there = [name for name, at in groups.items() if at == number]
+        records = [builders.Record(key_of(name, 0), value_of(7)) for name in there]
+        made.partition("__consumer_offsets", number).segment(
+            *([builders.data(0, records)] if records else []), base_offset=0
+        )
+    made.partition("t").segment(builders.data(5, 5))
+    return made.write(log_starts={"t-0": 6})
+
+
+OF_FOUR = {f"grp-{number}": at for number, at in enumerate((0, 1, 2, 3, 0, 1, 2, 3, 0, 1))}
+"""Where brokers of 2.2.1, 3.9.2 and 4.3.1 with four partitions put these groups."""
+HIDDEN_OF_EIGHT = {"grp-4", "grp-5", "grp-6", "grp-7"}
+"""Of these 4.3.1 and 4.4.0 know no commit any more, once there are eight."""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "groups", "hidden"),
+    [
+        pytest.param(range(4), OF_FOUR, set(), id="as it was"),
+        pytest.param(range(8), OF_FOUR, HIDDEN_OF_EIGHT, id="raised"),
+        pytest.param(range(8), {"grp-4": 4, "grp-0": 0}, set(), id="written after it was raised"),
+        pytest.param(range(1, 8), OF_FOUR, set(), id="one is elsewhere, so their number is not known"),
+    ],
+)
+def test_commits_that_the_next_coordinator_does_not_see_are_exit_code_2(
+    tmp_path: Path, numbers: range, groups: dict[str, int], hidden: set[str]
+) -> None:
+    ran = run("groups", str(raised(tmp_path / "logs", numbers, groups)), "--json")
+    report = json.loads(ran.out)["report"]
+    assert {one["group"] for one in report["groups"] if one["unseen_commits"]} == hidden
+    assert ran.code == (ExitCode.FOUND if hidden else ExitCode.DONE)
+
+
+def test_a_group_in_two_partitions_is_said_where_nothing_tells_how_many_there_are(tmp_path: Path) -> None:
+    log_dir = raised(tmp_path / "logs", range(1, 8), {"grp-5": 1, "grp-4": 4})
+    (log_dir / "__consumer_offsets-5" / "00000000000000000000.log").write_bytes(
+        builders.data(0, [builders.Record(key_of("grp-5", 0), value_of(9))]).raw
+    )
+    ran = run("groups", str(log_dir))
+    assert ran.code == ExitCode.FOUND
+    assert "1 group in two partitions of __consumer_offsets, such as grp-5" in ran.out
+
+
+@pytest.mark.parametrize(("offset", "out"), [(5, True), (6, False), (10, False), (11, True)])
+def test_a_commit_outside_of_the_log_that_is_here_is_exit_code_2(
+    tmp_path: Path, offset: int, out: bool
+) -> None:
+    log_dir = raised(tmp_path / "logs", range(1), {})
+    (log_dir / "__consumer_offsets-0" / "00000000000000000000.log").write_bytes(
+        builders.data(
+            0,
+            [
+                builders.Record(key_of("app", 0), value_of(offset)),
+                builders.Record(key_of("app", 1), value_of(10**9)),  # of a partition that is not here
+            ],
+        ).raw
+    )
+    ran = run("groups", str(log_dir), "--json")
+    (group,) = json.loads(ran.out)["report"]["groups"]
+    assert [(one["log_start"], one["log_end"], one["out_of_range"]) for one in group["commits"]] == [
+        (6, 10, out),
+        (-1, -1, False),
+    ]
+    assert ran.code == (ExitCode.FOUND if out else ExitCode.DONE)

@@ -11,7 +11,7 @@ from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
 from krepair.pipeline.coordinators.group_model import Group
-from krepair.plan.view import Section, View, bytes_text, table_of, time_text
+from krepair.plan.view import Section, View, bytes_text, count_text, table_of, time_text
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -37,6 +37,7 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
         lines.append(f"Deleted groups whose tombstones are still in the log: {dead}.")
     if report.unknown:
         lines.append(f"Records with a key that this version does not know: {report.unknown}.")
+    lines += _misplaced(report) + _out_of_range(report)
     if report.damages:
         lines.append(f"Damaged parts passed over: {report.damages}. The answer may lack what they said.")
     listed = report.groups if detailed else alive
@@ -45,8 +46,8 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
             title=f"Groups in {report.log_dir}",
             lines=tuple(lines),
             table=table_of(
-                "group | kind | state | # generation | protocol | # members | # commits | "
-                "# newest | # pending | # tombstones",
+                "group | kind | state | # partition | # generation | protocol | # members | # commits | # unseen | "
+                "# out of range | # newest | # pending | # tombstones",
                 (_row(group, report.now_ms) for group in listed),
             ),
         )
@@ -67,14 +68,48 @@ def _row(group: Group, now_ms: int) -> tuple[str, ...]:
         group.group,
         group.kind,
         group.state,
+        group.partition.rpartition("-")[2],
         "-" if group.generation < 0 else str(group.generation),
         "/".join(part for part in (group.protocol_type, group.protocol) if part) or "-",
         str(len(group.members)),
         str(len(group.commits)),
+        str(group.unseen_commits),
+        str(sum(commit.out_of_range for commit in group.commits)),
         age_text(newest, now_ms),
         str(len(group.pending)),
         str(group.tombstones),
     )
+
+
+def _misplaced(report: GroupsReport) -> list[str]:
+    """What is said of groups that lie in another partition than the one in which their coordinator looks."""
+    unseen = [group for group in report.groups if group.unseen_commits]
+    if unseen:
+        commits = count_text(sum(group.unseen_commits for group in unseen), "commit")
+        groups = count_text(len({group.group for group in unseen}), "group")
+        return [
+            f"{OFFSETS_TOPIC} has {report.partitions_of_topic} partitions.",
+            f"{commits} of {groups} lie in a partition that is no longer the right one (unseen).",
+            "A broker since 4.0 does not see them; an older one does while it leads both partitions.",
+            "Set them again with kafka-consumer-groups.sh --reset-offsets before the consumers start.",
+        ]
+    if report.twice and not report.partitions_of_topic:
+        groups = count_text(len(report.twice), "group")
+        return [
+            f"{groups} in two partitions of {OFFSETS_TOPIC}, such as {shown(report.twice[0])}.",
+            "Somebody has changed how many partitions there are. Nothing here tells which one counts.",
+        ]
+    return []
+
+
+def _out_of_range(report: GroupsReport) -> list[str]:
+    commits = sum(one.out_of_range for group in report.groups for one in group.commits)
+    text = f"Commits outside of the log of their partition: {commits}. Consumers begin there by auto.offset.reset."
+    return [text] if commits else []
+
+
+def _known(offset: int) -> str:
+    return "-" if offset < 0 else str(offset)
 
 
 def _group(group: Group, now_ms: int) -> list[Section]:
@@ -101,6 +136,9 @@ def _group(group: Group, now_ms: int) -> list[Section]:
             commit.topic,
             str(commit.partition),
             commit.problem or str(commit.offset),
+            _known(commit.log_start),
+            _known(commit.log_end),
+            "yes" if commit.out_of_range else "",
             age_text(commit.commit_timestamp, now_ms),
             time_text(commit.commit_timestamp),
             commit.metadata,
@@ -125,7 +163,11 @@ def _group(group: Group, now_ms: int) -> list[Section]:
         ),
         Section(
             title=f"Committed by {name}",
-            table=table_of("topic | # partition | # offset | # age | committed at | metadata", commits),
+            table=table_of(
+                "topic | # partition | # offset | # log start | # log end | out of range | # age | committed at | "
+                "metadata",
+                commits,
+            ),
         ),
         Section(
             title=f"In open transactions of {name}",

@@ -46,6 +46,9 @@ class Commit(Struct, frozen=True, kw_only=True):
         record_offset: of the record in ``__consumer_offsets``.
         transactional: whether it was part of a transaction, which is committed.
         problem: why the value could not be read, else empty.
+        log_start: where the log of its partition begins, -1 if that is not here.
+        log_end: where it ends, -1 if that is not known.
+        out_of_range: whether the offset lies outside of them; a consumer begins by its ``auto.offset.reset`` then.
     """
 
     topic: str
@@ -58,6 +61,9 @@ class Commit(Struct, frozen=True, kw_only=True):
     record_offset: int = -1
     transactional: bool = False
     problem: str = ""
+    log_start: int = -1
+    log_end: int = -1
+    out_of_range: bool = False
 
 
 class PendingCommit(Struct, frozen=True, kw_only=True):
@@ -120,6 +126,8 @@ class Group(Struct, frozen=True, kw_only=True):
         tombstones: records that delete something of the group.
         history: of its subscriptions.
         problems: records of it that could not be read, the first few.
+        coordinator_partition: number of the partition in which the next coordinator looks for it, -1 if not known.
+        unseen_commits: commits here that the next coordinator does not see, since it looks in another partition.
     """
 
     group: str
@@ -138,3 +146,5 @@ class Group(Struct, frozen=True, kw_only=True):
     tombstones: int = 0
     history: SubscriptionHistory = SubscriptionHistory()
     problems: tuple[str, ...] = ()
+    coordinator_partition: int = -1
+    unseen_commits: int = 0
