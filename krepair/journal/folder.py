@@ -108,10 +108,9 @@ class PartitionFolder:
         Raises:
             OSError: it could not be read.
         """
-        return replace(state, digest=self._digest(relative))
+        return replace(state, digest=self._digest(relative, self._status(relative)))
 
-    def _digest(self, relative: str) -> str:
-        found = self._status(relative)
+    def _digest(self, relative: str, found: os.stat_result | None) -> str:
         key = None if found is None else _key_of(found)
         digest = self._digests.get(key, "") if key is not None else ""
         if not digest:
@@ -343,12 +342,12 @@ class PartitionFolder:
             StalePlanError: something else than a regular file has the name.
             OSError: it could not be read.
         """
-        found = self.state(relative)
+        found = self._status(relative)
         if found is None or known is None:
             return found is None and known is None
-        if (found.size, found.mtime_ns) != (known.size, known.mtime_ns):
+        if (found.st_size, found.st_mtime_ns) != (known.size, known.mtime_ns):
             return False
-        return not known.digest or self._digest(relative) == known.digest
+        return not known.digest or self._digest(relative, found) == known.digest
 
     def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
         """Whether the first bytes of a log are the batches that the plan has seen; it is read once in a run.

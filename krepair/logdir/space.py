@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Final, NamedTuple
 
 from krepair.durable import medium
@@ -62,7 +64,7 @@ def read_space(path: str, tree: Tree | None = None) -> Space:
     free, every = state.f_bavail - _NOT_GIVEN_BYTES.get(kind, 0) // state.f_frsize, state.f_bfree
     reserve = 0
     if every > state.f_bavail:
-        name = os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        name = _block_device(device)
         own = _own_blocks(name)
         reserve = max(every - state.f_bavail - own, 0)
         if not state.f_bavail:
@@ -78,6 +80,13 @@ def read_space(path: str, tree: Tree | None = None) -> Space:
     )
 
 
+@cache
+def _block_device(device: int) -> str:
+    """The name of a block device by its number, as in ``/dev``."""
+    return os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+
+
+@cache  # a setting of the mounted file system; it is asked before each change
 def _own_blocks(device: str) -> int:
     """Blocks that an ext4 file system keeps for itself; every user may read their number. 0 of another one."""
     try:
@@ -118,7 +127,7 @@ def taken_below(paths: Iterable[str], tree: Tree) -> dict[str, int]:
     taken = dict.fromkeys(paths, 0)
     left: dict[tuple[int, int], int] = {}
     for path in taken:
-        for status in _all_below(path, tree):
+        for status in _with_all_below(path, tree):
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 inode = (status.st_dev, status.st_ino)
                 left[inode] = left.get(inode, status.st_nlink) - 1
@@ -128,19 +137,23 @@ def taken_below(paths: Iterable[str], tree: Tree) -> dict[str, int]:
     return taken
 
 
-def _all_below(path: str, tree: Tree) -> Iterator[os.stat_result]:
-    try:
-        found = tree.status(path)
-        entries = tree.entries(path)
-    except OSError:
-        return
-    if found is not None:
-        yield found
-    for name, status in entries:
-        if stat.S_ISDIR(status.st_mode):
-            yield from _all_below(f"{path}/{name}", tree)
-        else:
-            yield status
+def _with_all_below(path: str, tree: Tree) -> Iterator[os.stat_result]:
+    with contextlib.suppress(OSError), tree.reached(path) as folder:
+        yield os.fstat(folder)
+        yield from _all_below(folder)
+
+
+def _all_below(folder: int) -> Iterator[os.stat_result]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield (status := entry.stat(follow_symlinks=False))
+                if stat.S_ISDIR(status.st_mode):
+                    below = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                    try:
+                        yield from _all_below(below)
+                    finally:
+                        os.close(below)
 
 
 def mounted_read_only(path: str) -> bool:

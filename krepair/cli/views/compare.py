@@ -194,7 +194,8 @@ def _way_back(way: WayBack) -> Iterator[Section]:
     name, wrong = next(iter(way.wrong.items()))
     folders = (
         "Then wait until the folders of the wrong replicas are gone, also those whose names end with -delete: here "
-        f"{name} and {name}.*-delete on broker {wrong[0]}. It takes a minute (file.delete.delay.ms)."
+        f"{name} and {name}.*-delete on broker {wrong[0]}. It takes a minute (file.delete.delay.ms). "
+        f"On 2.2.1 {name} stays if that broker was down meanwhile: then type this half, the first half and this half."
     )
     yield Section(
         title="The way back, second half",
