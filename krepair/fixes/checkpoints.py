@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -103,9 +102,7 @@ class Checkpoints(RootFix):
                         like = read_attributes(staging.folder.at(change.name), work.disk.tree)
                         put_staged(work, staging, change.name, data, like)
                     elif isinstance(change, ReplaceFile):
-                        stage_again(
-                            work, staging, change, _made_whole(work, change), "the lines", fix=self.name
-                        )
+                        stage_again(work, staging, change, _made_whole(work, change), "the lines")
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """A file made anew has the plan's bytes; the lines that change are as they become."""
@@ -133,17 +130,14 @@ def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
         # What is past the log end is decided again, by the logs as they are by now.
         mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
         if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
-            raise _stale(work, staging, change.name, "the lines worked out anew are not the plan's")
+            raise _stale(staging, change.name, "the lines worked out anew are not the plan's")
     if made is None:
-        raise _stale(work, staging, change.name, "its lines are not those that the plan changes")
+        raise _stale(staging, change.name, "its lines are not those that the plan changes")
     return made
 
 
-def _stale(work: Work, staging: Staging, name: str, why: str) -> StalePlanError:
-    return StalePlanError(
-        f"{staging.folder.at(name)}: {why}",
-        next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix checkpoints --out PLAN",
-    )
+def _stale(staging: Staging, name: str, why: str) -> StalePlanError:
+    return StalePlanError(f"{staging.folder.at(name)}: {why}")
 
 
 CHECKPOINTS = Checkpoints()

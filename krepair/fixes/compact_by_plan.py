@@ -13,7 +13,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.fixes.compact_originals import Originals, compacted_groups, key_compaction, plan_anew
+from krepair.fixes.compact_originals import Originals, compacted_groups, key_compaction
 from krepair.fixes.markers_staging import high_watermark_now
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import log_name
@@ -88,9 +88,7 @@ def _planned(work: Work, staging: Staging, base_offset: int, keys: CompactedSour
         return OffsetFile(packed=of_text(str(keys.stays)))
     except OffsetSetError as error:
         where = f"{staging.plan.folder}/{log_name(base_offset)}"
-        raise StalePlanError(
-            f"{where}: which of its records stay: {error}", next_command=plan_anew(work)
-        ) from error
+        raise StalePlanError(f"{where}: which of its records stay: {error}") from error
 
 
 def prepared_by_plan(
@@ -142,6 +140,6 @@ def check_readings(work: Work, staging: Staging, prepared: Prepared, readings: M
                 else "not those by which it was written"
             )
             raise StalePlanError(
-                f"{staging.plan.folder}/{log_name(base)}: the decisions made anew are not the plan's: {why}",
-                next_command=plan_anew(work),
+                f"{staging.plan.folder}/{log_name(base)}: what stays was decided again, and is not what the plan has: "
+                f"{why}"
             )

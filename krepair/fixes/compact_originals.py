@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -103,9 +102,8 @@ def originals_of(work: Work, staging: Staging) -> Originals:
             logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
     if missing:
         raise StalePlanError(
-            f"{folder.at(logs[missing[0]].name)}: is neither in its place nor kept, as the plan has it; which keys it "
-            "holds cannot be known any more",
-            next_command=plan_anew(work),
+            f"{folder.at(logs[missing[0]].name)}: is not in its place and is not kept; which keys it holds cannot be "
+            "known any more"
         )
     place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
     return Originals(place, dict(sorted(logs.items())), frozenset(purged))
@@ -117,11 +115,6 @@ def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bo
     if found is None or (found.size, found.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
     return not look or staging.folder.begins_with(found, planned)
-
-
-def plan_anew(work: Work) -> str:
-    """What to type where a plan is stale."""
-    return f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN"
 
 
 def key_compaction(plan: PartitionPlan) -> KeyCompaction:

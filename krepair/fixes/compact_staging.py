@@ -28,7 +28,6 @@ from krepair.fixes.compact_originals import (
     key_compaction,
     originals_of,
     partition_to_prove,
-    plan_anew,
     proof_problem,
     unpurged_groups,
 )
@@ -264,7 +263,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
                 one.readings = readings_by_plan(work, one.staging, one.originals, one.facts)
                 continue
             facts = [one.facts[base] for base in one.logs]
-            policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
+            policy = policy_now(work, one.staging, facts, one.place)
             inputs.append((one, _input(work, one, facts, policy)))
     if not inputs:
         return
@@ -282,7 +281,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
         if one.by_plan:
             with one.staging.taking_problems():
                 facts = [one.facts[base] for base in one.logs]
-                policy = policy_now(work, one.staging, facts, plan_anew(work), one.place)
+                policy = policy_now(work, one.staging, facts, one.place)
                 one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
                 _check_prepared(work, one, one.prepared)
                 check_readings(work, one.staging, one.prepared, one.readings)
@@ -328,9 +327,8 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
     least = 0 if one.originals.purged else planned.keys
     if found[:2] != (first, bound) or not least <= found[2] <= planned.keys:
         raise StalePlanError(
-            f"{plan.folder}: the decisions made anew are not the plan's: first offset, bound and number of keys are "
-            f"{found}, the plan has {(first, bound, planned.keys)}",
-            next_command=plan_anew(work),
+            f"{plan.folder}: what stays was decided again, and is not what the plan has: first offset, bound and "
+            f"number of keys are {found}, the plan has {(first, bound, planned.keys)}"
         )
 
 
@@ -457,8 +455,8 @@ def _recheck(work: Work, one: _Partition) -> None:
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
     found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
-    check_held(one.staging, facts, one.prepared.partition.policy, plan_anew(work))
-    check_decisions(one.staging, found, plan_anew(work))
+    check_held(one.staging, facts, one.prepared.partition.policy)
+    check_decisions(one.staging, found)
 
 
 def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Final, Literal
 
 from krepair.durable.attributes import read_attributes
@@ -90,7 +89,6 @@ def stage_again(
     what: str,
     *,
     left: str = "",
-    fix: str = "",
 ) -> None:
     """Stage a file whose bytes were worked out again, right before it is put in its place.
 
@@ -101,7 +99,6 @@ def stage_again(
         data: its bytes.
         what: they are, for the message.
         left: why they are not to be had, or empty.
-        fix: which fix makes a new plan, for the advice; empty: there is none.
 
     Raises:
         StalePlanError: they are not those of the plan.
@@ -109,12 +106,7 @@ def stage_again(
     """
     path = staging.folder.at(change.name)
     if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise StalePlanError(
-            f"{path}: {what} worked out anew are not the plan's {left}".rstrip(),
-            next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix {fix} --out PLAN"
-            if fix
-            else "",
-        )
+        raise StalePlanError(f"{path}: {what} worked out anew are not the plan's {left}".rstrip())
     like = (
         path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -164,15 +163,14 @@ def _recheck(work: Work, staging: Staging) -> None:
         UnreadableError: a producer snapshot could not be read.
     """
     facts = work.all_facts(staging, with_txn_index=True)
-    anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
-    policy = policy_now(work, staging, facts, anew, work.place(staging))
+    policy = policy_now(work, staging, facts, work.place(staging))
     found = _decided_before(staging, facts, policy)
     if found is None:
         found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
     if len(groups_of(staging)) < sum(isinstance(one, RewriteSegments) for one in staging.plan.changes):
         staging.decided[:] = [Decided(facts, policy, found)]  # for the groups that are staged after these
-    check_held(staging, facts, policy, anew)
-    check_decisions(staging, found, anew, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
+    check_held(staging, facts, policy)
+    check_decisions(staging, found, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
 
 
 def _decided_before(
@@ -199,14 +197,13 @@ def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
 
 
 def check_decisions(
-    staging: Staging, found: Mapping[int, StageInputs], anew: str, why_not: Callable[[], str] | None = None
+    staging: Staging, found: Mapping[int, StageInputs], why_not: Callable[[], str] | None = None
 ) -> None:
     """What was decided anew of each source is what the plan says.
 
     Args:
         staging: the partition.
         found: base offset -> what was decided anew, of the segments that may still be compacted.
-        anew: the command that makes a new plan.
         why_not: says why a segment is not among them.
 
     Raises:
@@ -222,12 +219,16 @@ def check_decisions(
         )
         now = found.get(source.base_offset)
         if now != planned:
-            why = why_not() if now is None and why_not else "the decisions made anew are not the plan's"
+            why = (
+                why_not()
+                if now is None and why_not
+                else "what stays was decided again, and is not what the plan has"
+            )
             where = f"{staging.plan.folder}/{log_name(source.base_offset)}"
-            raise StalePlanError(f"{where}: {why}", next_command=anew)
+            raise StalePlanError(f"{where}: {why}")
 
 
-def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy, anew: str) -> None:
+def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy) -> None:
     """The markers that stay for other replicas are those of the plan.
 
     Raises:
@@ -240,8 +241,7 @@ def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPo
             if held_between(policy, source.base_offset, end) != source.held:
                 raise StalePlanError(
                     f"{staging.plan.folder}/{log_name(source.base_offset)}: other markers than the plan has must stay "
-                    "for other replicas",
-                    next_command=anew,
+                    "for other replicas"
                 )
 
 
@@ -274,9 +274,7 @@ def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place
     return found.markers
 
 
-def policy_now(
-    work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew: str, place: Place
-) -> MarkerPolicy:
+def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> MarkerPolicy:
     """The plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
@@ -286,7 +284,7 @@ def policy_now(
     if work.high_watermark(staging) < 0 <= staging.plan.high_watermark:
         text = f"{staging.plan.folder}: its high watermark is no longer recorded"
         if not work.plan.policy.assume_high_watermark:
-            raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}", next_command=anew)
+            raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}")
     try:
         policy = _policy(work, staging, facts, place)
     except OSError as error:
@@ -295,7 +293,7 @@ def policy_now(
         return policy
     minded = why_undecided(facts, policy)
     if minded is not None:
-        raise StalePlanError(f"{staging.plan.folder}: {minded.why}", next_command=anew)
+        raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
     return policy
 
 

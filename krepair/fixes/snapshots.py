@@ -189,7 +189,7 @@ def _stage_closed(work: Work, staging: Staging, change: ReplaceFile) -> None:
     data = next((one.data for one in found if one.file.name == change.name), None)
     if data is None:  # mended already, or not to be mended any more
         data = read_whole(staging.folder.at(change.name), SNAPSHOT_AT_MOST_BYTES)
-    stage_again(work, staging, change, data, "the producers", fix=SNAPSHOTS.name)
+    stage_again(work, staging, change, data, "the producers")
 
 
 def is_snapshot(name: str) -> bool:

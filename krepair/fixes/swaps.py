@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -131,8 +130,7 @@ def stage_swaps(
     ]
     for _, result in engine.run(STAGE_SWAP, items):
         if result.failure in ("changed", "elsewhere"):
-            command = f"krepair plan {shlex.quote(place.log_dir)} --fix leftovers --out PLAN"
-            raise StalePlanError(result.why, next_command=command)
+            raise StalePlanError(result.why)
         if result.failure == "verify":
             raise VerifyFailedError(result.why)
         if result.failure:

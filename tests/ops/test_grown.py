@@ -253,7 +253,7 @@ REFUSED: dict[Callable[[Stopped], None], str] = {
     a_high_watermark_that_fell: "a transaction since offset 24 ends at or above the high watermark 25",
     a_high_watermark_that_went: "its high watermark is no longer recorded; the plan has 60",
     an_open_transaction_in_what_goes: "may no longer be compacted: producer 20 has a transaction open since",
-    a_producer_that_came_back: "the decisions made anew are not the plan's",
+    a_producer_that_came_back: "what stays was decided again, and is not what the plan has",
     a_snapshot_that_contradicts_the_log: "the newest producer snapshot says",
 }
 

@@ -111,7 +111,8 @@ def not_as_decided(summary: SegmentSummary, written: int, planned: Decided) -> t
     decisions = f"{summary.decisions & (2**64 - 1):016x}"
     kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
     if decisions != planned.decisions or kept != planned.aborted_kept:
-        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({planned.decisions})"
+        text = "what stays was decided again, and is not what the plan has"
+        return "changed", f"{text}: {decisions}, the plan has {planned.decisions}"
     if written != planned.kept_bytes:
         return "verify", f"{planned.kept_bytes} bytes were to stay, {written} were written"
     return "", ""
