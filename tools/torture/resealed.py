@@ -63,9 +63,8 @@ from tools.torture.scenes import (
 )
 
 SCENES_TOO: dict[str, dict[str, Any]] = {
-    "markers, no evidence": {"only_replica": ()},
     "keys, no evidence": {"only_replica": ()},
-    "markers, as broker": {"only_replica": (), "as_broker": True, "delete_horizon": "newest"},
+    "markers, as broker": {"only_replica": (), "as_broker": True},
     "keys, as broker": {"only_replica": (), "as_broker": True, "delete_horizon": "newest"},
     "everything~until-verified": {},
 }
