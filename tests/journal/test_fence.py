@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,25 +75,75 @@ def test_stopped_at_every_call_it_goes_up_or_down_and_gives_everything_back(tmp_
         assert stops >= 5
 
 
-@pytest.mark.parametrize("rewritten", [False, True])
-def test_a_broker_started_and_killed_meanwhile_gets_no_clean_shutdown_forged(
-    tmp_path: Path, rewritten: bool
+def pad(scene: Scene, path: str) -> None:
+    put(scene.root / path, b"\0" * 100, 9_000)
+
+
+def write_points(scene: Scene) -> None:
+    (scene.root / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 700\n")
+
+
+def spoil(scene: Scene, file: str, data: bytes) -> None:
+    """A file that the fence keeps, or its list."""
+    (scene.path / f"krepair~{PLAN_ID}" / "fence" / file).write_bytes(data)
+
+
+def own_change_that_is_killed(scene: Scene) -> None:
+    path = scene.path / name(600, ".index")
+    own_change = Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"])
+    with contextlib.suppress(SimulatedCrash), own_change:
+        path.write_bytes(b"half")
+        raise SimulatedCrash
+    path.unlink()
+
+
+def own_change_over_half_a_list(scene: Scene) -> None:
+    spoil(scene, "seen.json.new", b"half")
+    path = scene.path / name(600, ".index")
+    with Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"]):
+        path.write_bytes(b"mended")
+
+
+INDEX, OTHERS = f"t-0/{name(600, '.index')}", f"o-0/{name(0, '.timeindex')}"
+BROKER, NOBODY = (True, LOWERED, False), (False, POINTS, True)
+MEANWHILE: dict[str, tuple[Callable[[Scene], object], tuple[bool, bytes, bool]]] = {
+    # what happened while the fence was up; whether a broker is noticed, the points and whether the marker is back
+    "a broker was killed": (lambda scene: pad(scene, INDEX), BROKER),
+    "it had written its points": (
+        lambda scene: (pad(scene, INDEX), write_points(scene)),
+        (True, b"0\n1\nt 0 700\n", False),
+    ),
+    "it is seen by another partition only": (lambda scene: pad(scene, OTHERS), BROKER),
+    "a file of the partition was removed": (lambda scene: (scene.root / INDEX).unlink(), BROKER),
+    "a file of the root was removed": (lambda scene: (scene.root / "meta.properties").unlink(), BROKER),
+    **{
+        f"the list is damaged: {left!r}": (lambda scene, left=left: spoil(scene, "seen.json", left), BROKER)
+        for left in (b"", b'{"t-0/', b"\0" * 64, b"[1, 2]", b"\xff\xfe")
+    },
+    "the points set aside are zeros": (
+        lambda scene: spoil(scene, "recovery-point-offset-checkpoint", b"\0" * len(POINTS)),
+        (False, LOWERED, True),
+    ),
+    "nothing": (lambda scene: None, NOBODY),
+    "a change of krepair's own was killed": (own_change_that_is_killed, NOBODY),
+    "one was made over half a list of a killed run": (own_change_over_half_a_list, NOBODY),
+}
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["all are looked at", "few are looked at"])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_a_later_run_takes_the_fence_down_and_forges_no_clean_shutdown_where_a_broker_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, few: bool
 ) -> None:
+    if few:
+        monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
     scene = Scene(tmp_path / "logs")
     fence(scene).put_up()
-    put(scene.path / name(600, ".index"), b"\0" * 100, 9_000)
-    if rewritten:
-        (scene.root / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 700\n")
-    assert fence(scene).lift() is True
-    assert (b"0\n1\nt 0 700\n" if rewritten else LOWERED, False) == roots(scene)
-
-
-def test_a_broker_started_on_another_partition_only_is_noticed(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    put(scene.root / "o-0" / name(0, ".timeindex"), b"\0" * 100, 9_000)
-    assert fence(scene).lift() is True
-    assert not (scene.root / ".kafka_cleanshutdown").exists()
+    happens, (noticed, points, marker) = MEANWHILE[what]
+    happens(scene)
+    assert fence(scene).lift() is noticed
+    assert roots(scene) == (points, marker)
+    assert not (scene.path / f"krepair~{PLAN_ID}" / "fence").exists()
 
 
 def test_of_a_directory_of_many_partitions_a_run_looks_at_all_behind_an_earlier_run_and_at_a_few_behind_itself(
@@ -113,19 +165,6 @@ def test_of_a_directory_of_many_partitions_a_run_looks_at_all_behind_an_earlier_
         run.is_down("/p")
     assert met == names
     assert set(run.names_to_look_at("/p", seen | own, "t-0")) == names
-
-
-@pytest.mark.parametrize("folder", ["o-0", "t-0"])
-def test_where_few_are_looked_at_a_broker_that_started_after_a_killed_run_is_noticed_by_any_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
-    monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    base = 600 if folder == "t-0" else 0
-    put(scene.root / folder / name(base, ".timeindex"), b"\0" * 100, 9_000)
-    assert fence(scene).lift() is True
-    assert not (scene.root / ".kafka_cleanshutdown").exists()
 
 
 def test_where_few_are_looked_at_what_happened_to_the_partition_itself_is_noticed_by_the_same_run(
@@ -179,15 +218,6 @@ def test_a_damaged_recovery_point_file_is_refused_and_nothing_is_changed(tmp_pat
     assert was == scene.now()
     assert type(scene.apply()[0]).__name__ == "Failed"
     assert was == scene.now()
-
-
-@pytest.mark.parametrize("path", [f"t-0/{name(600, '.index')}", "meta.properties"])
-def test_a_watched_file_that_somebody_removed_is_taken_for_a_brokers_start(tmp_path: Path, path: str) -> None:
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    (scene.root / path).unlink()
-    assert fence(scene).lift() is True
-    assert roots(scene) == (LOWERED, False)
 
 
 def test_what_is_to_be_given_back_is_on_the_disk_before_the_root_changes_and_after(tmp_path: Path) -> None:
@@ -272,23 +302,6 @@ def test_change_of_krepairs_own_is_no_brokers_start_for_another_fence(tmp_path: 
     assert [call.kind for call in disk.calls] == ["create", "rename", "sync_dir"] * 2
     assert fence(scene).lift() is False
     assert roots(scene) == (POINTS, True)
-
-
-def test_file_that_a_killed_change_left_is_forgotten_by_other_fences(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-    up = fence(scene)
-    up.put_up()
-    path = scene.path / name(600, ".index")
-
-    def killed() -> None:
-        with Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"]):
-            path.write_bytes(b"half")
-            raise SimulatedCrash
-
-    with pytest.raises(SimulatedCrash):
-        killed()
-    path.unlink()
-    assert fence(scene).lift() is False
 
 
 def test_change_of_a_file_that_no_fence_watches_writes_nothing(tmp_path: Path) -> None:
@@ -446,16 +459,6 @@ def test_fence_that_is_not_up_is_lifted_without_a_call(tmp_path: Path) -> None:
     assert disk.calls == []
 
 
-def test_what_a_killed_run_left_of_a_list_is_written_anew(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    (scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json.new").write_bytes(b"half")
-    path = scene.path / name(600, ".index")
-    with Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"]):
-        path.write_bytes(b"mended")
-    assert fence(scene).lift() is False
-
-
 def test_only_files_of_the_active_segment_and_of_the_root_are_watched(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     (scene.path / name(600, ".timeindex")).unlink()
@@ -490,31 +493,6 @@ def test_checkpoint_larger_than_any_is_refused(
 def test_higher_point_of_another_partition_is_not_lowered() -> None:
     data = b"0\n3\no 0 700\nt 0 660\nt 1 660\n"
     assert lowered_points(data, POINT, "points") == data.replace(b"t 0 660", b"t 0 100")
-
-
-@pytest.mark.parametrize("left", [b"", b'{"t-0/', b"\0" * 64, b"[1, 2]", b"\xff\xfe"])
-def test_a_damaged_list_counts_as_a_broker_that_was_started_and_no_clean_shutdown_is_forged(
-    tmp_path: Path, left: bytes
-) -> None:
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    seen = scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json"
-    seen.write_bytes(left)
-    assert fence(scene).lift() is True
-    assert roots(scene) == (LOWERED, False)
-    assert not seen.parent.exists()
-
-
-def test_damaged_points_that_were_set_aside_leave_the_point_low_and_the_fence_comes_down(
-    tmp_path: Path,
-) -> None:
-    scene = Scene(tmp_path / "logs")
-    fence(scene).put_up()
-    kept = scene.path / f"krepair~{PLAN_ID}" / "fence" / "recovery-point-offset-checkpoint"
-    kept.write_bytes(b"\0" * len(kept.read_bytes()))
-    assert fence(scene).lift() is False
-    assert roots(scene) == (LOWERED, True)
-    assert not kept.parent.exists()
 
 
 def test_where_few_are_looked_at_all_of_them_are_each_time(tmp_path: Path) -> None:

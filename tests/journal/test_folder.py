@@ -13,6 +13,7 @@ from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import MAGIC, VERSION, ApplyIntent, Done, Header, Order, decode_records
 from krepair.journal.root import RootFolder
+from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, put
 
@@ -55,15 +56,28 @@ def test_link_in_the_place_of_our_own_folder_is_refused(scene: Scene, place: str
         scene.folder().check_no_links()
 
 
-def test_staged_index_that_is_not_the_one_that_was_made_is_refused(scene: Scene) -> None:
+def test_staged_log_is_known_by_its_own_size_and_time_and_an_index_by_its_bytes(scene: Scene) -> None:
     change = group(scene)
     scene.stage(change)
-    index = name(100, ".index")
-    assert [state.name for state in check_staged(scene.folder(), change)] == [
-        name(100, end) for end in (".log", ".index", ".timeindex", ".txnindex")
-    ]
+    names = [name(100, end) for end in (".log", ".index", ".timeindex", ".txnindex")]
+    for index in names[1:]:
+        os.utime(scene.path / PRIVATE / "stage" / index, ns=(5, 5))
+    states = check_staged(scene.folder(), change)
+    assert [state.name for state in states] == names
+    log, index = states[:2]
+    assert index.size != log.size
+    for other in (
+        msgspec.structs.replace(change, log_bytes=index.size),
+        msgspec.structs.replace(change, mtime_ns=index.mtime_ns),
+    ):
+        with pytest.raises(RefusedError, match=f"expected {other.log_bytes} bytes of mtime {other.mtime_ns}"):
+            check_staged(scene.folder(), other)
+    path = scene.path / PRIVATE / "stage" / index.name
+    made = {index.name: digest_file(str(path))}
+    assert len(check_staged(scene.folder(), change, made)) == 4
+    path.write_bytes(b"x" + path.read_bytes()[1:])
     with pytest.raises(VerifyFailedError, match="its bytes are not those that krepair wrote"):
-        check_staged(scene.folder(), change, {index: "0" * 32})
+        check_staged(scene.folder(), change, made)
 
 
 def test_staged_log_of_one_byte_is_a_log(scene: Scene) -> None:

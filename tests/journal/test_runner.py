@@ -42,7 +42,7 @@ from tests.durable.disks import (
 )
 from tests.journal.loader_model import served
 from tests.journal.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, put, tree
-from tests.ops.stops import each_stop
+from tests.ops.stops import each_stop, telling_stops
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
 both_orders = pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
@@ -60,14 +60,14 @@ def states(scene: Scene) -> list[ChangeState]:
 
 
 def stopped_applies(root: Path, commit: Commit) -> Iterator[tuple[int, Scene]]:
-    """A scene for each call of an apply before which it can be stopped, and the number of the call."""
-    for stop in each_stop():
-        scene = Scene(root / str(stop.number))
-        with stop as disk:
-            scene.apply(commit, disk)
-        if not stop.happened:
-            return
-        yield stop.number, scene
+    """A scene for each call that tells something new and before which an apply is stopped, and the call's number."""
+    whole = RecordingDisk(UnsyncedDisk())
+    Scene(root / "recorded").apply(commit, whole)
+    for number in telling_stops(whole.calls):
+        scene = Scene(root / str(number))
+        with pytest.raises(SimulatedCrash):
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), number, FILE_CHANGING))
+        yield number, scene
 
 
 @commits
@@ -169,15 +169,13 @@ def check_swapped_or_rolled_back(scene: Scene, failure: Failed) -> None:
 def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_right(
     tmp_path: Path, commit: Commit, number: int, forever: bool
 ) -> None:
-    whole = applied(tmp_path, commit)
-    fails = 0
-    while True:
-        fails += 1
+    whole, recorded = applied(tmp_path, commit), RecordingDisk(UnsyncedDisk())
+    Scene(tmp_path / "recorded").apply(commit, recorded)
+    for fails in telling_stops(recorded.calls, ALL_KINDS):
         scene = Scene(tmp_path / str(fails))
         disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
         outcomes = scene.apply(commit, disk)
-        if not disk.failed:
-            break
+        assert disk.failed
         if any(isinstance(o, Failed) for o in outcomes):
             failure = next(o for o in outcomes if isinstance(o, Failed))
             assert failure.code is ExitCode.PARTLY
@@ -186,7 +184,6 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
                 check_swapped_or_rolled_back(scene, failure)
         assert [Committed] * 3 == [type(o) for o in scene.apply(commit)], fails
         assert whole == scene.now(), fails
-    assert fails > 90
 
 
 def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) -> None:
@@ -365,6 +362,7 @@ def test_an_empty_or_missing_staged_log_is_refused(tmp_path: Path) -> None:
     failure = scene.apply(stage=lambda change: None)[0]
     assert isinstance(failure, Failed)
     assert ExitCode.REFUSED is failure.code
+    assert "is missing" in failure.why
     scene.staged[100][".log"] = b""
     failure = scene.apply()[0]
     assert isinstance(failure, Failed)

@@ -93,11 +93,15 @@ def _typed(host: Host, *words: str, code: ExitCode) -> str:
     return said
 
 
+DISKS = [("ext4", None, 0), ("ext4", None, 5), ("ext4", BROKER, 0), ("tmpfs", BROKER, 0), ("xfs", None, 0)]
+FIXES = ("markers", "index,markers,recovery")
+ALL_OF_THEM = [(*disk, fixes) for disk in DISKS for fixes in FIXES]
+
+
 @pytest.mark.parametrize(
-    ("kind", "user", "reserve"),
-    [("ext4", None, 0), ("ext4", None, 5), ("ext4", BROKER, 0), ("tmpfs", BROKER, 0), ("xfs", None, 0)],
+    ("kind", "user", "reserve", "fixes"),
+    ALL_OF_THEM if os.environ.get("KREPAIR_EVERY_STATE") else ALL_OF_THEM[::3],
 )
-@pytest.mark.parametrize("fixes", ["markers", "index,markers,recovery"])
 def test_one_plan_leads_out_of_a_full_disk(
     open_dir: Path, kind: str, user: tuple[int, int] | None, reserve: int, fixes: str
 ) -> None:

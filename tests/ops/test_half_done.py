@@ -102,32 +102,6 @@ def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(m
     assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sync_dir", "rename", "remove_dir", "unlink"])
-def test_a_fence_that_cannot_be_taken_down_is_no_success(memory_dir: Path, kind: str) -> None:
-    one, plan = fresh(memory_dir / "whole")
-    recording = RecordingDisk(RealDisk())
-    one.apply(plan, recording)
-    calls = [call for call in recording.calls if call.kind == kind]
-    lifting = [
-        number for number, call in enumerate(calls, 1) if "/fence" in call.path or call.path == str(one.path)
-    ]
-    assert lifting
-    for fail_at in lifting:
-        root = memory_dir / f"{kind}{fail_at}"
-        one, plan = fresh(root)
-        before = served(one)
-        report = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={kind}))
-        assert report.exit_code == ExitCode.PARTLY, (kind, fail_at)
-        assert report.next_command == "krepair apply PLAN"
-        assert any("Input/output error" in result.why for result in report.results)
-        assert one.apply(plan).exit_code == ExitCode.DONE
-        now = served(one)
-        assert (now[MARKER], now[POINTS]) == (before[MARKER], before[POINTS])
-        assert not list(one.path.glob("*/krepair~*/fence"))
-        shutil.rmtree(root)
-
-
 @pytest.mark.parametrize("fail_at", [7, 19])
 def test_what_stays_half_done_names_the_command_that_ends_it(memory_dir: Path, fail_at: int) -> None:
     one, plan = fresh(memory_dir / "logs")

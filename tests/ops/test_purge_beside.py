@@ -26,9 +26,10 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.plan.model import Plan
-from tests.durable.disks import Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import ALL_KINDS, Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.by_hand import type_lines
 from tests.ops.scene import Scene, outcomes, scene, tree
+from tests.ops.stops import telling_stops
 
 FOLDERS = ("__consumer_offsets-0", "__consumer_offsets-1")
 _WHOLE_FILE_FOR_WRITING = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -227,7 +228,7 @@ def test_in_a_folder_that_a_broker_marks_for_deletion_at_any_call_nothing_more_i
     kept.parent.mkdir()
     copy_into(bloat.path, kept)
     verb(bloat, plan, counting)
-    for at in range(1, len(counting.calls) + 1, 3 if again else 2):
+    for at in telling_stops(counting.calls, ALL_KINDS):
         copy_into(kept, bloat.path)
         disk = RemovingBroker(bloat.path / FOLDERS[0], at, again=again)
         report = verb(bloat, plan, disk)

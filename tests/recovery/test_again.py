@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.journal.record import ReplaceIntent, Together, decode_records
@@ -14,8 +15,9 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
+from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.scene import tree
-from tests.ops.stops import each_stop
+from tests.ops.stops import telling_stops
 from tests.recovery.scene import POINTS, Verbs, points_of, write_unclean
 
 OLD, RAISED = {"t": 250, "o": 0}, {"t": 450, "o": 3}
@@ -42,10 +44,19 @@ class Scene:
         self.plan = self.verbs.plan()
         self.log = self.path / "t-0" / f"{300:020d}.log"
         self.time = self.log.stat().st_mtime_ns
+        self._apply_beside_what_is_in_the_way()
+
+    def _apply_beside_what_is_in_the_way(self) -> None:
         self.put_in_the_way()
         assert failed(self.apply()) == {"t-0"}
         assert points_of(self.path) == PARTLY
         self.take_out_of_the_way()
+
+    def begin_anew(self) -> None:
+        """Everything is taken back, and then as after the first apply."""
+        self.verbs.undo(self.plan)
+        assert tree(self.path) == self.before
+        self._apply_beside_what_is_in_the_way()
 
     def put_in_the_way(self) -> None:
         """A log that is not as it was planned."""
@@ -55,9 +66,9 @@ class Scene:
         """The log is as it was planned."""
         os.utime(self.log, ns=(self.time, self.time))
 
-    def apply(self) -> ApplyReport:
+    def apply(self, disk: Disk | None = None) -> ApplyReport:
         """``krepair apply``; partitions may fail."""
-        return apply(self.plan, self.verbs.options())
+        return apply(self.plan, self.verbs.options(), disk=disk)
 
 
 def test_next_apply_raises_the_point_that_stayed_and_undo_takes_all_points_back(tmp_path: Path) -> None:
@@ -128,13 +139,13 @@ def test_file_that_a_broker_wrote_since_is_left_to_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_second_apply_stopped_at_any_call_can_be_ended_and_taken_back(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
+    recording = RecordingDisk(RealDisk())
+    scene.apply(recording)
+    scene.begin_anew()
     raised = 0
-    for each in each_stop(inner=RealDisk):
-        stop = each.number
-        with each as disk:
-            apply(scene.plan, scene.verbs.options(), disk=disk)
-        if not each.happened:
-            break
+    for stop in telling_stops(recording.calls):
+        with pytest.raises(SimulatedCrash):
+            scene.apply(StoppingDisk(RealDisk(), stop))
         points = points_of(scene.path)
         assert points in (PARTLY, RAISED, OLD)
         raised += points == RAISED
@@ -142,14 +153,7 @@ def test_second_apply_stopped_at_any_call_can_be_ended_and_taken_back(tmp_path: 
             report = scene.apply()
             assert (report.exit_code, failed(report)) == (ExitCode.DONE, set())
             assert points_of(scene.path) == RAISED
-        scene.verbs.undo(scene.plan)
-        assert tree(scene.path) == scene.before
-        scene.put_in_the_way()
-        assert failed(scene.apply()) == {"t-0"}
-        assert points_of(scene.path) == PARTLY
-        scene.take_out_of_the_way()
-    assert points_of(scene.path) == RAISED
-    assert stop > 20
+        scene.begin_anew()
     assert raised > 0
 
 
