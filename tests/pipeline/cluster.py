@@ -116,10 +116,6 @@ class Cluster:
                 raise RuntimeError(f"no Spark cluster in {timeout_s} s:\n{self.log()[-3000:]}")
             time.sleep(0.1)
 
-    def executors(self) -> int:
-        """How many executors were launched for applications so far."""
-        return len(set(re.findall(r"Asked to launch executor (\S+)", self.log())))
-
     def worker_pids(self) -> list[int]:
         """Process ids of the workers."""
         return [process.pid for process in self._processes[1:]]

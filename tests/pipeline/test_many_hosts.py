@@ -323,6 +323,29 @@ def long_work(one: Scene) -> list[ScanItem]:
     ]
 
 
+def children_of(parent: int) -> list[int]:
+    """Process ids of the direct children."""
+    tasks = Path(f"/proc/{parent}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def test_one_huge_partition_is_parallel_over_its_segments_and_a_killed_executor_loses_nothing(
+    volume: Path, cluster: Cluster
+) -> None:
+    items = scan_items(scene(volume / "executor"), HUGE)
+    expected = inline(items)
+    engine = SparkEngine(cluster.url, "test")
+    tracker = engine.session.sparkContext.statusTracker()
+    earlier = set(tracker.getJobIdsForGroup(None))
+    assert dict(engine.run(SCAN, items)) == expected
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None) if job not in earlier]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    assert max(stage.numTasks for stage in stages if stage is not None) == len(items) == 24
+    (executor,) = children_of(cluster.worker_pids()[0])
+    os.kill(executor, signal.SIGKILL)
+    assert dict(engine.run(SCAN, items)) == expected
+
+
 def test_a_worker_that_is_killed_for_good_costs_nothing_but_time(volume: Path, cluster: Cluster) -> None:
     """The last test: there is one worker less from now on."""
     items = long_work(scene(volume / "killed", BLOAT))
