@@ -41,7 +41,7 @@ wanted = find_wanted(runner, scene, work)
 whole = RealDisk.sync_dir
 def wrong():
     steps = failing_calls.cases("removals:0:purge:fsyncEIO1", wanted, None)
-    return sum(bool(failing_calls.try_case(runner, scene, wanted, one, work)[1]) for one in steps)
+    return sum(bool(failing_calls.try_case(runner, scene, wanted, one, work).wrong) for one in steps)
 sound = wrong()
 def careless(self, path):
     with contextlib.suppress(OSError):

@@ -28,10 +28,11 @@ from tools.torture.runs import (
     MAY_FAIL,
     MOVES_BYTES,
     Ended,
+    Part,
     Runner,
+    Tried,
     Wanted,
     case_folder,
-    find_wanted,
     judge_end,
     judge_files,
     judge_lock,
@@ -42,17 +43,14 @@ from tools.torture.runs import (
 from tools.torture.scenes import (
     LOCK,
     PRIVATE,
-    SCENES,
     Scene,
     Tree,
-    build,
     differences,
-    every_keep,
     look,
     private,
     visible,
 )
-from tools.torture.state import State, how_many
+from tools.torture.state import how_many
 
 FAULTS = (
     "fsyncEIO1",
@@ -84,43 +82,6 @@ OF_FREED = {
 _MOST_PER_UNIT = 40
 
 
-def run(seeds: range, workdir: Path, state: State) -> None:
-    """Every fault, in every verb, in every scene; at each call, or at ``state.samples`` of them."""
-    runner, warm = Runner(), False
-    for seed in seeds:
-        for name in every_keep(SCENES):
-            units = [f"{name}:{seed}:{verb}:{fault}" for verb in templates_of(name) for fault in FAULTS]
-            left = [unit for unit in units if not state.is_done(unit)]
-            if not left or state.time_is_up():
-                continue
-            if not warm:
-                runner.warm_up([build(each) for each in SCENES], workdir)
-                warm = True
-            scene = build(name, seed)
-            wanted = find_wanted(runner, scene, workdir)
-            for unit in left:
-                if state.time_is_up():
-                    break
-                figures: Counter[str] = Counter()
-                for steps in cases(unit, wanted, state.samples):
-                    failed, wrong = try_case(runner, scene, wanted, steps, workdir)
-                    figures["failing calls"] += failed
-                    figures["sequences"] += 1
-                    if wrong:
-                        state.wrong(f"{name}:{seed}:{steps}", wrong)
-                state.keep(unit, figures)
-
-
-def replay(case: str, workdir: Path) -> list[str]:
-    """Run one case again; gives what is wrong, and how each of its steps ended."""
-    name, seed, steps = case.split(":", 2)
-    runner, scene = Runner(), build(name, int(seed))
-    runner.fork_all = True
-    runner.warm_up([scene], workdir)
-    _, wrong = try_case(runner, scene, find_wanted(runner, scene, workdir), steps, workdir)
-    return [wrong] if wrong else []
-
-
 def templates_of(name: str) -> Mapping[str, tuple[str, ...]]:
     """Verb that fails -> templates of a scene, whose name says how its originals are kept."""
     return OF_FREED if name.endswith(f"~{UNTIL_VERIFIED}") else TEMPLATES
@@ -146,8 +107,8 @@ def _kinds(fault: str) -> int:
     return MOVES_BYTES if fault.startswith("short") else MAY_FAIL[fault.rstrip("13*")]
 
 
-def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Path) -> tuple[int, str]:
-    """Run one case in a folder of its own; gives how many calls failed, and what is wrong."""
+def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Path) -> Tried:
+    """Run one case in a folder of its own."""
     ended: list[Ended] = []
     calls: list[Call] = []
     parsed = parse_steps(steps)
@@ -171,8 +132,8 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             if wrong:
                 break
             before = found
-    failed = sum(call.injected for call in calls)
-    return failed, plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
+    told = plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
+    return Tried(sum(call.injected for call in calls), told)
 
 
 def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
@@ -252,3 +213,11 @@ def taken_for_durable(calls: Sequence[Call], root: Path) -> str:
                 path = os.path.relpath(f"{folder}/{name}", root)
                 return f"{path} is used, but its bytes may be lost: {call}, and they were not written again"
     return ""
+
+
+def _units(name: str) -> list[str]:
+    return [f"{verb}:{fault}" for verb in templates_of(name) for fault in FAULTS]
+
+
+_PART = Part(_units, cases, try_case, lambda steps: "failing calls")
+run, replay = _PART.run, _PART.replay

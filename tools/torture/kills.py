@@ -8,15 +8,15 @@ that refuses says so with a documented exit code, and the verb it refuses for ca
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from krepair.plan.keep import UNTIL_VERIFIED
 from tools.torture.runs import (
     Ended,
+    Part,
     Runner,
+    Tried,
     Wanted,
     case_folder,
     find_wanted,
@@ -28,8 +28,8 @@ from tools.torture.runs import (
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import SCENES, Scene, build, every_keep, look
-from tools.torture.state import State, how_many
+from tools.torture.scenes import Scene, build, look
+from tools.torture.state import how_many
 
 TEMPLATES = (
     "apply@.apply.undo",
@@ -76,56 +76,6 @@ OF_FREED = (
 
 _INSTALLED_PER_SCENE = 6
 _INSTALLED_SHARE = 0.07
-
-
-class Tried(NamedTuple):
-    """What came of one case.
-
-    Attributes:
-        kills: how many processes were killed.
-        wrong: what is wrong, empty if nothing is.
-    """
-
-    kills: int
-    wrong: str
-
-
-def run(seeds: range, workdir: Path, state: State) -> None:
-    """Kill at every call of every template in every scene; with ``state.samples`` at that many calls of each."""
-    runner, warm = Runner(), False
-    for seed in seeds:
-        for name in every_keep(SCENES):
-            units = [f"{name}:{seed}:{template}" for template in templates_of(name)]
-            left = [unit for unit in units if not state.is_done(unit)]
-            if not left or state.time_is_up():
-                continue
-            if not warm:
-                runner.warm_up([build(each) for each in SCENES], workdir)
-                warm = True
-            scene = build(name, seed)
-            wanted = find_wanted(runner, scene, workdir)
-            for unit in left:
-                if state.time_is_up():
-                    break
-                figures: Counter[str] = Counter()
-                for steps in cases(unit, wanted, state.samples):
-                    tried = try_case(runner, scene, wanted, steps, workdir)
-                    figures["installed kills" if "^" in steps else "kills"] += tried.kills
-                    figures["sequences"] += 1
-                    if tried.wrong:
-                        state.wrong(f"{name}:{seed}:{steps}", tried.wrong)
-                state.keep(unit, figures)
-
-
-def replay(case: str, workdir: Path) -> list[str]:
-    """Run one case again; gives what is wrong, and how each of its steps ended."""
-    name, seed, steps = case.split(":", 2)
-    runner, scene = Runner(), build(name, int(seed))
-    runner.fork_all = True
-    runner.warm_up([scene], workdir)
-    wanted = find_wanted(runner, scene, workdir)
-    tried = try_case(runner, scene, wanted, steps, workdir)
-    return [tried.wrong] if tried.wrong else []
 
 
 def templates_of(name: str) -> tuple[str, ...]:
@@ -228,3 +178,7 @@ def crash_trees(
                         if shape not in seen:
                             seen.add(shape)
                             yield f"{name}:{seed}:{steps}", scene, placed.path
+
+
+_PART = Part(templates_of, cases, try_case, lambda steps: "installed kills" if "^" in steps else "kills")
+run, replay = _PART.run, _PART.replay

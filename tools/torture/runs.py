@@ -32,7 +32,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -44,14 +45,18 @@ from tools.torture.scenes import (
     LOCK,
     MEMORY,
     PRIVATE,
+    SCENES,
     Placed,
     Scene,
     Tree,
+    build,
     differences,
+    every_keep,
     look,
     private,
     visible,
 )
+from tools.torture.state import State
 
 _HANGS_AFTER_S: Final = 60
 DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16, 17})
@@ -544,3 +549,66 @@ def memory_or(folder: Path | None) -> Path:
     if folder is not None:
         return folder
     return Path(MEMORY) if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+class Tried(NamedTuple):
+    """What came of one case.
+
+    Attributes:
+        hits: how many processes were killed, or calls failed.
+        wrong: what is wrong, empty if nothing is.
+    """
+
+    hits: int
+    wrong: str
+
+
+class Part(NamedTuple):
+    """A part whose cases are steps in a scene; a unit is ``scene:seed:`` and what is done there.
+
+    Attributes:
+        units: of a scene, by its name: what is done there.
+        cases: the steps of each case of a unit; at ``state.samples`` calls, or at each.
+        try_case: runs one in a folder of its own.
+        counts: in which figure the hits of a case are added up, by its steps.
+    """
+
+    units: Callable[[str], Iterable[str]]
+    cases: Callable[[str, Wanted, float | None], Iterator[str]]
+    try_case: Callable[[Runner, Scene, Wanted, str, Path], Tried]
+    counts: Callable[[str], str]
+
+    def run(self, seeds: range, workdir: Path, state: State) -> None:
+        """Every unit of every scene."""
+        runner, warm = Runner(), False
+        for seed in seeds:
+            for name in every_keep(SCENES):
+                units = [f"{name}:{seed}:{what}" for what in self.units(name)]
+                left = [unit for unit in units if not state.is_done(unit)]
+                if not left or state.time_is_up():
+                    continue
+                if not warm:
+                    runner.warm_up([build(each) for each in SCENES], workdir)
+                    warm = True
+                scene = build(name, seed)
+                wanted = find_wanted(runner, scene, workdir)
+                for unit in left:
+                    if state.time_is_up():
+                        break
+                    figures: Counter[str] = Counter()
+                    for steps in self.cases(unit, wanted, state.samples):
+                        tried = self.try_case(runner, scene, wanted, steps, workdir)
+                        figures[self.counts(steps)] += tried.hits
+                        figures["sequences"] += 1
+                        if tried.wrong:
+                            state.wrong(f"{name}:{seed}:{steps}", tried.wrong)
+                    state.keep(unit, figures)
+
+    def replay(self, case: str, workdir: Path) -> list[str]:
+        """Run one case again; gives what is wrong, and how each of its steps ended."""
+        name, seed, steps = case.split(":", 2)
+        runner, scene = Runner(), build(name, int(seed))
+        runner.fork_all = True
+        runner.warm_up([scene], workdir)
+        tried = self.try_case(runner, scene, find_wanted(runner, scene, workdir), steps, workdir)
+        return [tried.wrong] if tried.wrong else []
