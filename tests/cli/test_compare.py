@@ -16,6 +16,7 @@ from krepair.cli.views.text import print_view
 from krepair.formats.facts_file import MAGIC
 from krepair.ops.compare import CompareReport, MarkedFolder, SideSummary
 from krepair.rules.replicas import model as m
+from tests.flips import flip
 from tests.meta.json_schema import faults
 from tests.replicas.real_clusters import sides_of, unpack_cluster
 
@@ -63,9 +64,7 @@ def test_damage_in_another_partition_makes_a_4_a_2(untold: Path) -> None:
         [folder] = (untold / f"b{broker}").glob("*-0")
         shutil.copytree(folder, folder.with_name("other-0"))
     log = untold / "b2" / "other-0" / f"{0:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[-1] ^= 1
-    log.write_bytes(content)
+    flip(log, -1)
     assert run("compare", *sides, *INLINE, "-q", "--partition", folder.name) == 4
     assert run("compare", *sides, *INLINE, "-q", "--partition", "other-0") == 2
     assert run("compare", *sides, *INLINE, "-q") == 2

@@ -321,13 +321,6 @@ def test_what_the_operating_system_refuses_is_no_bug_and_names_the_file(
     )
 
 
-def test_ctrl_c_ends_with_130(fakes: Fakes):
-    fakes.set("check", KeyboardInterrupt())
-    result = run("check", "/d", "--json")
-    assert result.exit_code == 130
-    assert json.loads(result.stdout)["exit_code"] == 130
-
-
 def test_plan_is_written_shown_and_ends_with_2(fakes: Fakes, tmp_path: Path):
     fakes.set("plan", good_plan(), "make_plan")
     out = tmp_path / "new.krplan"

@@ -17,6 +17,7 @@ from krepair.errors import ExitCode
 from krepair.ops import metrics
 from tests import builders
 from tests.builders import NOW_MS, commit, data
+from tests.flips import flip
 from tests.hostile.verbs import CONTROL, picture, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,9 +212,7 @@ def brokers(tmp_path: Path) -> tuple[str, str]:
         (root / "meta.properties").write_text(f"version=0\nbroker.id={number}\ncluster.id=c\n")
         found.append(str(root))
     log = next((tmp_path / "b2" / "__consumer_offsets-0").glob(f"{40:020d}.log"))
-    data = bytearray(log.read_bytes())
-    data[-1] ^= 1
-    log.write_bytes(data)
+    flip(log, -1)
     return found[0], found[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from krepair.plan.review import review
 from tests.builders import LogDir, Record, commit, data
 from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options, without_stays
+from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 FIRST, SECOND, UNCHANGED = 0, 30, 60
@@ -259,14 +259,6 @@ def test_offsets_that_move_the_batch_that_stays_as_the_last_one_are_refused(
 
 
 # -- damage between plan and apply
-def flip(path: Path, place: int) -> None:
-    raw, state = bytearray(path.read_bytes()), path.stat()
-    raw[place] ^= 4
-    with path.open("r+b") as file:
-        file.write(raw)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-
-
 EPOCH, ATTRIBUTES, TIME = 12, 22, 30
 
 
@@ -280,14 +272,14 @@ def test_a_flipped_bit_in_a_header_or_a_record_of_any_segment_stops_apply(
     plan = verbs.plan()
     path = verbs.log_dir / "t-0" / f"{base:020d}.log"
     if when == "before":
-        flip(path, place)
+        flip(path, place, bits=4)
     else:
         run = InlineEngine.run
 
         def running(self: InlineEngine, task: Any, items: Any) -> Any:
             if task.name == ("check keys" if base == UNCHANGED else "stage compacted"):
                 monkeypatch.setattr(InlineEngine, "run", run)
-                flip(path, place)
+                flip(path, place, bits=4)
             yield from run(self, task, items)
 
         monkeypatch.setattr(InlineEngine, "run", running)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from krepair.pipeline.engines.engine import InlineEngine
 from tests.builders import LogDir, data
 from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, keys_of, options, without_stays
+from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 LOG = f"{0:020d}.log"
@@ -57,13 +57,9 @@ def flip_key(log_dir: Path, number: int) -> None:
 
 def _flip(log_dir: Path, number: int, behind: int) -> None:
     path = log_dir / "t-0" / LOG
-    raw, state = bytearray(path.read_bytes()), path.stat()
     letter = KEYS[number][1].encode()
-    place = raw.index(letter * 40, place_of(path, number)) + behind
-    raw[place] ^= 0x40
-    with path.open("r+b") as file:
-        file.write(raw)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    place = path.read_bytes().index(letter * 40, place_of(path, number)) + behind
+    flip(path, place, bits=0x40)
 
 
 @pytest.fixture(params=["headers noted", "all read"], autouse=True)

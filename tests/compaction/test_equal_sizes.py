@@ -11,6 +11,7 @@ import pytest
 from krepair.errors import ExitCode
 from tests.compaction.cases import same_length
 from tests.compaction.directories import Verbs, groups_of, options
+from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 LOG = f"{0:020d}.log"
@@ -49,7 +50,7 @@ def test_purged_log_of_the_old_length_with_a_flipped_bit_is_not_called_done(plac
     plan = verbs.plan()
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     assert verbs.purge(plan).exit_code is ExitCode.DONE
-    _flip(log, place)
+    flip(log, place)
     before = visible(look(verbs.log_dir))
     assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
     assert verbs.verify(plan).problems
@@ -85,15 +86,7 @@ def test_original_that_came_back_from_a_backup_is_not_taken_for_the_new_log_of_i
 
 def test_original_as_long_as_the_new_log_with_a_flipped_bit_is_stale(verbs: Verbs) -> None:
     plan = verbs.plan()
-    _flip(verbs.log_dir / "t-0" / LOG, 20)
+    flip(verbs.log_dir / "t-0" / LOG, 20)
     before = visible(look(verbs.log_dir))
     assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
     assert visible(look(verbs.log_dir)) == before
-
-
-def _flip(path: Path, position: int) -> None:
-    """Flips one bit of a file and keeps its time."""
-    times, raw = path.stat(), bytearray(path.read_bytes())
-    raw[position] ^= 1
-    path.write_bytes(raw)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

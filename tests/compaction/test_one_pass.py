@@ -30,6 +30,7 @@ from tests.compaction import histories
 from tests.compaction.cases import OLD, batch, rec
 from tests.compaction.directories import Verbs, options, without_stays
 from tests.compaction.trying import twin_rules, with_twin
+from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 LOG = f"{0:020d}.log"
@@ -144,14 +145,6 @@ def test_histories_are_proven_while_they_are_written_whatever_the_window(
 
 
 # -- damage ----------------------------------------------------------------------------------------
-def _flip(path: Path, place: int, bit: int) -> None:
-    raw, state = bytearray(path.read_bytes()), path.stat()
-    raw[place] ^= 1 << bit
-    with path.open("r+b") as file:
-        file.write(raw)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_any_flipped_bit_between_plan_and_apply_or_before_it_is_written_stops_apply(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -162,13 +155,13 @@ def test_any_flipped_bit_between_plan_and_apply_or_before_it_is_written_stops_ap
     path = verbs.log_dir / "t-0" / f"{chance.choice((0, 45)):020d}.log"
     place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
     if seed % 2:
-        _flip(path, place, bit)
+        flip(path, place, 1 << bit)
     else:
         run = InlineEngine.run
 
         def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
             if task.name == "stage compacted":
-                _flip(path, place, bit)
+                flip(path, place, 1 << bit)
             yield from run(self, task, items)
 
         monkeypatch.setattr(InlineEngine, "run", running)

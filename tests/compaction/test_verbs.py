@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tests.builders import LogDir, abort, emptied
 from tests.compaction.cases import OLD, batch, small
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.fixture_dirs import unpack
+from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 
@@ -195,11 +195,7 @@ def test_partition_with_damage_below_the_bound_is_left_alone_whole_with_the_posi
 ) -> None:
     log_dir = dead_cleaner(tmp_path / "logs")
     log = log_dir / "changelog-0" / f"{10 * damaged:020d}.log"
-    raw = bytearray(log.read_bytes())
-    raw[-1] ^= 1
-    time = log.stat().st_mtime_ns
-    log.write_bytes(raw)
-    os.utime(log, ns=(time, time))
+    flip(log, -1)
     parts = {part.topic: part for part in Verbs(log_dir, options(tmp_path, "changelog")).plan().partitions}
     left = parts["changelog"]
     assert (left.status, left.code, left.changes) == ("left alone", "damage", ())

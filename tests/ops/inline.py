@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import LogDirReport
+from krepair.ops.reports import ApplyReport, LogDirReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
+from tests.ops.scene import tree
 
 
 class Inline:
@@ -32,3 +39,16 @@ class Inline:
     def planned(self, log_dir: Path, **changed: object) -> Plan:
         """``krepair plan``."""
         return make_plan(str(log_dir), self.options(**changed))
+
+
+@contextmanager
+def there_and_back(log_dir: Path, plan: Plan, options: Options) -> Iterator[ApplyReport]:
+    """The plan is applied and verified; the body says what is so then; undo gives every byte and time back."""
+    before = tree(log_dir)
+    report = apply(plan, options)
+    assert report.exit_code == ExitCode.DONE, report.results
+    assert [problem.text for problem in verify_plan(plan, options).problems] == []
+    yield report
+    undone = undo(plan, options)
+    assert undone.exit_code == ExitCode.DONE, undone.results
+    assert tree(log_dir) == before

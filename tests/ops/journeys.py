@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -22,6 +21,7 @@ from krepair.plan.model import FreeWhenVerified, MendLog
 from tests import forgotten
 from tests.builders import NOW_MS
 from tests.durable.disks import Call, RecordingDisk
+from tests.flips import flip
 from tests.journal import txfixture
 from tests.ops import pending
 from tests.ops.inline import Inline
@@ -75,11 +75,7 @@ def _swap_over_damage(path: Path, rng: random.Random) -> Options:
     """A segment that the swap replaces is damaged, so a real copy of it is kept."""
     del rng
     pending.write(path)
-    log = path / pending.FOLDER / pending.name(200)
-    data, found = bytearray(log.read_bytes()), log.stat()
-    data[3000] ^= 1
-    log.write_bytes(data)
-    os.utime(log, ns=(found.st_atime_ns, found.st_mtime_ns))
+    flip(path / pending.FOLDER / pending.name(200), 3000)
     return pending.options(broker_version="3.9.2")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from krepair.formats import txn_index
 from tests.builders import indexes
+from tests.flips import flip
 from tests.journal import txfixture
 from tests.ops.inline import Inline
 
@@ -67,9 +68,7 @@ def write(
             file.unlink(missing_ok=True)
     if damage_elsewhere:
         other = root / "o-0" / name(0)
-        data = bytearray(other.read_bytes())
-        data[-1] ^= 1
-        other.write_bytes(data)
+        flip(other, -1)
     return root
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
-from tests.ops.scene import Scene, part, rewrites, scene, tree
+from tests.ops.inline import there_and_back
+from tests.ops.scene import Scene, part, rewrites, scene
 
 BROKER_UID, BROKER_GID = 4711, 4712
 NAME, VALUE = "user.krepair-test", b"kept\0whole"
@@ -43,29 +43,26 @@ def test_new_files_belong_to_whom_the_old_ones_did_and_undo_restores_all(tmp_pat
     os.removexattr(one.path, NAME)
     dress(one)
     expected = (BROKER_UID, BROKER_GID) if os.geteuid() == 0 else who(one.path)
-    before = tree(one.path)
     plan = one.plan()
-    assert one.apply(plan).exit_code == ExitCode.DONE
-    new = 0
-    for each in plan.partitions:
-        for change in rewrites(each):
-            stem = one.path / each.folder / f"{change.base_offset:020d}"
-            for path in (
-                stem.with_suffix(suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")
-            ):
-                if not path.exists():
-                    continue
-                new += 1
-                assert who(path) == expected, path
-                assert stat.S_IMODE(path.stat().st_mode) == 0o640, path
-                assert path.stat().st_mtime_ns == change.mtime_ns, path
-            assert os.getxattr(stem.with_suffix(".log"), NAME) == VALUE
-    assert new >= 12
-    # the journal is krepair's own, in a folder from which the broker may remove it
-    strangers = {path.name for path in one.path.rglob("*") if who(path) != expected}
-    assert strangers <= {"journal"}
-    assert one.undo(plan).exit_code == ExitCode.DONE
-    assert tree(one.path) == before
+    with there_and_back(one.path, plan, one.options()):
+        new = 0
+        for each in plan.partitions:
+            for change in rewrites(each):
+                stem = one.path / each.folder / f"{change.base_offset:020d}"
+                for path in (
+                    stem.with_suffix(suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")
+                ):
+                    if not path.exists():
+                        continue
+                    new += 1
+                    assert who(path) == expected, path
+                    assert stat.S_IMODE(path.stat().st_mode) == 0o640, path
+                    assert path.stat().st_mtime_ns == change.mtime_ns, path
+                assert os.getxattr(stem.with_suffix(".log"), NAME) == VALUE
+        assert new >= 12
+        # the journal is krepair's own, in a folder from which the broker may remove it
+        strangers = {path.name for path in one.path.rglob("*") if who(path) != expected}
+        assert strangers <= {"journal"}
 
 
 def test_merged_segment_has_the_time_of_its_last_source_which_is_the_brokers_clock(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan import planfile
 from tests.builders import CONTROL
 from tests.fixture_dirs import FIXTURES
+from tests.flips import flip
 from tests.lab.judge import UNLIMITED, Judge
+from tests.ops.inline import there_and_back
 from tests.ops.scene import Scene, markers, part, rewrites, scene, tree, whole_log
 
 NUMBERS = {0: (1_308_238, 75_800, 307), 1: (1_297_520, 49_470, 211)}
@@ -76,14 +77,11 @@ def test_damage_in_the_value_of_a_marker_that_goes_stops_apply_of_its_partition_
     plan = bloat.plan()
     folders = [bloat.path / f"__consumer_offsets-{number}" for number in NUMBERS]
     log = sorted(folders[0].glob("*.log"))[0]
-    raw, state, place = bytearray(log.read_bytes()), log.stat(), 0
+    raw, place = log.read_bytes(), 0
     while not raw[place + 22] & CONTROL:
         place += int.from_bytes(raw[place + 8 : place + 12], "big") + 12
     end = place + int.from_bytes(raw[place + 8 : place + 12], "big") + 12
-    raw[end - 2] ^= 1
-    with log.open("r+b") as file:
-        file.write(raw)
-    os.utime(log, ns=(state.st_atime_ns, state.st_mtime_ns))
+    flip(log, end - 2)
     before = tree(folders[0])
     report = bloat.apply(plan)
     assert report.exit_code == ExitCode.PARTLY
@@ -125,15 +123,14 @@ def test_without_merging_every_segment_stays_by_itself(bloat: Scene) -> None:
 
 
 def test_what_was_applied_verifies_and_undo_gives_every_byte_and_time_back(bloat: Scene) -> None:
-    before = tree(bloat.path)
     plan = bloat.plan()
-    bloat.apply(plan)
-    verified = verify_plan(plan, bloat.options(originals=True))
-    assert (verified.exit_code, verified.problems) == (ExitCode.DONE, ())
-    assert verified.batches == sum(change.batches for each in plan.partitions for change in rewrites(each))
-    assert verify_log_dir(str(bloat.path), bloat.options()).problems == ()
-    assert bloat.undo(plan).exit_code == ExitCode.DONE
-    assert tree(bloat.path) == before
+    with there_and_back(bloat.path, plan, bloat.options()):
+        verified = verify_plan(plan, bloat.options(originals=True))
+        assert (verified.exit_code, verified.problems) == (ExitCode.DONE, ())
+        assert verified.batches == sum(
+            change.batches for each in plan.partitions for change in rewrites(each)
+        )
+        assert verify_log_dir(str(bloat.path), bloat.options()).problems == ()
 
 
 def test_kept_bytes_of_the_plan_are_those_of_the_result_by_source_segment(bloat: Scene) -> None:

@@ -24,6 +24,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.flips import flip
 from tests.hostile.verbs import run
 from tests.ops.by_hand import end_by_hand, take_back_by_hand
 from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
@@ -297,12 +298,7 @@ def test_a_kept_file_that_rotted_is_not_put_back(memory_dir: Path) -> None:
     break_all(placed, "nothing left in it")
     last = placed.plan.partitions[0].changes[-1].change_id.partition("/")[2]
     kept = journals(placed)[0].parent / "keep" / f"{last}.log"
-    found = kept.stat()
-    data = bytearray(kept.read_bytes())
-    data[100] ^= 4
-    with kept.open("r+b") as file:
-        file.write(data)
-    os.utime(kept, ns=(found.st_atime_ns, found.st_mtime_ns))
+    flip(kept, 100, bits=4)
     report = undo(placed.plan, scene.options)
     assert report.exit_code != ExitCode.DONE
     assert report.by_hand == ()

@@ -16,7 +16,6 @@ from krepair.ops.purge import purge
 from krepair.ops.room import planned_view
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
 from krepair.plan.review import review
 from tests.fixture_dirs import unpack
 from tests.ops.checkpoints import (
@@ -30,6 +29,7 @@ from tests.ops.checkpoints import (
     options,
     planned,
 )
+from tests.ops.inline import there_and_back
 from tests.ops.scene import FAR, Scene, tree
 
 HEALTHY = (
@@ -117,22 +117,19 @@ def test_damage_is_found_mended_verified_and_comes_back_by_undo(
     assert [change.name for change in plan.root.changes] == [name]
     assert review(plan) == []
     assert tree(log_dir) == before
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert verify_plan(plan, options()).problems == ()
-    assert {entry.name for entry in log_dir.iterdir()} == {path for path in before if "/" not in path}
-    assert (log_dir / name).stat().st_mode & 0o777 == 0o640
-    mended = read_log_dir(str(log_dir))
-    for checkpoint in (mended.recovery_point, mended.high_watermark, mended.log_start, mended.cleaner):
-        assert (checkpoint.damage, checkpoint.broker_reads) == ((), True)
-        assert all(
-            offset <= {"e-all": 280, "e-none": 0, "e-some": 200}[key[0]]
-            for key, offset in checkpoint.offsets.items()
-        )
-    assert mended.clean_shutdown
-    assert planned(log_dir).root is None
-    assert rules(log_dir, name) == set()
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        assert {entry.name for entry in log_dir.iterdir()} == {path for path in before if "/" not in path}
+        assert (log_dir / name).stat().st_mode & 0o777 == 0o640
+        mended = read_log_dir(str(log_dir))
+        for checkpoint in (mended.recovery_point, mended.high_watermark, mended.log_start, mended.cleaner):
+            assert (checkpoint.damage, checkpoint.broker_reads) == ((), True)
+            assert all(
+                offset <= {"e-all": 280, "e-none": 0, "e-some": 200}[key[0]]
+                for key, offset in checkpoint.offsets.items()
+            )
+        assert mended.clean_shutdown
+        assert planned(log_dir).root is None
+        assert rules(log_dir, name) == set()
 
 
 def test_all_four_at_once_and_purge_leaves_nothing_behind(log_dir: Path) -> None:
@@ -160,15 +157,11 @@ def test_damaged_recovery_points_are_mended_before_the_fence_of_a_rewrite_needs_
     points = one.path / RECOVERY
     points.write_bytes(points.read_bytes().replace(b"0\n10\n", b"0\n99\n"))
     (one.path / "__consumer_offsets-0" / "leader-epoch-checkpoint").write_bytes(b"0\n7\n0 0\n")
-    before = tree(one.path)
     plan = one.plan(fixes=("checkpoints", "epochs", "markers"))
     assert plan.root is not None
-    assert one.apply(plan).exit_code == ExitCode.DONE
-    assert verify_plan(plan, one.options()).problems == ()
-    again = one.plan(fixes=("checkpoints", "epochs", "markers"))
-    assert (again.root, {each.status for each in again.partitions}) == (None, {"nothing"})
-    assert one.undo(plan).exit_code == ExitCode.DONE
-    assert tree(one.path) == before
+    with there_and_back(one.path, plan, one.options()):
+        again = one.plan(fixes=("checkpoints", "epochs", "markers"))
+        assert (again.root, {each.status for each in again.partitions}) == (None, {"nothing"})
 
 
 def test_file_that_a_broker_wrote_since_is_neither_replaced_nor_put_back(log_dir: Path) -> None:

@@ -12,6 +12,7 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from tests.flips import flip
 from tests.ops.scene import TV2, Scene, outcomes, scene, tree
 
 EPOCHS = "leader-epoch-checkpoint"
@@ -65,16 +66,6 @@ def test_after_a_purge_what_is_done_is_read_before_it_is_called_done(memory_dir:
     log = one.path / changed.folder / f"{changed.changes[0].base_offset:020d}.log"  # type: ignore[union-attr]
     flip(log, log.stat().st_size // 2)
     assert apply(plan, one.options()).exit_code in {ExitCode.STALE_PLAN, ExitCode.PARTLY}
-
-
-def flip(path: Path, position: int) -> None:
-    """Flips one bit of a file and keeps its time."""
-    times = path.stat()
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    with path.open("r+b") as file:
-        file.write(data)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex"])

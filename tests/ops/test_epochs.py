@@ -10,11 +10,9 @@ import pytest
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
 from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
-from tests.ops.inline import Inline
+from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import tree
 
 NAME = "leader-epoch-checkpoint"
@@ -57,15 +55,12 @@ def test_damaged_history_comes_back_whole_and_undo_gives_the_damage_back(tmp_pat
         "e-none-0": 0,
         "e-some-0": 1,
     }
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    for folder, history in HISTORIES.items():
-        assert (log_dir / folder / NAME).read_bytes() == history
-    assert (log_dir / "e-none-0" / NAME).read_bytes() == OF_A_LEADER_WITHOUT_DATA
-    assert verify_plan(plan, options()).problems == ()
-    assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
-    assert found(log_dir) == {}
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        for folder, history in HISTORIES.items():
+            assert (log_dir / folder / NAME).read_bytes() == history
+        assert (log_dir / "e-none-0" / NAME).read_bytes() == OF_A_LEADER_WITHOUT_DATA
+        assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
+        assert found(log_dir) == {}
 
 
 @pytest.mark.parametrize(("version", "refuses"), [("2.2.1", True), ("3.9.2", True), ("", True)])
@@ -200,12 +195,9 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     log_dir = unpack(f"{INTACT}-deleted", tmp_path)
     for path in (log_dir / "e-all-0").glob("*.log"):
         path.chmod(0o640)
-    before = tree(log_dir)
     plan = planned(log_dir)
-    apply(plan, options())
-    assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
-    undo(plan, options())
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
 
 
 def test_fix_that_is_not_named_is_not_planned(tmp_path: Path) -> None:

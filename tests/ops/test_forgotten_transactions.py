@@ -22,7 +22,7 @@ from tests.forgotten import (
     made,
     snapshot_of,
 )
-from tests.ops.inline import Inline
+from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import tree
 
 VERBS = Inline(now_ms=NOW_MS + 60_000, fixes=("snapshots",))
@@ -58,18 +58,15 @@ def test_it_is_told_and_ended_where_the_log_has_forgotten_it_and_nowhere_else(
         return
     path = log_dir / "t-0" / expected[0]
     old = snapshot_of(path)
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    ended = {one for one in old if one.producer_id in case.ended}
-    assert set(snapshot_of(path)) == {
-        one._replace(current_txn_first_offset=-1) if one in ended else one for one in old
-    }
-    assert [one.producer_id for one in snapshot_of(path)] == [one.producer_id for one in old]
-    assert verify_plan(plan, options()).problems == ()
-    assert verify_log_dir(str(log_dir), options()).problems == () or case.name == "a torn tail"
-    assert found(log_dir) == []
-    assert closed(planned(log_dir)) == []
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        ended = {one for one in old if one.producer_id in case.ended}
+        assert set(snapshot_of(path)) == {
+            one._replace(current_txn_first_offset=-1) if one in ended else one for one in old
+        }
+        assert [one.producer_id for one in snapshot_of(path)] == [one.producer_id for one in old]
+        assert verify_log_dir(str(log_dir), options()).problems == () or case.name == "a torn tail"
+        assert found(log_dir) == []
+        assert closed(planned(log_dir)) == []
 
 
 @pytest.mark.parametrize("version", ["", "2.2.1", "2.8.2", "3.9.2", "4.3.1"])

@@ -16,7 +16,6 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
-from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.pipeline.indexes.segment import InspectItem
 from krepair.pipeline.indexes.transactions import TxnItem
@@ -25,7 +24,8 @@ from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
 from tests.fixture_dirs import unpack
-from tests.ops.inline import Inline
+from tests.flips import flip
+from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import scene, tree
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
@@ -114,19 +114,16 @@ def test_plan_apply_verify_and_undo_of_padded_indexes(padded: Path, fix: str) ->
         for base in (0, 480)
         for suffix, rule in ((".index", "KR203"), (".timeindex", "KR201"))
     }
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert verify_plan(plan, options()).problems == ()
-    assert rules(checked(padded)) == []
-    assert changes(planned(padded, fix)) == {}
-    after = tree(padded, private=False)
-    assert {name for name in before if before[name] != after[name]} == {
-        f"f-t-0/{name}" for name in changes(plan)
-    }
-    for name in changes(plan):  # owner, mode and modification time are kept
-        assert after[f"f-t-0/{name}"][:4] == before[f"f-t-0/{name}"][:4]
-    assert {result.outcome for result in apply(plan, options()).results} == {"already"}
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(padded) == before
+    with there_and_back(padded, plan, options()):
+        assert rules(checked(padded)) == []
+        assert changes(planned(padded, fix)) == {}
+        after = tree(padded, private=False)
+        assert {name for name in before if before[name] != after[name]} == {
+            f"f-t-0/{name}" for name in changes(plan)
+        }
+        for name in changes(plan):  # owner, mode and modification time are kept
+            assert after[f"f-t-0/{name}"][:4] == before[f"f-t-0/{name}"][:4]
+        assert {result.outcome for result in apply(plan, options()).results} == {"already"}
 
 
 @pytest.mark.parametrize("fix", ["index=truncate", "index=regenerate"])
@@ -206,13 +203,10 @@ def test_a_missing_offset_index_is_made_and_undone(whole: Path) -> None:
     path = whole / "f-t-0" / f"{FIRST}.index"
     right = path.read_bytes()
     path.unlink()
-    before = tree(whole)
     plan = planned(whole)
     assert changes(plan) == {path.name: ("regenerate", "KR203")}
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert path.read_bytes() == right
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(whole) == before
+    with there_and_back(whole, plan, options()):
+        assert path.read_bytes() == right
 
 
 def test_preallocated_indexes_of_the_active_segment_are_left_and_named(whole: Path) -> None:
@@ -227,20 +221,15 @@ def test_preallocated_indexes_of_the_active_segment_are_left_and_named(whole: Pa
 def test_a_wrong_index_of_the_active_segment_is_made_anew(whole: Path) -> None:
     path = whole / "f-t-0" / f"{BASES[-1]:020d}.timeindex"
     path.write_bytes(b"\1" * path.stat().st_size)
-    before = tree(whole)
     plan = planned(whole, "index=regenerate")
     assert changes(plan) == {path.name: ("regenerate", "KR202")}
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert rules(checked(whole)) == []
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(whole) == before
+    with there_and_back(whole, plan, options()):
+        assert rules(checked(whole)) == []
 
 
 def test_damaged_log_keeps_its_indexes_and_the_other_segments_go_on(padded: Path) -> None:
     log = padded / "f-t-0" / f"{FIRST}.log"
-    data = bytearray(log.read_bytes())
-    data[100_016] ^= 0xFF
-    log.write_bytes(data)
+    flip(log, 100_016, 0xFF)
     plan = planned(padded, "index=regenerate")
     assert set(changes(plan)) == {f"{480:020d}.index", f"{480:020d}.timeindex"}
     assert any("the log is damaged" in note for note in plan.partitions[0].notes)

@@ -9,6 +9,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.options import LOSS_RULES
 from tests import builders
+from tests.flips import flip
 from tests.hostile.verbs import run
 
 SAID = "If another replica is in sync, nothing has to be lost"
@@ -23,9 +24,7 @@ def log_dir(tmp_path: Path) -> Path:
     partition.segment(builders.data(3, 1))
     made.write(clean_stop=True)
     log = tmp_path / "logs" / "orders-0" / f"{0:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    log.write_bytes(bytes(content))
+    flip(log, bits=0xFF)
     return tmp_path / "logs"
 
 

@@ -18,10 +18,12 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import CompleteSwap, Plan, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.flips import flip
 from tests.journal import txfixture
 from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.by_hand import end_by_hand
+from tests.ops.inline import there_and_back
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
 from tests.ops.scene import part, tree
 
@@ -64,40 +66,35 @@ def test_a_swap_is_completed_verified_and_put_back_to_the_byte(
     tmp_path: Path, order: str, given: dict[str, Sequence[int]]
 ) -> None:
     root, chosen, plan = scene(tmp_path / "logs", order, **given)
-    before = tree(root)
     merged = txfixture.merged()
-    assert apply(plan, chosen).exit_code == ExitCode.DONE
-    assert (root / FOLDER / name(BASE)).read_bytes() == merged[".log"]
-    for extension in (".index", ".timeindex"):
-        assert (root / FOLDER / name(BASE, extension)).read_bytes() == merged[extension]
-    txn = root / FOLDER / name(BASE, ".txnindex")
-    assert txn.exists() is (".txnindex" not in given.get("without", ()))
-    if txn.exists():
-        assert txn.read_bytes() == merged[".txnindex"]
-    assert not [each for each in files(root) if each.endswith((".swap", ".deleted"))]
-    assert {name(base) for base in (0, 100, 400)} == {each for each in files(root) if each.endswith(".log")}
-    assert not verify_plan(plan, chosen).problems
-    again = part(make_plan(str(root), chosen), FOLDER)
-    assert (again.status, again.changes) == ("nothing", ())
-    assert undo(plan, chosen).exit_code == ExitCode.DONE
-    assert before == tree(root)
+    with there_and_back(root, plan, chosen):
+        assert (root / FOLDER / name(BASE)).read_bytes() == merged[".log"]
+        for extension in (".index", ".timeindex"):
+            assert (root / FOLDER / name(BASE, extension)).read_bytes() == merged[extension]
+        txn = root / FOLDER / name(BASE, ".txnindex")
+        assert txn.exists() is (".txnindex" not in given.get("without", ()))
+        if txn.exists():
+            assert txn.read_bytes() == merged[".txnindex"]
+        assert not [each for each in files(root) if each.endswith((".swap", ".deleted"))]
+        assert {name(base) for base in (0, 100, 400)} == {
+            each for each in files(root) if each.endswith(".log")
+        }
+        again = part(make_plan(str(root), chosen), FOLDER)
+        assert (again.status, again.changes) == ("nothing", ())
 
 
 @orders
 def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_path: Path, order: str) -> None:
     """A broker that starts would delete the swap, and with it what the segments held that it replaced."""
     root, chosen, plan = scene(tmp_path / "logs", order, gone=(100, 200, 300))
-    before = tree(root)
-    assert apply(plan, chosen).exit_code == ExitCode.DONE
-    theirs = root / FOLDER / f"{name(0)}.cleaned"
-    theirs.write_bytes(b"of a cleaner")
-    report = undo(plan, chosen)
-    assert report.exit_code == ExitCode.STALE_PLAN
-    assert f"{theirs}: " in report.results[0].why
-    assert (root / FOLDER / name(BASE)).read_bytes() == txfixture.merged()[".log"]
-    theirs.unlink()
-    assert undo(plan, chosen).exit_code == ExitCode.DONE
-    assert before == tree(root)
+    with there_and_back(root, plan, chosen):
+        theirs = root / FOLDER / f"{name(0)}.cleaned"
+        theirs.write_bytes(b"of a cleaner")
+        report = undo(plan, chosen)
+        assert report.exit_code == ExitCode.STALE_PLAN
+        assert f"{theirs}: " in report.results[0].why
+        assert (root / FOLDER / name(BASE)).read_bytes() == txfixture.merged()[".log"]
+        theirs.unlink()
 
 
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
@@ -142,15 +139,12 @@ def test_leftovers_of_a_swap_that_did_not_begin_are_removed_and_the_segments_sta
     folder = root / FOLDER
     for extension in (".index", ".timeindex", ".txnindex"):  # a crash between the first two renames
         (folder / name(BASE, f"{extension}.swap")).rename(folder / name(BASE, f"{extension}.cleaned"))
-    before = tree(root)
     chosen = options()
     plan = make_plan(str(root), chosen)
     names = [change.name for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)]
     assert names == [name(BASE, ".log.swap"), *(name(BASE, f"{e}.cleaned") for e in sorted(EXTENSIONS[1:]))]
-    apply(plan, chosen)
-    assert not [each for each in files(root) if each.endswith((".swap", ".cleaned"))]
-    undo(plan, chosen)
-    assert before == tree(root)
+    with there_and_back(root, plan, chosen):
+        assert not [each for each in files(root) if each.endswith((".swap", ".cleaned"))]
 
 
 def test_a_void_swap_whose_segments_are_gone_is_left_alone_as_it_may_be_the_only_copy(tmp_path: Path) -> None:
@@ -165,9 +159,7 @@ def test_a_void_swap_whose_segments_are_gone_is_left_alone_as_it_may_be_the_only
 def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, version: str) -> None:
     root = pending.write(tmp_path / "logs")
     swap = root / FOLDER / name(BASE, ".log.swap")
-    data = bytearray(swap.read_bytes())
-    data[7000] ^= 1
-    swap.write_bytes(data)
+    flip(swap, 7000)
     plan = part(make_plan(str(root), options(broker_version=version)), FOLDER)
     assert (plan.status, plan.code, plan.changes) == ("left alone", "leftovers", ())
     assert "a broker before 3.0 truncates it there" in plan.why
@@ -189,11 +181,8 @@ def test_an_index_swap_alone_goes_and_the_log_stays(tmp_path: Path) -> None:
     plan = make_plan(str(root), chosen)
     names = [change.name for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)]
     assert names == [name(BASE, ".index.swap"), name(BASE, ".timeindex.swap")]
-    before = tree(root)
-    apply(plan, chosen)
-    assert not [each for each in files(root) if each.endswith(".swap")]
-    undo(plan, chosen)
-    assert before == tree(root)
+    with there_and_back(root, plan, chosen):
+        assert not [each for each in files(root) if each.endswith(".swap")]
 
 
 def test_a_txnindex_swap_alone_that_differs_is_left_alone(tmp_path: Path) -> None:
@@ -206,10 +195,8 @@ def test_a_txnindex_swap_alone_that_differs_is_left_alone(tmp_path: Path) -> Non
 def test_damaged_segments_that_are_replaced_are_kept_as_real_copies_and_come_back(tmp_path: Path) -> None:
     root = pending.write(tmp_path / "logs")
     log = root / FOLDER / name(200)
-    data, mtime_ns = bytearray(log.read_bytes()), log.stat().st_mtime_ns
-    data[3000] ^= 1
-    log.write_bytes(data)
-    os.utime(log, ns=(mtime_ns, mtime_ns))
+    flip(log, 3000)
+    damaged = log.read_bytes()
     before, chosen = tree(root), options(broker_version="3.9.2")
     plan = make_plan(str(root), chosen)
     (change,) = part(plan, FOLDER).changes
@@ -217,7 +204,7 @@ def test_damaged_segments_that_are_replaced_are_kept_as_real_copies_and_come_bac
     assert (change.copied, plan.commit.order, plan.commit.fence) == ((200,), "P2", False)
     apply(plan, chosen)
     kept = root / FOLDER / f"krepair~{plan.plan_id}" / "keep" / name(200)
-    assert (kept.read_bytes(), kept.stat().st_nlink) == (bytes(data), 1)
+    assert (kept.read_bytes(), kept.stat().st_nlink) == (damaged, 1)
     assert undo(plan, chosen).exit_code == ExitCode.DONE
     assert before == tree(root)
 

@@ -18,6 +18,7 @@ from krepair.ops.undo import undo
 from krepair.options import Options
 from tests import builders
 from tests.builders import NOW_MS, commit, data
+from tests.flips import flip
 from tests.ops.inline import Inline
 
 RULES = {"KR310", "KR311"}
@@ -171,9 +172,7 @@ def test_swap_that_fills_the_gap_and_a_deleted_log_that_would_are_told_apart(tmp
 def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
     log = log_dir / "t-0" / f"{10:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[70] ^= 1
-    log.write_bytes(content)
+    flip(log, 70)
     given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
     plan = make_plan(str(log_dir), given)
     assert apply(plan, given).exit_code == ExitCode.DONE
@@ -201,9 +200,7 @@ def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: 
 def test_undone_excision_leaves_no_gap(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
     log = log_dir / "t-0" / f"{10:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[70] ^= 1
-    log.write_bytes(content)
+    flip(log, 70)
     given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
     plan = make_plan(str(log_dir), given)
     apply(plan, given)

@@ -22,6 +22,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.flips import flip
 from tests.ops.full_disks import file_system
 from tests.ops.stops import stops
 from tools.torture.scenes import Placed, Scene, Tree, build, differences, look, private, visible
@@ -207,13 +208,6 @@ def test_other_owners_are_no_reason(memory_dir: Path, scenes: dict[str, Scene]) 
         os.chown(path, 4711, 4712, follow_symlinks=False)
     assert run("undo", scene, placed).exit_code == ExitCode.DONE
     assert all(one.owner == (4711, 4712) for one in seen(placed).values())
-
-
-def flip(file: Path) -> None:
-    found, data = file.stat(), bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(bytes(data))
-    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 @pytest.mark.parametrize("name", ["markers", "everything", "excise", "set-aside", "leftovers", "indexes"])

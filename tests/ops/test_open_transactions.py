@@ -19,6 +19,7 @@ from krepair.pipeline.coordinators import states as coordinator_states
 from krepair.rules.model import SegmentFacts
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
+from tests.flips import flip
 from tests.ops.open_transactions import LAST, MINUTE, checked, rules, said, value, with_coordinator
 
 ONGOING, COMPLETE_COMMIT, PREPARE_ABORT = 1, 4, 3
@@ -165,9 +166,7 @@ def test_coordinator_log_is_read_window_by_window_and_damage_in_it_says_nothing(
     monkeypatch.setattr(coordinator_states, "WINDOW_BYTES", 2 * len(batches[0].raw) + 50)
     assert said(log_dir) == []
     log = log_dir / "__transaction_state-0" / f"{0:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[sum(len(one.raw) for one in batches[:42]) - 3] ^= 1
-    log.write_bytes(content)
+    flip(log, sum(len(one.raw) for one in batches[:42]) - 3)
     assert rules(log_dir) == ["KR107"]
     shutil.rmtree(log.parent)
     assert rules(log_dir) == ["KR107"]

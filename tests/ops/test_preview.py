@@ -24,6 +24,7 @@ from krepair.plan.diff import diff_plans
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view, to_markdown
+from tests.flips import flip
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 
 FOLDER = "__consumer_offsets-0"
@@ -212,9 +213,7 @@ def test_damage_in_a_closed_segment_is_told_and_was_read_twice(
 ) -> None:
     one = scene(tmp_path)
     log = logs(one.path / FOLDER)[1]
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
-    log.write_bytes(data)
+    flip(log)
     busy = Busy(monkeypatch, one.path / FOLDER)
     found = part(make(one), FOLDER)
     assert (found.code, found.why.partition(",")[0]) == ("damage", log.name)

@@ -15,6 +15,7 @@ from krepair.errors import ExitCode, PersonDecidesError, RefusedError
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import Plan
 from tests.durable.disks import FailingDisk
+from tests.flips import flip
 from tests.ops.scene import Scene, markers, outcomes, part, scene, tree, whole_log
 
 FIRST, SECOND = "__consumer_offsets-0", "__consumer_offsets-1"
@@ -27,14 +28,6 @@ def bloat(memory_dir: Path) -> Scene:
 
 def logs(one: Scene, folder: str) -> list[Path]:
     return sorted((one.path / folder).glob("*.log"))
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0x40
-    mtime_ns = path.stat().st_mtime_ns
-    path.write_bytes(bytes(data))
-    os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
 def failures(report: ApplyReport) -> dict[str, tuple[int, str]]:
@@ -153,9 +146,7 @@ def test_damage_with_a_whole_batch_behind_it_in_the_active_segment_needs_the_bro
     bloat: Scene,
 ) -> None:
     active = logs(bloat, FIRST)[-1]
-    data = bytearray(active.read_bytes())
-    data[100] ^= 1
-    active.write_bytes(data)
+    flip(active, 100)
     with pytest.raises(PersonDecidesError, match=active.name):
         bloat.plan()  # the fence would have a broker cut all behind it; only its version says what is safe instead
     plan = bloat.plan(broker_version="2.2.1")

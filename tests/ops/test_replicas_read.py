@@ -18,6 +18,7 @@ from krepair.plan.model import Evidence
 from krepair.rules.reasons import Reason
 from tests.builders import NOW_MS, Batch, LogDir, abort, commit, emptied
 from tests.compaction.directories import keys_of
+from tests.flips import flip
 from tests.ops.replica_scenes import OLD, left_in, watermark
 from tests.ops.replicas_read import (
     FIXES,
@@ -145,9 +146,7 @@ def test_a_replica_that_is_damaged_cut_or_of_another_life_holds_everything_back(
     other = broker(tmp_path, 2, cleaned(), topic_id="AAAAAAAAAAAAAAAAAAAAAQ") / "t-0"
     if harm == "damaged":
         log = other / f"{0:020d}.log"
-        raw = bytearray(log.read_bytes())
-        raw[-1] ^= 1
-        log.write_bytes(raw)
+        flip(log, -1)
     elif harm == "cut":
         watermark(tmp_path / "b2", 11)
     elif harm == "topic id":

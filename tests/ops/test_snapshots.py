@@ -29,6 +29,8 @@ from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
+from tests.flips import flip
+from tests.ops.inline import there_and_back
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.ops.snapshots import checked, made, options
 
@@ -111,14 +113,11 @@ def test_damaged_snapshot_at_the_log_end_comes_back_and_undo_gives_the_damage_ba
     plan = planned(log_dir)
     assert planned(log_dir) == plan
     assert changes(plan) == [(END, "regenerate", "KR501")]
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert entries(folder / END) == intact == AT_END
-    assert verify_plan(plan, options()).problems == ()
-    assert verify_log_dir(str(log_dir), options()).problems == ()
-    assert changes(planned(log_dir)) == []
-    assert found(log_dir) == {}
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        assert entries(folder / END) == intact == AT_END
+        assert verify_log_dir(str(log_dir), options()).problems == ()
+        assert changes(planned(log_dir)) == []
+        assert found(log_dir) == {}
 
 
 @pytest.mark.parametrize("lost", [(), (15,), (10, 15), (6, 10, 15)])
@@ -210,15 +209,12 @@ def test_clean_stop_without_a_snapshot_forgets_producers_unless_one_is_made(tmp_
     assert found(log_dir) == {"t-0": "KR503"}
     line = next(line for line in report.forecast if line.partition == "t-0")
     assert "4 producers, 1 of them with an open transaction are forgotten" in line.text
-    before = tree(log_dir)
     plan = planned(log_dir)
     assert changes(plan) == [(END, "regenerate", "KR503")]
-    apply(plan, options())
-    assert entries(folder / END) == AT_END
-    assert (folder / END).stat().st_mode == (folder / f"{10:020d}.log").stat().st_mode
-    assert changes(planned(log_dir)) == []
-    undo(plan, options())
-    assert tree(log_dir) == before
+    with there_and_back(log_dir, plan, options()):
+        assert entries(folder / END) == AT_END
+        assert (folder / END).stat().st_mode == (folder / f"{10:020d}.log").stat().st_mode
+        assert changes(planned(log_dir)) == []
 
 
 def test_after_an_unclean_stop_no_snapshot_is_no_finding_since_the_broker_reads_the_log(
@@ -274,16 +270,10 @@ def test_log_that_ends_in_a_torn_batch_ends_after_its_last_whole_one(tmp_path: P
     assert entries(folder / at_end) == {entry for entry in AT_END if entry.producer_id != 10}
 
 
-def flip_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[70] ^= 1
-    path.write_bytes(content)
-
-
 def test_damage_behind_the_newest_valid_snapshot_leaves_the_others_alone_and_says_why(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     folder = log_dir / "t-0"
-    flip_bit(folder / f"{6:020d}.log")
+    flip(folder / f"{6:020d}.log", 70)
     (folder / END).write_bytes(b"")
     (folder / ACTIVE).write_bytes(b"")
     assert found(log_dir) == {END: "KR501", ACTIVE: "KR501"}
@@ -295,7 +285,7 @@ def test_damage_behind_the_newest_valid_snapshot_leaves_the_others_alone_and_say
 def test_of_the_log_before_the_newest_valid_snapshot_nothing_is_asked(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     folder = log_dir / "t-0"
-    flip_bit(folder / f"{6:020d}.log")
+    flip(folder / f"{6:020d}.log", 70)
     (folder / END).write_bytes(b"")
     assert found(log_dir) == {END: "KR501"}
     apply(planned(log_dir), options())

@@ -35,7 +35,9 @@ from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
 from tests import builders as b
 from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.flips import flip
 from tests.journal.scene import UnsyncedDisk
+from tests.ops.inline import there_and_back
 from tests.ops.scene import scene, tree
 from tests.ops.stops import each_stop
 from tests.ops.tail import (
@@ -67,17 +69,14 @@ def test_torn_tail_is_cut_kept_and_given_back(tmp_path: Path, name: str) -> None
     assert isinstance(change, MendLog)
     assert (change.method, change.size_after, change.removed[0].consent) == ("cut", len(whole), "")
     inode = torn.log(3).stat().st_ino
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert torn.log(3).read_bytes() == whole
-    assert torn.log(3).stat().st_ino == inode
-    assert tree(torn.root)["t-0/" + torn.log(3).name][3] == before["t-0/" + torn.log(3).name][3]
-    kept = torn.folder / f"krepair~{plan.plan_id}" / "keep" / f"{torn.log(3).name}.cut"
-    assert kept.read_bytes() == TAILS[name]
-    assert verify_plan(plan, options()).problems == ()
-    assert verify_log_dir(str(torn.root), options()).problems == ()
-    assert not torn.plan().partitions[0].changes
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(torn.root) == before
+    with there_and_back(torn.root, plan, options()):
+        assert torn.log(3).read_bytes() == whole
+        assert torn.log(3).stat().st_ino == inode
+        assert tree(torn.root)["t-0/" + torn.log(3).name][3] == before["t-0/" + torn.log(3).name][3]
+        kept = torn.folder / f"krepair~{plan.plan_id}" / "keep" / f"{torn.log(3).name}.cut"
+        assert kept.read_bytes() == TAILS[name]
+        assert verify_log_dir(str(torn.root), options()).problems == ()
+        assert not torn.plan().partitions[0].changes
 
 
 def undone_and_the_kept_bytes_are_back(root: Path) -> tuple[Torn, Plan, Path]:
@@ -250,33 +249,25 @@ def test_damage_in_the_middle_is_told_with_the_price_of_each_way_out(tmp_path: P
 
 def test_consent_cuts_out_only_the_damage_and_undo_gives_it_back(tmp_path: Path) -> None:
     torn = damaged(tmp_path / "logs")
-    before = tree(torn.root)
     plan = torn.plan(accepted_losses=(CONSENT,))
     assert plan.policy.accepted_losses == (CONSENT,)
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert torn.offsets() == [offset for offset in all_first_offsets() if offset != 65]
-    assert verify_plan(plan, options()).problems == ()
-    assert verify_log_dir(str(torn.root), options()).problems == ()
-    assert not torn.plan().partitions[0].changes
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(torn.root) == before
+    with there_and_back(torn.root, plan, options()):
+        assert torn.offsets() == [offset for offset in all_first_offsets() if offset != 65]
+        assert verify_log_dir(str(torn.root), options()).problems == ()
+        assert not torn.plan().partitions[0].changes
 
 
 def test_consent_for_the_brokers_way_cuts_there_and_sets_later_segments_aside(tmp_path: Path) -> None:
     torn = damaged(tmp_path / "logs")
-    before = tree(torn.root)
     plan = torn.plan(fixes=("tail=broker",), accepted_losses=(CONSENT,))
     changes = plan.partitions[0].changes
     assert [type(change) for change in changes] == [SetAside, SetAside, MendLog]
     assert [change.change_id[-3:] for change in changes[:2]] == ["150", "100"]
     assert any("high watermark 200 (--fix checkpoints)" in note for note in plan.partitions[0].notes)
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert torn.offsets() == all_first_offsets()[:13]
-    assert not list(torn.folder.glob("*150.*")) + list(torn.folder.glob("*100.*"))
-    assert verify_plan(plan, options()).problems == ()
-    assert not torn.plan().partitions[0].changes
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(torn.root) == before
+    with there_and_back(torn.root, plan, options()):
+        assert torn.offsets() == all_first_offsets()[:13]
+        assert not list(torn.folder.glob("*150.*")) + list(torn.folder.glob("*100.*"))
+        assert not torn.plan().partitions[0].changes
 
 
 @pytest.mark.parametrize(
@@ -321,16 +312,13 @@ def test_segment_with_two_damages_needs_both_consents(tmp_path: Path) -> None:
 def test_segment_that_is_damaged_from_its_start_is_left_empty(tmp_path: Path) -> None:
     torn = Torn.make(tmp_path / "logs")
     torn.write(1, b"\x99" * torn.log(1).stat().st_size)
-    before = tree(torn.root)
     consent = "KR302:t-0:50"
     plan = torn.plan(accepted_losses=(consent,))
     (change,) = plan.partitions[0].changes
     assert isinstance(change, MendLog)
     assert (change.size_after, change.removed[0].last_lost) == (0, 99)
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert torn.log(1).read_bytes() == b""
-    assert undo(plan, options()).exit_code == ExitCode.DONE
-    assert tree(torn.root) == before
+    with there_and_back(torn.root, plan, options()):
+        assert torn.log(1).read_bytes() == b""
 
 
 def test_offsets_that_go_back_are_cut_out_by_consent(tmp_path: Path) -> None:
@@ -517,16 +505,12 @@ def test_markers_and_a_torn_tail_go_in_one_plan_and_come_back(tmp_path: Path) ->
     (made.path / ".lock").touch()
     with open(last, "ab") as log:
         log.write(bytes(700))
-    before = tree(made.path)
     plan = made.plan(fixes=("markers", "tail"), partitions=(("__consumer_offsets", 0),))
     kinds = {type(change) for change in plan.partitions[0].changes}
     assert {MendLog, RewriteSegments} <= kinds
-    assert made.apply(plan).exit_code == ExitCode.DONE
-    assert verify_plan(plan, made.options()).problems == ()
-    again = made.plan(fixes=("markers", "tail"), partitions=(("__consumer_offsets", 0),))
-    assert not again.partitions[0].changes
-    assert made.undo(plan).exit_code == ExitCode.DONE
-    assert tree(made.path) == before
+    with there_and_back(made.path, plan, made.options()):
+        again = made.plan(fixes=("markers", "tail"), partitions=(("__consumer_offsets", 0),))
+        assert not again.partitions[0].changes
 
 
 @pytest.mark.parametrize("fix", ["markers", "compact"])
@@ -535,11 +519,7 @@ def test_where_damage_is_mended_beside_a_compaction_the_second_plan_is_told_with
 ) -> None:
     made = scene(tmp_path)
     second = sorted((made.path / "__consumer_offsets-0").glob("*.log"))[1]
-    found = second.stat()
-    raw = bytearray(second.read_bytes())
-    raw[len(raw) // 2] ^= 0x40
-    second.write_bytes(bytes(raw))
-    os.utime(second, ns=(found.st_atime_ns, found.st_mtime_ns))
+    flip(second, bits=0x40)
     report = check([str(made.path)], made.options()).log_dirs[0]
     consent = next(
         told.group(1)

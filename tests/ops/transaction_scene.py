@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests import builders
 from tests.builders import NOW_MS, Record, abort, commit, data
+from tests.flips import flip
 from tests.pipeline.transaction_records import key_of, value_of
 
 MINUTE = 60_000
@@ -76,9 +77,7 @@ class Scene:
         log_dir = directory.write(high_watermarks=marks)
         if self.damaged:
             log = log_dir / "__transaction_state-0" / f"{0:020d}.log"
-            content = bytearray(log.read_bytes())
-            content[-5] ^= 1
-            log.write_bytes(content)
+            flip(log, -5)
         if self.torn:
             log = log_dir / "t-0" / f"{5:020d}.log"
             time_ns = log.stat().st_mtime_ns

@@ -15,6 +15,7 @@ from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
 from krepair.ops.dump import Dump, DumpOptions
 from tests.fixture_dirs import unpack
+from tests.flips import flip
 
 NAMES = ("00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.txnindex",
          "leader-epoch-checkpoint", "recovery-point-offset-checkpoint", "meta.properties", "partition.metadata",
@@ -94,9 +95,7 @@ def test_producers_of_a_snapshot_with_a_wrong_checksum_are_shown_all_the_same(tm
     lines, code = dumped(path)
     assert (kinds(lines), code) == (["snapshot", "producer", "producer"], ExitCode.DONE)
     assert lines[1] == {"type": "producer", **entry._asdict()}
-    broken = bytearray(path.read_bytes())
-    broken[-1] ^= 1
-    path.write_bytes(broken)
+    flip(path, -1)
     lines, code = dumped(path)
     assert (kinds(lines), code) == (["damage", "snapshot", "producer", "producer"], ExitCode.FOUND)
 

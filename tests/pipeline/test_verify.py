@@ -102,17 +102,18 @@ def checked(item: FinishItem) -> FinishResult:
         return verify_group(item, tree)
 
 
-def verified(tmp_path: Path, made: RewriteSegments | None = None, **files: bytes) -> FinishResult:
-    stem = write(tmp_path / "t-0", BASE, KEPT, **files)
-    return checked(
-        FinishItem(
-            place=place(tmp_path / "t-0"),
-            change=made or change(),
-            stage=str(stem.parent),
-            attributes=read_attributes(f"{stem}.log"),
-            index_interval_bytes=100,
-        )
+def item_of(stem: Path, made: RewriteSegments | None = None) -> FinishItem:
+    return FinishItem(
+        place=place(stem.parent),
+        change=made or change(),
+        stage=str(stem.parent),
+        attributes=read_attributes(f"{stem}.log"),
+        index_interval_bytes=100,
     )
+
+
+def verified(tmp_path: Path, made: RewriteSegments | None = None, **files: bytes) -> FinishResult:
+    return checked(item_of(write(tmp_path / "t-0", BASE, KEPT, **files), made))
 
 
 def test_new_segment_that_is_as_planned_passes_with_its_figures(tmp_path: Path) -> None:
@@ -169,13 +170,7 @@ def test_boundary_between_two_sources_is_the_base_of_the_second(tmp_path: Path) 
         batches=2,
     )
     stem = write(tmp_path / "t-0", BASE, at_base)
-    item = FinishItem(
-        place=place(tmp_path / "t-0"),
-        change=made,
-        stage=str(stem.parent),
-        attributes=read_attributes(f"{stem}.log"),
-        index_interval_bytes=100,
-    )
+    item = item_of(stem, made)
     assert checked(item).failure == ""
     assert checked(replace(item, change=replace(made, last_offset=110))).failure == ""
     assert "at most 109 was expected" in checked(replace(item, change=replace(made, last_offset=109))).why
@@ -186,13 +181,7 @@ def test_emptied_control_batch_is_no_marker(tmp_path: Path) -> None:
     one = source(100, kept, kept_markers=0, kept_records=1)
     made = change(sources=(one,), log_bytes=len(joined(kept)), batches=2)
     stem = write(tmp_path / "t-0", BASE, kept)
-    item = FinishItem(
-        place=place(tmp_path / "t-0"),
-        change=made,
-        stage=str(stem.parent),
-        attributes=read_attributes(f"{stem}.log"),
-        index_interval_bytes=100,
-    )
+    item = item_of(stem, made)
     assert checked(item) == FinishResult(batches=2, bytes=len(joined(kept)))
 
 
@@ -238,13 +227,7 @@ def test_entries_of_aborted_transactions_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex"])
 def test_file_of_another_mode_or_time_is_told(tmp_path: Path, suffix: str) -> None:
     stem = write(tmp_path / "t-0", BASE, KEPT)
-    item = FinishItem(
-        place=place(tmp_path / "t-0"),
-        change=change(),
-        stage=str(stem.parent),
-        attributes=read_attributes(f"{stem}.log"),
-        index_interval_bytes=100,
-    )
+    item = item_of(stem)
     path = f"{stem}.{suffix}"
     os.chmod(path, 0o600)
     assert checked(item).why.startswith(f"{NAME}.{suffix}: owner, group, mode, mtime")
@@ -257,13 +240,7 @@ def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
     made = change(sources=(source(100, KEPT[:3]), source(110, KEPT[3:])))
     stem = write(tmp_path / "t-0", BASE, KEPT)
     os.unlink(f"{stem}.txnindex")
-    item = FinishItem(
-        place=place(tmp_path / "t-0"),
-        change=made,
-        stage=str(stem.parent),
-        attributes=read_attributes(f"{stem}.log"),
-        index_interval_bytes=100,
-    )
+    item = item_of(stem, made)
     assert checked(item).failure == ""
 
 
@@ -475,13 +452,7 @@ def test_long_runs_with_gaps_are_compared_piece_by_piece(tmp_path: Path, count: 
 
 def test_index_that_is_not_the_one_that_was_made_is_told_though_it_does_not_lie(tmp_path: Path) -> None:
     stem = write(tmp_path / "t-0", BASE, KEPT)
-    item = FinishItem(
-        place=place(tmp_path / "t-0"),
-        change=change(),
-        stage=str(stem.parent),
-        attributes=read_attributes(f"{stem}.log"),
-        index_interval_bytes=100,
-    )
+    item = item_of(stem)
     names = [f"{stem.name}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")]
     made = {name: digest_file(str(stem.parent / name)) for name in names}
     assert checked(replace(item, made=made)).failure == ""

@@ -11,6 +11,8 @@ from krepair.errors import RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.plan.model import Plan, RollSegment
+from tests.flips import flip
+from tests.ops.inline import there_and_back
 from tests.ops.scene import part, tree
 from tests.recovery.scene import POINTS, TIME_MS, Verbs, points_of, set_points, write_unclean
 
@@ -38,12 +40,6 @@ def test_after_a_clean_stop_nothing_is_done_and_the_plan_says_so(tmp_path: Path)
     plan = Verbs(path).plan()
     assert (rolled(plan), raised(plan)) == (set(), {})
     assert all("stopped cleanly" in one.notes[0] for one in plan.partitions)
-
-
-def flip(file: Path, position: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[position] ^= 1
-    file.write_bytes(data)
 
 
 def damaged(path: Path) -> None:
@@ -142,16 +138,13 @@ def test_without_a_file_of_recovery_points_everything_is_made_ready_and_the_file
 ) -> None:
     path = write_unclean(tmp_path / "logs")
     (path / POINTS).unlink()
-    before = tree(path)
     verbs = Verbs(path)
     plan = verbs.plan()
-    verbs.apply(plan)
-    assert points_of(path) == {"t": 450, "o": 3}
-    found, like = (path / POINTS).stat(), (path / "replication-offset-checkpoint").stat()
-    assert (found.st_uid, found.st_gid, found.st_mode) == (like.st_uid, like.st_gid, like.st_mode)
-    assert verbs.wrong(plan) == []
-    verbs.undo(plan)
-    assert tree(path) == before
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": 450, "o": 3}
+        found, like = (path / POINTS).stat(), (path / "replication-offset-checkpoint").stat()
+        assert (found.st_uid, found.st_gid, found.st_mode) == (like.st_uid, like.st_gid, like.st_mode)
+        assert verbs.wrong(plan) == []
 
 
 def test_standing_fence_refuses_the_plan(tmp_path: Path) -> None:
@@ -229,16 +222,13 @@ def test_the_plan_counts_the_bytes_of_what_is_left_alone(tmp_path: Path) -> None
 
 def test_point_at_the_log_end_gets_a_new_segment_without_a_changed_line(tmp_path: Path) -> None:
     path = write_unclean(tmp_path / "logs", {"t": 450, "o": 3})
-    before = tree(path)
     verbs = Verbs(path)
     plan = verbs.plan()
     assert (rolled(plan), raised(plan)) == ({"t-0", "o-0"}, {})
-    verbs.apply(plan)
-    assert verbs.wrong(plan) == []
-    again = verbs.plan()
-    assert (rolled(again), raised(again)) == (set(), {})
-    verbs.undo(plan)
-    assert tree(path) == before
+    with there_and_back(path, plan, verbs.options()):
+        assert verbs.wrong(plan) == []
+        again = verbs.plan()
+        assert (rolled(again), raised(again)) == (set(), {})
 
 
 def test_check_advises_it_while_there_is_something_to_win_and_not_afterwards(tmp_path: Path) -> None:
@@ -282,16 +272,13 @@ def test_together_with_other_fixes_each_file_is_changed_once(
     (path / "t-0" / f"{300:020d}.timeindex").write_bytes(bytes(24))
     (path / "t-0" / f"{300:020d}.snapshot").unlink()
     (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
-    before = tree(path)
     verbs = Verbs(
         path, fixes=tuple(sorted((*others, "recovery"))), delete_horizon=str(TIME_MS), broker_version="3.9.2"
     )
     plan = verbs.plan()
-    verbs.apply(plan)
-    assert points_of(path) == {"t": 450, "o": 3}
-    assert verbs.wrong(plan) == []
-    verbs.undo(plan)
-    assert tree(path) == before
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": 450, "o": 3}
+        assert verbs.wrong(plan) == []
 
 
 def test_plan_names_the_other_log_dirs_of_the_broker_that_were_not_stopped_cleanly(tmp_path: Path) -> None:

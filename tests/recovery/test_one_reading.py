@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.options import Engine
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import ReplaceFile
+from tests.flips import flip
 from tests.ops.scene import tree
 from tests.recovery.scene import POINTS, Verbs, points_of, write_unclean
 
@@ -95,11 +95,7 @@ def test_damage_between_plan_and_apply_under_the_old_size_and_time_stops_its_par
     verbs = Verbs(path)
     plan = verbs.plan()
     log = path / "t-0" / f"{base:020d}.log"
-    found = log.stat()
-    raw = bytearray(log.read_bytes())
-    raw[len(raw) // 2 + 3] ^= 1
-    log.write_bytes(raw)
-    os.utime(log, ns=(found.st_atime_ns, found.st_mtime_ns))
+    flip(log, log.stat().st_size // 2 + 3)
     before = tree(path / "t-0")
     report = apply(plan, verbs.options())
     assert codes(report) == {"t-0": {ExitCode.VERIFY_FAILED}}

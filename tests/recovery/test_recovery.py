@@ -13,28 +13,25 @@ from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading, verif
 from krepair.plan.review import review
 from tests.journal.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
-from tests.ops.scene import tree
+from tests.ops.inline import there_and_back
 from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, points_of, started, write_unclean
 
 
 def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_raised(tmp_path: Path) -> None:
     path = write_unclean(tmp_path / "logs")
-    before = tree(path)
     verbs = Verbs(path)
     plan = verbs.plan()
     assert review(plan) == []
     assert points_of(path) == {"t": 250, "o": 0}
-    verbs.apply(plan)
-    assert points_of(path) == {"t": 450, "o": 3}
-    assert verbs.wrong(plan) == []
-    for folder, end in (("t-0", 450), ("o-0", 3)):
-        for suffix in ("log", "index", "timeindex"):
-            assert (path / folder / f"{end:020d}.{suffix}").stat().st_size == 0
-        assert (path / folder / f"{end:020d}.snapshot").exists()
-    assert (path / "t-0" / f"{400:020d}.index").stat().st_size < 4096
-    assert not (path / ".kafka_cleanshutdown").exists()
-    verbs.undo(plan)
-    assert tree(path) == before
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": 450, "o": 3}
+        assert verbs.wrong(plan) == []
+        for folder, end in (("t-0", 450), ("o-0", 3)):
+            for suffix in ("log", "index", "timeindex"):
+                assert (path / folder / f"{end:020d}.{suffix}").stat().st_size == 0
+            assert (path / folder / f"{end:020d}.snapshot").exists()
+        assert (path / "t-0" / f"{400:020d}.index").stat().st_size < 4096
+        assert not (path / ".kafka_cleanshutdown").exists()
 
 
 def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_logs_before_it(

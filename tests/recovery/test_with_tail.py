@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import ExitCode, UsageError
-from krepair.ops.apply import apply
+from krepair.errors import UsageError
 from krepair.ops.check import check
-from krepair.ops.undo import undo
-from tests.ops.scene import tree
+from tests.flips import flip
+from tests.ops.inline import there_and_back
 from tests.recovery.scene import Verbs, write_unclean
 
 
@@ -20,9 +19,7 @@ def damaged(root: Path) -> tuple[Path, str]:
     """``t-0`` with one damaged batch in the middle and ``o-0`` with a torn tail; and the consent that check names."""
     path = write_unclean(root, {"t": 0, "o": 0})
     log = path / "t-0" / f"{100:020d}.log"
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
-    log.write_bytes(data)
+    flip(log)
     with open(path / "o-0" / f"{0:020d}.log", "ab") as file:
         file.write(b"torn")
     found = [one for report in check([str(path)], Verbs(path).options()).log_dirs for one in report.findings]
@@ -37,16 +34,13 @@ def _consent(finding: Finding) -> str:
 @pytest.mark.parametrize("fixes", [("tail", "recovery"), ("recovery", "tail"), ("tail=broker", "recovery")])
 def test_a_consent_is_taken_with_recovery_beside_it(fixes: tuple[str, ...], tmp_path: Path) -> None:
     path, consent = damaged(tmp_path / "logs")
-    before = tree(path)
     verbs = Verbs(path, fixes=fixes, accepted_losses=(consent,))
     plan = verbs.plan()
     assert {f"{one.topic}-{one.partition}" for one in plan.partitions if one.changes} == {"t-0", "o-0"}
-    assert apply(plan, verbs.options()).exit_code == ExitCode.DONE
-    assert verbs.wrong(plan) == []
-    then = Verbs(path).plan()
-    assert {f"{one.topic}-{one.partition}" for one in then.partitions if one.changes} == {"t-0"}
-    assert undo(plan, verbs.options()).exit_code == ExitCode.DONE
-    assert tree(path) == before
+    with there_and_back(path, plan, verbs.options()):
+        assert verbs.wrong(plan) == []
+        then = Verbs(path).plan()
+        assert {f"{one.topic}-{one.partition}" for one in then.partitions if one.changes} == {"t-0"}
 
 
 def test_without_a_consent_the_damage_stays_and_the_other_partition_is_recovered(tmp_path: Path) -> None:

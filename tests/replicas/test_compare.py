@@ -27,6 +27,7 @@ from krepair.rules.replicas import model as m
 from krepair.rules.replicas.transactions import last_stable_offset
 from tests.builders import LogDir, Record
 from tests.builders import data as batch_of
+from tests.flips import flip
 from tests.replicas.directories import PLANTED, written
 from tests.replicas.model import Cluster, healthy_clusters
 from tests.replicas.real_clusters import NAMES, compared, sides_of, unpack_cluster
@@ -259,9 +260,7 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
     """
     unpack_cluster("open-3.9.2-tomb", tmp_path)
     logs = sorted((tmp_path / f"b{damaged}").glob("velvet-*/*.log"))
-    first = bytearray(logs[0].read_bytes())
-    first[70] ^= 1  # in the first batch, at offset 0
-    logs[0].write_bytes(first)
+    flip(logs[0], 70)  # in the first batch, at offset 0
     [partition] = compared(tmp_path).partitions
     found = {one.kind: one for one in partition.disagreements}
     kind, broker = (m.TOMBSTONE_MISSED, 3) if damaged == 3 else (m.UNKNOWN_LOSS, 3 - damaged)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from krepair.errors import ExitCode, KrepairError
 from krepair.plan import planfile
+from tests.flips import flip
 from tools.torture.disk_model import State
 from tools.torture.power_loss import Outcome, Site, by_partition, placed
 from tools.torture.real_tree import Tree, public_tree, read_state
@@ -161,11 +162,11 @@ def staged_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
         moment, share = number % len(moments), random.Random(f"staged {seed} {number}").random()
         names: list[str] = []
 
-        def flip(path: str, share: float = share, names: list[str] = names) -> None:
+        def flip_one(path: str, share: float = share, names: list[str] = names) -> None:
             names.append(path)
             _flip_in(path, share)
 
-        outcome, state = _disturbed(site, moments[moment], flip)
+        outcome, state = _disturbed(site, moments[moment], flip_one)
         why = _never_put_in_place(site, outcome, state, names[0]) if names else ""
         if why:
             what = f"staged {os.path.relpath(names[0], site.root)}"
@@ -219,14 +220,8 @@ def _path_of(root: str, node: int) -> str:
 
 
 def _flip_in(path: str, share: float) -> None:
-    """Flip one bit of a file; its time stays."""
-    found = os.stat(path)
-    with open(path, "r+b") as file:
-        data = file.read()
-        bit = int(share * len(data) * 8)
-        file.seek(bit // 8)
-        file.write(flipped(data, bit)[bit // 8 : bit // 8 + 1])
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    bit = int(share * os.path.getsize(path) * 8)
+    flip(Path(path), bit // 8, 1 << bit % 8)
 
 
 def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -> str:

@@ -36,6 +36,7 @@ from krepair.plan.space import fit_of, plan_copy_bytes
 from tests import builders
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
 from tests.fixture_dirs import unpack
+from tests.flips import flip
 from tests.ops import pending
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -437,22 +438,13 @@ def _bases(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.log"))
 
 
-def _rewrite(path: Path, new: bytes) -> None:
-    """New bytes under the old time."""
-    found = path.stat()
-    path.write_bytes(new)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
-def _flip(path: Path, position: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[position] ^= 0x40
-    _rewrite(path, bytes(raw))
-
-
 def _tear(folder: Path, content: bytes) -> None:
+    """More bytes under the old time."""
     path = _of_segment(folder, _bases(folder)[-1])
-    _rewrite(path, path.read_bytes() + content)
+    found = path.stat()
+    with path.open("ab") as log:
+        log.write(content)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _padded(folder: Path, base_offset: int) -> None:
@@ -532,7 +524,7 @@ def _damaged_elsewhere(path: Path, rng: random.Random) -> None:
     bloated(directory, "b", rng, segments=4)
     plain(directory, "o", rng, segments=2)
     directory.write()
-    _flip(_of_segment(path / "o-0", 10), 100)
+    flip(_of_segment(path / "o-0", 10), 100, bits=0x40)
     (path / LOCK).touch()
 
 
@@ -659,7 +651,7 @@ def _damaged_middle(path: Path, rng: random.Random, *, clean_stop: bool = True) 
     directory.write(clean_stop=clean_stop)
     folder = path / "d-0"
     batch = len(data(0, 2).raw)
-    _flip(_of_segment(folder, 0), batch + 90)
+    flip(_of_segment(folder, 0), batch + 90, bits=0x40)
     _owned(path)
 
 
@@ -776,7 +768,7 @@ def _keys_without_fence(path: Path, rng: random.Random) -> Options:
     keyed(directory, OFFSETS_TOPIC, rng, number=1, segments=4, transactions=False)
     plain(directory, "o", rng, segments=2)
     directory.write()
-    _flip(_of_segment(path / "o-0", 10), 100)
+    flip(_of_segment(path / "o-0", 10), 100, bits=0x40)
     (path / LOCK).touch()
     return _options("compact", broker_version="3.9.2")
 
