@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from krepair.durable.disk import Disk
 from krepair.errors import DamagedJournalError, RefusedError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, SWAP
 from krepair.journal.outcome import Failed
@@ -18,8 +20,9 @@ from krepair.journal.record import Journal
 from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_all_recorded, is_all_recorded
 from krepair.plan.model import Commit
-from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, name
-from tests.ops.stops import EVERY_CALL, each_stop
+from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name
+from tests.ops.stops import EVERY_CALL, each_stop, telling_stops
 from tests.pairs import meeting_in_pairs
 
 PRIVATE = f"krepair~{PLAN_ID}"
@@ -79,32 +82,38 @@ def test_damaged_wherever_a_verb_was_stopped_every_verb_ends_right_or_changes_no
 def test_damaged_in_places_of_a_verb_every_verb_ends_right_or_changes_nothing(
     memory_dir: Path, verb: str, commit: Commit
 ) -> None:
-    _stop_everywhere(memory_dir, verb, "a byte", commit, first=2, step=7)
+    _stop_everywhere(memory_dir, verb, "a byte", commit, each=4)
 
 
-def _stop_everywhere(
-    root: Path, stopped: str, how: str, commit: Commit, *, first: int = 1, step: int = 1
-) -> None:
+def begun(root: Path, verb: str, commit: Commit) -> tuple[Scene, Callable[[Disk], object]]:
+    """A scene, and the verb that is to be stopped there."""
+    scene = Scene(root)
+    if verb == "undo":
+        scene.apply(commit)
+    return scene, partial(scene.apply if verb == "apply" else scene.undo, commit)
+
+
+def _stop_everywhere(root: Path, stopped: str, how: str, commit: Commit, *, each: int = 1) -> None:
     none, *_, every = whole = whole_states(root / "whole", commit)
     expected = {"apply": [every], "undo": [none], "purge": whole}
     refused = ended = 0
+    recording = RecordingDisk(UnsyncedDisk())
+    begun(root / "recorded", stopped, commit)[1](recording)
     for verb, ends in expected.items():
-        for stop in each_stop(first=first, step=step):
-            scene = Scene(root / "logs")
-            if stopped == "undo":
-                scene.apply(commit)
-            with stop as disk:
-                (scene.apply if stopped == "apply" else scene.undo)(commit, disk)
-            if stop.happened and damage(scene, how):
+        for stop in telling_stops(recording.calls)[::each]:
+            scene, run = begun(root / "logs", stopped, commit)
+            with pytest.raises(SimulatedCrash):
+                run(StoppingDisk(UnsyncedDisk(), stop))
+            if damage(scene, how):
                 was = scene.now()
                 if _ends_right(scene, verb, commit):
                     assert (_but_for_swaps(scene.now()) if verb == "purge" else scene.now()) in [
                         _but_for_swaps(end) if verb == "purge" else end for end in ends
-                    ], (stop.number, verb)
+                    ], (stop, verb)
                     ended += 1
                 elif scene.now() != was:
                     # An undo that was half done goes on; one that is to begin says first that it has to.
-                    assert scene.now() in whole, (stop.number, verb)
+                    assert scene.now() in whole, (stop, verb)
                 else:
                     refused += 1
             shutil.rmtree(scene.root)

@@ -23,6 +23,7 @@ from krepair.plan.model import Plan
 from tests.lab.waiting import LIMIT_S
 from tests.ops.replicas_read import broker, verbs, whole
 from tests.ops.scene import tree
+from tests.ops.stops import EVERY_CALL
 
 pytestmark = pytest.mark.replicas
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ def without_lock(log_dir: Path) -> dict[str, object]:
     return {name: row for name, row in tree(log_dir, private=False).items() if name != ".lock"}
 
 
-@pytest.mark.parametrize("at", [8, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 14))])
+@pytest.mark.parametrize("at", [8, 2, 14] if EVERY_CALL else [8])
 def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scene, at: int) -> None:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:
@@ -109,7 +110,7 @@ def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scen
     assert without_lock(scene.log_dir) == before
 
 
-@pytest.mark.parametrize("at", [8, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 14))])
+@pytest.mark.parametrize("at", [8, 2, 14] if EVERY_CALL else [8])
 def test_where_the_first_was_killed_the_second_goes_on_at_once(scene: Scene, at: int) -> None:
     before = without_lock(scene.log_dir)
     with scene.first_driver("apply", at) as first:

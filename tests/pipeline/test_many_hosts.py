@@ -32,7 +32,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.compaction import partitions as compaction
 from krepair.pipeline.compaction import proof as compaction_proof
-from krepair.pipeline.engines import rounds
+from krepair.pipeline.engines import rounds, spark
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
@@ -194,8 +194,14 @@ def hidden(volume: Path, worker: int) -> Iterator[None]:
     subprocess.run(["nsenter", "-t", str(worker), "-m", "umount", "-l", str(volume)], check=True)
 
 
+@pytest.fixture
+def small_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results come while there is still work to do."""
+    monkeypatch.setattr(spark, "_WAVE", 4)
+
+
 def test_a_worker_that_loses_the_volume_in_the_middle_costs_nothing_but_time(
-    volume: Path, cluster: Cluster
+    volume: Path, cluster: Cluster, small_waves: None
 ) -> None:
     items = scan_items(scene(volume / "lost", BLOAT), HUGE) * 10
     expected = inline(items[:24])
@@ -316,10 +322,10 @@ def test_what_two_workers_cannot_read_is_unreadable_as_on_one_host(
 
 
 def long_work(one: Scene) -> list[ScanItem]:
-    """Seconds of work, in several waves: the clock of an item makes it another one."""
+    """Seconds of work: the clock of an item makes it another one."""
     segments = scan_items(one, HUGE)
     return [
-        msgspec.structs.replace(item, now_ms=item.now_ms + turn) for turn in range(150) for item in segments
+        msgspec.structs.replace(item, now_ms=item.now_ms + turn) for turn in range(60) for item in segments
     ]
 
 
@@ -341,12 +347,16 @@ def test_one_huge_partition_is_parallel_over_its_segments_and_a_killed_executor_
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None) if job not in earlier]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     assert max(stage.numTasks for stage in stages if stage is not None) == len(items) == 24
-    (executor,) = children_of(cluster.worker_pids()[0])
-    os.kill(executor, signal.SIGKILL)
+    executors = children_of(cluster.worker_pids()[0])
+    assert executors
+    for executor in executors:
+        os.kill(executor, signal.SIGKILL)
     assert dict(engine.run(SCAN, items)) == expected
 
 
-def test_a_worker_that_is_killed_for_good_costs_nothing_but_time(volume: Path, cluster: Cluster) -> None:
+def test_a_worker_that_is_killed_for_good_costs_nothing_but_time(
+    volume: Path, cluster: Cluster, small_waves: None
+) -> None:
     """The last test: there is one worker less from now on."""
     items = long_work(scene(volume / "killed", BLOAT))
     expected = inline(items[:24])

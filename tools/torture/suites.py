@@ -21,22 +21,27 @@ EVERYTHING: Final = {
     "KREPAIR_EVERY_BROKER": "1",
     "KREPAIR_EVERY_CALL": "1",
     "KREPAIR_EVERY_LINK": "1",
+    "KREPAIR_HUGE_RECORDS": "1",
 }
 """Of the environment of these tests."""
 
-_MARK: Final = "every_broker"
-_PROPERTIES: Final = "from hypothesis"
-"""The gate tries the same examples each time, this programme new ones (``tests/conftest.py``)."""
+_ASK: Final = (
+    *EVERYTHING,
+    "every_broker",
+    "from hypothesis",  # the gate tries the same examples each time, this programme new ones (``tests/conftest.py``)
+    "EVERY_CALL",  # of ``tests/ops/stops.py``
+    "telling_stops",
+    "huge_record",
+)
 _ENDS: Final = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 def files() -> list[str]:
     """The files of tests, relative to the project."""
-    words = (*EVERYTHING, _MARK, _PROPERTIES)
     return [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if any(word in path.read_text() for word in words)
+        if any(word in path.read_text() for word in _ASK)
     ]
 
 
