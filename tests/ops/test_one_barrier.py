@@ -1,4 +1,7 @@
-"""Where much is staged at once, one barrier for the file system stands for an fsync of each file and folder."""
+"""Where much is staged at once, one barrier for the file system stands for an fsync of each file and folder.
+
+A partition has as many syncs whatever it holds.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from krepair.plan.model import Plan
 from tests.builders import NOW_MS, LogDir, data
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import tree
+from tests.ops.written import padded
 
 __all__ = ["memory_dir"]
 
@@ -71,6 +75,7 @@ class Syncs:
         def counting(descriptor: int) -> None:
             where = os.readlink(f"/proc/self/fd/{descriptor}").split("/logs/")[-1]
             self.of[where.split("/")[0]] += 1
+            self.of["folders" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "files"] += 1
             real(descriptor)
 
         def counting_all(descriptor: int) -> int:
@@ -79,6 +84,12 @@ class Syncs:
 
         monkeypatch.setattr(os, "fsync", counting)
         monkeypatch.setattr(medium, "_SYNCFS", counting_all)
+
+    def taken(self) -> tuple[int, int]:
+        """(of files, of folders) since the last time."""
+        taken = self.of["files"], self.of["folders"]
+        self.of.clear()
+        return taken
 
     def partitions(self) -> set[int]:
         """How many a partition had, of those that have no part in the work of the root."""
@@ -190,3 +201,34 @@ def test_file_that_the_barrier_did_not_write_stops_its_partition_and_no_other(
     assert {path: seen for path, seen in tree(many.path).items() if path.startswith("t-1")} == {
         path: seen for path, seen in many.before.items() if path.startswith("t-1")
     }
+
+
+@pytest.mark.parametrize("verb", ["replaced", "removed"])
+def test_each_new_file_is_synced_once_and_a_partition_so_often_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    figures = []
+    for segments in (5, 45):
+        root = padded(tmp_path / f"{segments}", segments)
+        fixes = ("index",)
+        if verb == "removed":
+            fixes = ("leftovers",)
+            for number in range(segments):
+                (root / "t-0" / f"{number * 10:020d}.log.deleted").write_bytes(b"set aside")
+        options = Options(fixes=fixes, now_ms=1_700_000_000_000)
+        plan = make_plan(str(root), options)
+        changes = sum(len(partition.changes) for partition in plan.partitions)
+        syncs = Syncs(monkeypatch)
+        assert apply(plan, options).exit_code == ExitCode.DONE
+        applied = syncs.taken()
+        assert undo(plan, options).exit_code == ExitCode.DONE
+        figures.append((changes, applied, syncs.taken()))
+        monkeypatch.undo()
+    (few, applied_few, undone_few), (many, applied_many, undone_many) = figures
+    assert many > few * 8
+    new_files = 0 if verb == "removed" else many - few
+    assert applied_many[0] - applied_few[0] == new_files
+    assert applied_many[1] == applied_few[1]
+    assert undone_many == undone_few
+    assert applied_few[1] < 20
+    assert sum(undone_few) < 20
