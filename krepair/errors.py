@@ -8,7 +8,6 @@ one, the next command to type.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -56,9 +55,13 @@ class KrepairError(Exception):
     Args:
         message: what is wrong: the file, the position, and what was expected.
         next_command: the exact command to type next, or an empty string.
+
+    Attributes:
+        again: when, or as whom, the same command can be typed again; empty where that is no way on.
     """
 
     exit_code = ExitCode.BUG
+    again = ""
 
     def __init__(self, message: str, *, next_command: str = "") -> None:
         super().__init__(message)
@@ -82,6 +85,7 @@ class LockedError(KrepairError):
     """Somebody holds the log directory's lock."""
 
     exit_code = ExitCode.LOCKED
+    again = "when the lock is free"
 
 
 class StalePlanError(KrepairError):
@@ -100,12 +104,10 @@ class DamagedJournalError(RefusedError):
     """The records of a journal cannot be gone by."""
 
 
-AS_OWNER: Final = "run krepair as its owner, or as root"
-"""How the message of a ``WrongUserError`` ends."""
-
-
 class WrongUserError(RefusedError):
     """This user may not change the files; their owner, or root, may."""
+
+    again = "as that user, or as root"
 
 
 class PersonDecidesError(KrepairError):
@@ -118,6 +120,15 @@ class VerifyFailedError(KrepairError):
     """What was written is not what was planned; it replaced nothing."""
 
     exit_code = ExitCode.VERIFY_FAILED
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether an error says that only the permissions were in the way."""
+    return any(isinstance(one, PermissionError) for one in (error, error.__cause__, error.__context__))
+
+
+AS_A_READER = "as root, or as the user of the broker"
+"""Who may read where only the permissions are in the way."""
 
 
 class UnreadableError(KrepairError):

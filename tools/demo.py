@@ -81,6 +81,8 @@ class Demo:
             "stay, since another replica may need them. Exit code 2 means: there is something to do.",
         )
         self.krepair("plan", str(self.log_dir), *about, *alone, "--out", str(self.plan), expected=FOUND)
+        say("\nWhy each class of batches stays or goes is one of the sections of the plan:\n")
+        self.krepair("show", str(self.plan), "--section", "reasons", expected=DONE)
 
         title(
             "3. For the change ticket",

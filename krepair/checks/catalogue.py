@@ -586,8 +586,9 @@ _KEPT_BY_KREPAIR = (
         severity=Severity.INFORMATION,
         title="An earlier plan still keeps originals",
         evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
-        danger="none by itself: they take space until krepair purge. After the broker has written to the partition, "
-        "undo is no longer possible. With a damaged journal (then: slow) undo shows the lines to type instead",
+        danger="none by itself: they take space until krepair purge. Undo is possible until then, or until a broker "
+        "has changed a file that the plan changed. With a damaged journal (then: slow) undo shows the lines to type "
+        "instead",
         source="the commit protocol of krepair",
     ),
     Rule(

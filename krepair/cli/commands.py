@@ -13,7 +13,8 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import ExitCode, KrepairError, LockedError, NotALogDirError, WrongUserError
+from krepair.errors import ExitCode, KrepairError, NotALogDirError
+from krepair.ops import reports
 from krepair.ops.plan_command import with_options
 from krepair.ops.reports import CheckReport, RuleSummary
 from krepair.options import Options
@@ -118,11 +119,9 @@ def typed_again(command: str) -> Iterator[None]:
     """Where only the moment or the user was wrong, the same verb comes next."""
     try:
         yield
-    except LockedError as error:
-        error.next_command = error.next_command or f"{command}   # when the lock is free"
-        raise
-    except WrongUserError as error:
-        error.next_command = error.next_command or f"{command}   # as that user, or as root"
+    except KrepairError as error:
+        if error.again and not error.next_command:
+            error.next_command = reports.typed_again(command, error.again)
         raise
 
 

@@ -44,7 +44,7 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
     from krepair.ops.compare import CompareReport
-    from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
+    from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow, WayRow
     from krepair.ops.facts import FactsReport
     from krepair.ops.groups import GroupsReport
     from krepair.ops.reports import (
@@ -73,7 +73,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "compare": (CompareReport,),
         "facts": (FactsReport,),
         "transactions": (TransactionsReport,),
-        "explain": (row, tuple[row, ...]),
+        "explain": (row, tuple[row, ...], tuple[WayRow, ...]),
         "dump": (Line,),
         "diff": (PlanDiff,),
         "warm": (WarmReport,),

@@ -16,7 +16,8 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE", help="A rule (KR101), a reason (D03), an objection (RV25); all if left out."
+            metavar="CODE",
+            help="A rule (KR101), a reason (D03), an objection (RV25), or the word evidence; all if left out.",
         ),
     ] = None,
     *,

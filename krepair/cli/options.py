@@ -63,6 +63,8 @@ html --html FILE
   At the end write a page for a browser here, too.
 output_format --format text|md|html|json
   For a terminal, a ticket, a browser, a program.
+section --section partitions|reasons|horizons|settings|replicas|commit|risks
+  Only this section.
 ticket_format --format text|md
   For a terminal, or for a ticket.
 deep --deep
@@ -162,6 +164,7 @@ class Typed(Struct, frozen=True, kw_only=True):
     metrics: str = ""
     html: str = ""
     output_format: str = "text"
+    section: str = ""
     ticket_format: str = "text"
     # check and compare
     deep: bool = False
@@ -330,3 +333,16 @@ def parse_rule(text: str) -> str:
     if code and code not in RULES:
         raise UsageError(f"--rule {text!r}: there is no such rule", next_command="krepair explain")
     return code
+
+
+def parse_section(text: str) -> str:
+    """Read ``--section``.
+
+    Raises:
+        UsageError: a plan has no such section.
+    """
+    from krepair.plan.view import PARTS
+
+    if text and text not in PARTS:
+        raise UsageError(f"--section {text!r}: the sections are {', '.join(PARTS)}")
+    return text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 import typer
 
 from krepair.durable.writing_error import WritingError
-from krepair.errors import ExitCode, KrepairError, UnreadableError, UnwritableError
+from krepair.errors import AS_A_READER, ExitCode, KrepairError, UnreadableError, UnwritableError, is_forbidden
 from krepair.plan.view import View, typable, visible
 
 if TYPE_CHECKING:
@@ -111,11 +111,9 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
 
 def _way_to_read(error: KrepairError) -> str:
     """What to do where only the permissions are in the way; empty where they are not."""
-    from krepair.logdir.reading import is_forbidden
-
-    if not isinstance(error, UnreadableError) or not is_forbidden(error.message):
+    if not isinstance(error, UnreadableError) or not is_forbidden(error):
         return ""
-    return "run the same command as root, or as the user of the broker"
+    return f"run the same command {AS_A_READER}"
 
 
 def _open_closed_outputs() -> None:

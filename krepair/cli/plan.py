@@ -87,7 +87,7 @@ def _made(log_dir: str, options: Options, progress: Progress, *, preview: bool) 
 def _view_of(made: Plan, path: str, options: Options) -> View:
     from krepair.ops.room import planned_view
 
-    return planned_view(made, path, options)
+    return planned_view(made, path, options).short
 
 
 def _exit_code_of(made: Plan) -> ExitCode:

@@ -6,23 +6,24 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
-from krepair.cli.options import PlanArgument, Typed, takes
+from krepair.cli.options import PlanArgument, Typed, parse_section, takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from krepair.ops.room import Observed
+    from krepair.plan.around import Observed
     from krepair.plan.model import Plan
     from krepair.plan.view import View
 
 _FORMATS: Final = ("text", "md", "html", "json")
+_IN_SECTIONS: Final = ("text", "md")
 
 
-@takes("output_format json")
+@takes("output_format section json")
 def show(plan: PlanArgument, *, typed: Typed) -> None:
-    """Show a plan again, and what the review says against it.
+    """Show a plan again: its short page, and all the rest in sections.
 
-    Example: krepair show offsets.krplan --format html > ticket.html
+    Example: krepair show offsets.krplan --section risks
     """
     from krepair.ops.show import load
 
@@ -32,11 +33,14 @@ def show(plan: PlanArgument, *, typed: Typed) -> None:
         )
     if typed.output_format not in _FORMATS:
         raise UsageError(f"--format {typed.output_format!r}: the formats are {', '.join(_FORMATS)}")
+    part = parse_section(typed.section)
+    if part and typed.output_format not in _IN_SECTIONS:
+        raise UsageError(f"--section goes with --format {' and '.join(_IN_SECTIONS)}")
     read = load(plan)
     observed = None if typed.json or typed.output_format == "json" else _observed(read)
     if typed.output_format == "text":
-        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), typed)
-    sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed).encode())
+        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed, part), typed)
+    sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed, part).encode())
 
 
 def _observed(read: Plan) -> Observed | None:
@@ -48,18 +52,14 @@ def _observed(read: Plan) -> Observed | None:
     return observe_again(read)
 
 
-def _view(read: Plan, path: str, observed: Observed | None) -> View:
+def _view(read: Plan, path: str, observed: Observed | None, part: str = "") -> View:
     from krepair.ops.show import show_view
 
-    page = show_view(read, path)
-    if observed is None:
-        return page
-    from krepair.ops.room import with_observed
-
-    return with_observed(page, observed)
+    page = show_view(read, path, observed=observed)
+    return page.only(part) if part else page
 
 
-def _text(read: Plan, path: str, output_format: str, observed: Observed | None) -> str:
+def _text(read: Plan, path: str, output_format: str, observed: Observed | None, part: str) -> str:
     if output_format == "html":
         from krepair.cli.views.page import plan_page
 
@@ -67,7 +67,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | None) 
     if output_format == "md":
         from krepair.plan.markdown import markdown
 
-        return markdown(_view(read, path, observed))
+        return markdown(_view(read, path, observed, part))
     from krepair.plan.planfile import dumps
 
     return dumps(read).decode()

@@ -35,10 +35,9 @@ from krepair.plan.model import (
     SourceSegment,
     Span,
 )
-from krepair.plan.replicas_view import WITH_CLUSTER
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
-from krepair.rules.evidence import NONE, latest_horizon_ms
+from krepair.rules.evidence import NONE, WITH_CLUSTER, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import decide, held_between
 from krepair.rules.model import (

@@ -21,6 +21,7 @@ from krepair.errors import (
     UnreadableError,
     UnwritableError,
     VerifyFailedError,
+    is_forbidden,
 )
 from krepair.fixes.context import ListedLog, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
@@ -155,12 +156,16 @@ class Wrong(NamedTuple):
         change_id: of the change.
         text: what was expected and what is there.
         name: of the file, or empty.
+        next_command: what to type about it; may be empty.
+        forbidden: whether it is only that this user may not look.
     """
 
     folder: str
     change_id: str
     text: str
     name: str = ""
+    next_command: str = ""
+    forbidden: bool = False
 
 
 class Kind(NamedTuple):
@@ -234,8 +239,13 @@ class Work:
 
     def found_all(self, staging: Staging, error: KrepairError | OSError) -> None:
         """None of the changes of a partition could be verified."""
-        text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {why(error)}"
-        self.wrong.append(Wrong(staging.plan.folder, "", text))
+        if isinstance(error, KrepairError):
+            text, command = error.message, error.next_command
+        else:
+            text, command = f"{error.filename}: {why(error)}", ""
+        self.wrong.append(
+            Wrong(staging.plan.folder, "", text, next_command=command, forbidden=is_forbidden(error))
+        )
 
     def place(self, staging: Staging) -> Place:
         """Where a partition's files are, as work items name it."""

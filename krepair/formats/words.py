@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+_MOST_NAMES: Final = 3
+_LONG_NAME: Final = 40
 _STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -20,6 +22,30 @@ def count_text(count: int, one: str, many: str = "") -> str:
     if count == 0:
         return f"no {one}"
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def names_text(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def few(folders: Sequence[str]) -> str:
+    """The first three folders of partitions, and how many more there are: ``customers-0, -1, orders-7 and 9 more``."""
+    told: list[str] = []
+    before = ""
+    for folder in folders[:_MOST_NAMES]:
+        topic, _, number = folder.rpartition("-")
+        same = bool(told) and topic == before
+        told.append(f"-{number}" if same else _elided(folder))
+        before = topic
+    more = len(folders) - len(told)
+    return ", ".join(told) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _elided(name: str) -> str:
+    return name if len(name) <= _LONG_NAME else f"{name[:20]}...{name[-17:]}"
 
 
 def json_for_terminals(text: str) -> str:

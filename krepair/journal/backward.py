@@ -47,7 +47,7 @@ class Backward(Run):
         outcomes: dict[str, Outcome] = {}
         for change in batch:
             if self.journal.states.get(change.change_id) not in APPLIED:
-                outcomes[change.change_id] = Skipped(change.change_id, "is not applied")
+                outcomes[change.change_id] = Skipped(change.change_id, "is not applied", as_wanted=True)
                 continue
             intent = self.journal.intents[change.change_id]
             try:
@@ -85,7 +85,7 @@ class Backward(Run):
         untouched = self.journal.states[change_id] in {"committed", "freed"}
         if not untouched and isinstance(error, StalePlanError) and not error.next_command:
             error.next_command = self.journal.command("purge")
-            error.message += f"; it is half done and cannot be taken back; next: {error.next_command}"
+            error.message += "; it is half done and cannot be taken back"
         return self.failure(change_id, error, rolled_back=untouched)
 
     def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:

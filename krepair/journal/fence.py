@@ -146,12 +146,11 @@ def _entries(data: bytes, path: str) -> tuple[OffsetEntry, ...]:
     checkpoint = decode_offsets(data)
     if checkpoint.damage:
         damage = checkpoint.damage[0]
-        check = f"krepair check {shlex.quote(os.path.dirname(path))}"
         raise RefusedError(
             f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; krepair changes a line "
             "of this file while it works, and so needs it undamaged. If the undo of another plan has put the damage "
-            f"back, apply that plan again first; next: {check}",
-            next_command=check,
+            "back, apply that plan again first",
+            next_command=f"krepair check {shlex.quote(os.path.dirname(path))}",
         )
     return checkpoint.entries
 

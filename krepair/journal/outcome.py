@@ -33,10 +33,12 @@ class Skipped(NamedTuple):
     Attributes:
         change_id: of the change.
         why: one line.
+        as_wanted: whether it is as if the verb had been carried out: undo of what is not applied.
     """
 
     change_id: str
     why: str
+    as_wanted: bool = False
 
 
 class Failed(NamedTuple):
@@ -48,6 +50,7 @@ class Failed(NamedTuple):
         why: file, what was expected, what was found.
         next_command: what to type next, or empty.
         rolled_back: whether everything is as before the change; else the next run of the same command continues.
+        again: see ``KrepairError``.
     """
 
     change_id: str
@@ -55,6 +58,7 @@ class Failed(NamedTuple):
     why: str
     next_command: str
     rolled_back: bool
+    again: str = ""
 
 
 Outcome = Committed | Undone | Skipped | Failed
@@ -63,7 +67,7 @@ Outcome = Committed | Undone | Skipped | Failed
 def failed(change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:
     """The failure that an exception stands for."""
     if isinstance(error, KrepairError):
-        return Failed(change_id, error.exit_code, error.message, error.next_command, rolled_back)
+        return Failed(change_id, error.exit_code, error.message, error.next_command, rolled_back, error.again)
     where = error.filename if isinstance(error.filename, str) else "the disk"
     why = f"{where}: {error.strerror or error}"
     return Failed(change_id, ExitCode.PARTLY, why, "", rolled_back)

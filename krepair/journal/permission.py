@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable
 
 from krepair.durable.tree import Tree
-from krepair.errors import AS_OWNER, WrongUserError
+from krepair.errors import WrongUserError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from krepair.journal.folder import PartitionFolder
 
@@ -69,7 +69,9 @@ def _check_folder(tree: Tree, path: str) -> None:
     finally:
         os.close(folder)
     if not may:
-        raise WrongUserError(f"{path}: {_who()} may not change this folder; {AS_OWNER}")
+        raise WrongUserError(
+            f"{path}: {_who()} may not change this folder; run krepair as its owner, or as root"
+        )
 
 
 def _check_files(tree: Tree, paths: Iterable[str]) -> None:

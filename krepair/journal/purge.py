@@ -116,9 +116,9 @@ def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> No
     kept = folder.at(folder.names.keep())
     for name in last_copies(folder):
         raise DamagedJournalError(
-            f"{error.message.partition('; next: ')[0]}; {kept}/{name} is not in its place and may be the last copy: "
+            f"{error.message}; {kept}/{name} is not in its place and may be the last copy: "
             "undo shows how the originals come back; if krepair verify ends with 0 and you keep the new files, type "
-            f"rm -r {shlex.quote(kept)} and then purge again; next: {error.next_command}",
+            f"rm -r {shlex.quote(kept)} and then purge again",
             next_command=error.next_command,
         )
 

@@ -468,8 +468,7 @@ class Journal:
 
     def damaged(self, message: str) -> DamagedJournalError:
         """What is said where the records cannot be gone by: undo shows the way back."""
-        command = self.command("undo")
-        return DamagedJournalError(f"{message}; next: {command}", next_command=command)
+        return DamagedJournalError(message, next_command=self.command("undo"))
 
     def begin_purge(self, changes: tuple[str, ...]) -> None:
         """Announces, durably, that what is kept for these changes goes.

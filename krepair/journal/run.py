@@ -181,11 +181,10 @@ class Run:
             return
         for kept in action_of(intent).kept(self.folder, intent):
             if self.folder.state(kept.path) is None:
-                command = self.journal.command("purge")
                 raise RefusedError(
                     f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; nothing can be "
-                    f"taken back, and krepair purge ends this plan; next: {command}",
-                    next_command=command,
+                    "taken back, and krepair purge ends this plan",
+                    next_command=self.journal.command("purge"),
                 )
 
     def put_back(self, intents: Sequence[Intent]) -> list[Outcome]:

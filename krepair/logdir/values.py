@@ -166,6 +166,7 @@ class Partition(NamedTuple):
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
         unreadable: why the folder could not be read, or that it is a symbolic link. Then nothing else is known. Empty
             if it was read.
+        forbidden: whether it could not be read because only the permissions were in the way.
         is_link: whether a symbolic link has the folder's name.
         folder_status: owner, group and permission bits of the folder; None if it was not read.
     """
@@ -185,6 +186,7 @@ class Partition(NamedTuple):
     private: tuple[PrivateFolder, ...] = ()
     specials: tuple[Special, ...] = ()
     unreadable: str = ""
+    forbidden: bool = False
     is_link: bool = False
     folder_status: FolderStatus | None = None
 

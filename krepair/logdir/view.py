@@ -258,7 +258,8 @@ def _read_partition(name: FolderName, path: str, root: int) -> Partition:
             status = os.fstat(folder)
             listed = _listed(folder)
     except OSError as error:
-        return _left_alone(name, path, f"could not be read: {why(error)}")
+        forbidden = isinstance(error, PermissionError)
+        return _left_alone(name, path, f"could not be read: {why(error)}", forbidden=forbidden)
     contents = _Contents(path)
     for entry_name, entry in listed:
         contents.add(entry_name, entry)
@@ -269,7 +270,7 @@ def _role(name: FolderName) -> str:
     return "normal" if name.kind is FolderKind.PARTITION else name.kind.value
 
 
-def _left_alone(name: FolderName, path: str, because: str) -> Partition:
+def _left_alone(name: FolderName, path: str, because: str, *, forbidden: bool = False) -> Partition:
     """A partition that was not read; only the reason is known."""
     return Partition(
         topic=name.topic,
@@ -279,6 +280,7 @@ def _left_alone(name: FolderName, path: str, because: str) -> Partition:
         inode=0,
         role=_role(name),
         unreadable=f"{shown_path(path)}: {because}",
+        forbidden=forbidden,
     )
 
 

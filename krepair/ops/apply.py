@@ -231,6 +231,7 @@ class _Apply:
             log_dir=self.plan.log_dir,
             results=tuple(results),
             engine=self.engine.why,
+            slow_because=self.engine.slow_because,
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,

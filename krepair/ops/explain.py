@@ -1,8 +1,9 @@
-"""``krepair explain``: one row of one of the tables of codes."""
+"""``krepair explain``: one row of one of the tables of codes; or the ways to give evidence of other replicas."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
 from msgspec import Struct
 
@@ -13,7 +14,11 @@ from krepair.options import LOSS_RULES
 from krepair.plan.last_copy import OTHERS_FIRST
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
+from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import REASONS, Reason
+
+EVIDENCE: Final = "EVIDENCE"
+"""What the ways of ``WAYS`` are called."""
 
 
 def explain(code: str) -> View:
@@ -21,7 +26,7 @@ def explain(code: str) -> View:
 
     Args:
         code: of a rule (``KRnnn``), of a reason of a plan (``D03``), or of an objection of the review
-        (``RVnn``); in any case.
+        (``RVnn``), or ``evidence``; in any case.
 
     Raises:
         UsageError: no such code, or it is gone.
@@ -29,6 +34,8 @@ def explain(code: str) -> View:
     wanted = _known(code)
     if wanted in RULES:
         return _rule(RULES[wanted])
+    if wanted == EVIDENCE:
+        return _evidence()
     if wanted in OBJECTIONS:
         return _page(f"{wanted}: objection of the review", (("what is wrong", OBJECTIONS[wanted]),))
     text = REASONS[Reason(wanted)]
@@ -38,7 +45,7 @@ def explain(code: str) -> View:
 
 def _known(code: str) -> str:
     wanted = code.strip().upper()
-    if wanted in RULES or wanted in OBJECTIONS or wanted in set(Reason):
+    if wanted in RULES or wanted in OBJECTIONS or wanted in set(Reason) or wanted == EVIDENCE:
         return wanted
     if wanted in GONE:
         raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
@@ -106,10 +113,26 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
     text: str
 
 
+class WayRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="evidence"):
+    """A way to give evidence, or to consent, so that markers and tombstones may go.
+
+    Attributes:
+        option: of ``krepair plan``.
+        when: it is the right one.
+        goes: what may go then.
+        rests: what it rests on.
+    """
+
+    option: str
+    when: str
+    goes: str
+    rests: str
+
+
 Row = RuleRow | ReasonRow | ObjectionRow
 
 
-def row(code: str) -> Row:
+def row(code: str) -> Row | tuple[WayRow, ...]:
     """The same for a program.
 
     Raises:
@@ -118,6 +141,8 @@ def row(code: str) -> Row:
     wanted = _known(code)
     if wanted in RULES:
         return RuleRow(**asdict(RULES[wanted]))
+    if wanted == EVIDENCE:
+        return tuple(WayRow(**way._asdict()) for way in WAYS)
     if wanted in OBJECTIONS:
         return ObjectionRow(code=wanted, text=OBJECTIONS[wanted])
     verdict, text, source = REASONS[Reason(wanted)]
@@ -127,7 +152,8 @@ def row(code: str) -> Row:
 def rows() -> tuple[Row, ...]:
     """Every row of the tables of rules, reasons and objections."""
     codes = [*RULES, *(reason.value for reason in Reason), *OBJECTIONS]
-    return tuple(row(code) for code in codes)
+    found = (row(code) for code in codes)
+    return tuple(one for one in found if not isinstance(one, tuple))
 
 
 def explain_all() -> View:
@@ -169,6 +195,22 @@ def _rule(rule: Rule) -> View:
         ("source", rule.source),
     )
     return _page(f"{rule.code}: {rule.title}", rows)
+
+
+def _evidence() -> View:
+    """One section a way, in the order in which to try them."""
+    sections = [
+        Section(
+            title=way.option,
+            table=table_of(
+                NAMES_AND_VALUES, [("when", way.when), ("what may go", way.goes), ("it rests on", way.rests)]
+            ),
+        )
+        for way in WAYS
+    ]
+    return View(
+        title="Options that let markers and tombstones go, in the order to try them", sections=tuple(sections)
+    )
 
 
 def _page(title: str, rows: tuple[tuple[str, str], ...]) -> View:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError, StalePlanError
+from krepair.errors import AS_A_READER, KrepairError, StalePlanError, is_forbidden
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
@@ -21,11 +21,11 @@ from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
-from krepair.logdir.reading import is_forbidden, why
+from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
-from krepair.ops.reports import KeptPlan, KeptReport, KeptState, next_in
+from krepair.ops.reports import KeptPlan, KeptReport, KeptState, typed_again
 from krepair.plan.model import Plan
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -53,6 +53,8 @@ class _Found(NamedTuple):
         fence: whether the fence is up.
         obstacle: why it cannot be undone, or empty.
         unreadable: why the rest is not known, or empty.
+        next_command: what to type about that; may be empty.
+        forbidden: whether only the permissions are in the way.
     """
 
     partition: Partition
@@ -64,6 +66,8 @@ class _Found(NamedTuple):
     fence: bool = False
     obstacle: str = ""
     unreadable: str = ""
+    next_command: str = ""
+    forbidden: bool = False
 
 
 def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
@@ -85,9 +89,7 @@ def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
 
 def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
     """About the first plan that the verb can do something for; a damaged journal comes first."""
-    damaged = next(
-        (command for plan in plans if plan.undo == "no" and (command := next_in(plan.why_not))), ""
-    )
+    damaged = next((plan.next_command for plan in plans if plan.undo == "no" and plan.next_command), "")
     if damaged:
         return damaged
     if verb == "undo":
@@ -96,9 +98,9 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
                 # Only a person knows where a plan file may still be.
                 known = plan.copy == "there"
                 return by_id_command(verb, log_dir, plan.plan_id) if known else "krepair undo PLAN-FILE"
-    if plans and plans[0].state == "unknown" and is_forbidden(plans[0].why_not):
+    if plans and plans[0].state == "unknown" and plans[0].forbidden:
         # It may well be undone by somebody who may look at it: so nobody is told to free it.
-        return f"krepair {verb} {shlex.quote(log_dir)}   # as root, or as the user of the broker"
+        return typed_again(f"krepair {verb} {shlex.quote(log_dir)}", AS_A_READER)
     return by_id_command("purge", log_dir, plans[0].plan_id) if plans else ""
 
 
@@ -217,9 +219,14 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
             obstacle=_obstacle_of(folder, journal, partition),
         )
     except KrepairError as error:
-        return found._replace(unreadable=error.message)
+        return found._replace(
+            unreadable=error.message, next_command=error.next_command, forbidden=is_forbidden(error)
+        )
     except OSError as error:
-        return found._replace(unreadable=f"{error.filename or private.path}: {why(error)}")
+        return found._replace(
+            unreadable=f"{error.filename or private.path}: {why(error)}",
+            forbidden=is_forbidden(error),
+        )
 
 
 def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition) -> str:
@@ -257,7 +264,8 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
     written = max(found.written_ms for found in folders)
     state = _state(folders)
     able = state in ("applied", "half done") and len(hindered) < len(folders)
-    first = next((found.obstacle or found.unreadable for found in hindered), "")
+    first = next(iter(hindered), None)
+    told = "" if first is None or state in _NOTHING_TO_UNDO else first.obstacle or first.unreadable
     return KeptPlan(
         plan_id=plan_id,
         state=state,
@@ -267,7 +275,9 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         age_seconds=max(0, now_ms - written) // 1000 if written >= 0 else -1,
         copy="there" if good else "damaged" if bad else "missing",
         undo=("partly" if hindered else "yes") if able else "no",
-        why_not=_NOTHING_TO_UNDO.get(state, "") or first or ("" if good else bad),
+        why_not=_NOTHING_TO_UNDO.get(state, "") or told or ("" if good else bad),
+        next_command=first.next_command if told and first is not None else "",
+        forbidden=bool(told) and first is not None and first.forbidden,
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
         half_done=tuple(change for found in folders for change in found.half_done),
     )

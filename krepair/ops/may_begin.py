@@ -81,7 +81,7 @@ class MayBegin:
         names = {name for change in target.changes for name in action_of(change).touches(change).names}
         other = why_not_ended(others, names) or ("" if is_root(target) else self._half_done_in_root)
         if other:
-            raise RefusedError(f"{folder.path}: {other}; next: {self._list_plans()}")
+            raise RefusedError(f"{folder.path}: {other}", next_command=self._list_plans())
 
     @cached_property
     def _half_done_in_root(self) -> str:
@@ -105,7 +105,8 @@ class MayBegin:
         if other:
             raise RefusedError(
                 f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "
-                f"it: krepair undo or purge that plan first; next: {self._list_plans()}"
+                "it: krepair undo or purge that plan first",
+                next_command=self._list_plans(),
             )
 
 

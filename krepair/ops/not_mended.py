@@ -62,7 +62,12 @@ def not_mended(plan: Plan) -> Section:
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")
-    return Section(title="What this plan does not mend", lines=tuple(lines), commands=tuple(kept[:_MOST]))
+    return Section(
+        title="What this plan does not mend",
+        lines=tuple(lines),
+        commands=tuple(kept[:_MOST]),
+        part="partitions",
+    )
 
 
 def _named_and_not_there(plan: Plan) -> list[str]:

@@ -12,9 +12,10 @@ from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.ops.sides import Side, parse_sides
 from krepair.options import Options
+from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
-from krepair.plan.model import PartitionPlan
+from krepair.plan.model import PartitionPlan, Risk
 from krepair.rules.model import SegmentFacts
 from krepair.rules.replicas.cut import OPEN, Gone, Having, Holder, Part, told, who_has
 from krepair.rules.replicas.model import PartitionVerdict
@@ -24,8 +25,8 @@ _MOST: Final = 20
 
 def others_have(
     view: LogDir, options: Options, plans: Sequence[PartitionPlan], surveys: Mapping[str, Survey]
-) -> tuple[str, ...]:
-    """One text for each partition that loses something: who else has it, and what to do.
+) -> tuple[Risk, ...]:
+    """One risk for each partition that loses something: who else has it, and what to do.
 
     Args:
         view: the log directory.
@@ -52,14 +53,15 @@ def others_have(
         sorted((mine, *sides), key=lambda side: side.broker_id), replace(options, topics=(), partitions=names)
     )
     verdicts = {one.name: one for one in report.partitions}
-    texts = [
-        _text(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
+    risks = [
+        _risk(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
         for plan, found in list(losing.values())[:_MOST]
         for gone in found
     ]
     if len(losing) > _MOST:
-        texts.append("There are more such partitions: make plans for fewer of them, and each is told.")
-    return tuple(texts)
+        text = "There are more such partitions: make plans for fewer of them, and each is told."
+        risks.append(Risk(code=OTHERS_HAVE, text=text))
+    return tuple(risks)
 
 
 def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
@@ -103,14 +105,14 @@ def _epochs(plan: PartitionPlan) -> Iterator[Gone]:
         yield Gone(Part.EPOCHS)
 
 
-def _text(
+def _risk(
     view: LogDir,
     plan: PartitionPlan,
     gone: Gone,
     verdict: PartitionVerdict | None,
     me: int,
     sides: Sequence[Side],
-) -> str:
+) -> Risk:
     holders = (
         []
         if verdict is None
@@ -121,7 +123,13 @@ def _text(
         ]
     )
     having = who_has(gone, holders)
-    return " ".join((*told(plan.folder, gone, having), *_command(view, plan, having, me, sides)))
+    what, who, *more = (*told(plan.folder, gone, having), "")
+    text = f"{what} {who}".rstrip()
+    return Risk(
+        code=OTHERS_HAVE,
+        text=text,
+        more=" ".join((*filter(None, more), *_command(view, plan, having, me, sides))),
+    )
 
 
 def _command(

@@ -26,7 +26,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.kept import kept_text
+from krepair.ops.findings.kept import kept_risk
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
@@ -288,7 +288,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Prop
         ],
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
-        kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+        kept=[kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
         others_have=others_have(view, options, partitions, context.surveys),
         asked=asked_of(options),
     )

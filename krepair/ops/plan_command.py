@@ -11,8 +11,8 @@ from typing import Final
 
 from krepair.options import Options
 from krepair.plan.model import Asked, Plan, Preview
-from krepair.plan.replicas_view import WITH_CLUSTER
 from krepair.plan.view import time_text
+from krepair.rules.evidence import WITH_CLUSTER
 
 _NAMES: Final = frozenset({"--topic", "--partition"})
 _REPEATED: Final = frozenset({"--accept-data-loss"})

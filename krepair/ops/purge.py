@@ -29,7 +29,7 @@ from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
-from krepair.ops.result_lines import failed_whole
+from krepair.ops.result_lines import failed_by, failed_whole
 from krepair.ops.target import (
     check_target,
     disk_of,
@@ -187,5 +187,5 @@ def _gone(folder: PartitionFolder) -> ChangeResult:
 
 def _failed(folder: PartitionFolder, error: KrepairError | OSError) -> ChangeResult:
     if isinstance(error, KrepairError):
-        return failed_whole(folder.folder, error.message, error.exit_code)
+        return failed_by(folder.folder, error)
     return failed_whole(folder.folder, f"{error.filename}: {why(error)}", ExitCode.PARTLY)

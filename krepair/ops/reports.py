@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
-from krepair.errors import AS_OWNER, ExitCode
+from krepair.errors import ExitCode
 from krepair.start.line import ForecastLine
 
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
@@ -62,6 +62,8 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
         undo: whether it can be undone, by what is to be seen without reading the kept files: ``yes``, ``partly`` (not
             in every partition), ``no``.
         why_not: of ``partly`` and ``no``: the first reason; of a copy that cannot be used: what is wrong with it.
+        next_command: what to type about that reason, such as of a damaged journal; may be empty.
+        forbidden: whether nothing but the permissions is in the way of a look at it.
         fence: folders whose fence is up: a broker that starts now recovers the partition.
         half_done: ids of the changes that were interrupted.
     """
@@ -75,6 +77,8 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
     copy: Literal["there", "missing", "damaged"] = "missing"
     undo: Literal["yes", "partly", "no"] = "no"
     why_not: str = ""
+    next_command: str = ""
+    forbidden: bool = False
     fence: tuple[str, ...] = ()
     half_done: tuple[str, ...] = ()
 
@@ -189,6 +193,8 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
             expected; else empty.
         bytes_freed: bytes of the disk that came free (negative: taken): of ``purge`` by it; of ``apply`` and ``undo``
             in its whole partition, at the first of its results.
+        next_command: of ``failed``: what to type next; may be empty.
+        again: of ``failed``: when, or as whom, the same command can be typed again; may be empty.
     """
 
     change_id: str
@@ -197,6 +203,8 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     why: str = ""
     bytes_freed: int = 0
+    next_command: str = ""
+    again: str = ""
 
 
 class ApplyReport(Struct, frozen=True, kw_only=True):
@@ -208,6 +216,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         log_dir: where.
         results: by partition and base offset, in the order of the plan.
         engine: which engine was used, and why, one line.
+        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
         uncleanable_partitions: KIP-346's count after this run.
         uncleanable_bytes: KIP-346's bytes after this run.
         interrupted: whether it was stopped at a safe point.
@@ -225,6 +234,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     log_dir: str
     results: tuple[ChangeResult, ...] = ()
     engine: str = ""
+    slow_because: str = ""
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     interrupted: bool = False
@@ -252,9 +262,9 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         return sum(result.bytes_freed for result in self.results)
 
 
-def next_in(text: str) -> str:
-    """The command that a message ends with, or empty."""
-    return text.rpartition("; next: ")[2] if "; next: " in text else ""
+def typed_again(command: str, again: str) -> str:
+    """The same command, with when or as whom it is typed; see ``KrepairError.again``."""
+    return f"{command}   # {again}" if again else command
 
 
 def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
@@ -266,9 +276,8 @@ def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
         otherwise: where no failure asks for anything.
     """
     failed = [result for result in results if result.outcome == "failed"]
-    told = next((command for command in (next_in(result.why) for result in failed) if command), "")
-    if not told and any(AS_OWNER in result.why for result in failed):
-        return f"{again}   # as that user, or as root"
+    told = next((result.next_command for result in failed if result.next_command), "")
+    told = told or next((typed_again(again, result.again) for result in failed if result.again), "")
     goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
     return told or (again if goes_on else otherwise)
 
@@ -295,6 +304,8 @@ class Problem(Struct, frozen=True, kw_only=True):
         position: byte in the file, -1 if it is about the whole file.
         text: what was expected and what is there.
         change_id: of the change it belongs to, or empty.
+        next_command: what to type about it; may be empty.
+        forbidden: whether it is only that this user may not look.
     """
 
     partition: str
@@ -302,6 +313,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     position: int
     text: str
     change_id: str = ""
+    next_command: str = ""
+    forbidden: bool = False
 
 
 class CheckedFiles(Struct, frozen=True, kw_only=True):
@@ -330,6 +343,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         batches: how many were checked.
         bytes_read: of ``.log``.
         engine: which engine was used, and why, one line.
+        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
         next_command: what to type next, or empty.
         checked: of a plan, which of its files were checked, and how; empty when a log directory was verified.
         not_compared: of ``--originals``: where and why new files could not be held against their originals; else empty.
@@ -343,6 +357,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     batches: int = 0
     bytes_read: int = 0
     engine: str = ""
+    slow_because: str = ""
     next_command: str = ""
     checked: tuple[CheckedFiles, ...] = ()
     not_compared: str = ""

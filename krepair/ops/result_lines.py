@@ -20,17 +20,34 @@ _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 
-def failed_whole(folder: str, why: str, code: ExitCode) -> ChangeResult:
+def failed_whole(
+    folder: str, why: str, code: ExitCode, *, next_command: str = "", again: str = ""
+) -> ChangeResult:
     """The line of a partition that failed as a whole."""
-    return ChangeResult(change_id=folder, partition=folder, outcome="failed", exit_code=int(code), why=why)
+    return ChangeResult(
+        change_id=folder,
+        partition=folder,
+        outcome="failed",
+        exit_code=int(code),
+        why=why,
+        next_command=next_command,
+        again=again,
+    )
 
 
 def failed_partition(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
     """The same, by what stopped it."""
     if isinstance(error, KrepairError):
-        return failed_whole(plan.folder, error.message, error.exit_code)
+        return failed_by(plan.folder, error)
     code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.REFUSED
     return failed_whole(plan.folder, f"{error.filename}: {error.strerror}", code)
+
+
+def failed_by(folder: str, error: KrepairError) -> ChangeResult:
+    """The same, of a folder."""
+    return failed_whole(
+        folder, error.message, error.exit_code, next_command=error.next_command, again=error.again
+    )
 
 
 def result_of(folder: str, outcome: Outcome, *, already: bool = False) -> ChangeResult:
@@ -42,13 +59,16 @@ def result_of(folder: str, outcome: Outcome, *, already: bool = False) -> Change
             outcome="failed",
             exit_code=int(outcome.code),
             why=outcome.why,
+            next_command=outcome.next_command,
+            again=outcome.again,
         )
     if isinstance(outcome, Committed):
         word: ChangeOutcome = "already" if already else "committed"
         return ChangeResult(change_id=outcome.change_id, partition=folder, outcome=word)
     if isinstance(outcome, Undone):
         return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="undone")
-    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)
+    as_it_is: ChangeOutcome = "already" if outcome.as_wanted else "skipped"
+    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome=as_it_is, why=outcome.why)
 
 
 class Measured:

@@ -20,14 +20,15 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.not_mended import not_mended
 from krepair.ops.plan_command import plan_command
 from krepair.ops.removable import removable
-from krepair.ops.show import show_view
+from krepair.ops.show import around_of
 from krepair.ops.target import is_root, targets_of
 from krepair.options import Options
 from krepair.plan.actions.table import action_of
+from krepair.plan.around import Observed
 from krepair.plan.facts import OnDisk
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
-from krepair.plan.render import NEXT, with_next
+from krepair.plan.render import plan_view
 from krepair.plan.space import (
     begins_with,
     decided,
@@ -36,7 +37,7 @@ from krepair.plan.space import (
     plan_copy_bytes,
     without_undo,
 )
-from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, size_text
+from krepair.plan.view import View, bytes_text, bytes_words, count_text, size_text
 from krepair.start.start_space import needed_at_most
 
 _FILES_OF_A_TARGET: Final = 12
@@ -217,7 +218,7 @@ def _changes(plan: Plan) -> list[Change]:
 
 
 def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
-    """The page of a plan that was made just now: with what is free on its disk. First where it does not fit.
+    """The page of a plan that was made just now: with what is free on its disk, and what it does not mend.
 
     Args:
         plan: the plan.
@@ -226,27 +227,12 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     """
     options = options or Options()
     place = ("--scratch", options.scratch) if options.scratch else ()
-    page = show_view(plan, path, place)
-    before = (_of_another_broker(plan, options), not_mended(plan))
-    page = View(title=page.title, sections=(*(one for one in before if not one.empty), *page.sections))
-    observed = observe(plan, options)
-    return page if observed is None else with_observed(page, observed)
-
-
-class Observed(NamedTuple):
-    """What the disk of a log directory says of a plan.
-
-    Attributes:
-        free_bytes: that are free now for the broker's user.
-        needed_bytes: that apply needs on top at its lowest instant.
-        fits: whether apply would go on.
-        section: the same in words, with the commands where it does not fit.
-    """
-
-    free_bytes: int
-    needed_bytes: int
-    fits: bool
-    section: Section
+    around = around_of(plan, path, place)._replace(
+        observed=observe(plan, options),
+        unmended=not_mended(plan),
+        doubt=_of_another_broker(plan, options),
+    )
+    return plan_view(plan, around)
 
 
 def observe(plan: Plan, options: Options) -> Observed | None:
@@ -263,25 +249,21 @@ def observe(plan: Plan, options: Options) -> Observed | None:
     except (OSError, RefusedError):
         return None  # the plan is made; what cannot be looked at, apply says
     needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
-    inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
-    files = count_text(_files_of(plan, space), "file")
-    root = f" ({size_text(room.reserve_bytes)} more for root alone)" if room.reserve_bytes else ""
-    lines = [
-        f"Bytes free now: {bytes_text(max(room.free_bytes, 0))}{root}{inodes}.",
-        f"Bytes needed on top while the plan is applied: {bytes_text(needed)}, for {files}.",
-    ]
     lack = lack_of(plan, space)
     if lack is None:
-        return Observed(
-            room.free_bytes,
-            needed,
-            fits=True,
-            section=Section(title="It fits on the disk", lines=tuple(lines)),
-        )
+        return Observed(room.free_bytes, needed, lines=_figures(plan, space, room, needed))
     more, commands = _way_out(plan, lack, options)
-    title = "It does NOT fit on the disk: apply will refuse it"
-    section = Section(title=title, lines=(*lines, *more), commands=commands)
-    return Observed(room.free_bytes, needed, fits=False, section=section)
+    return Observed(room.free_bytes, needed, (f"It needs {lack.text}.", *more), commands, fits=False)
+
+
+def _figures(plan: Plan, space: Space, room: Room, needed: int) -> tuple[str, ...]:
+    inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
+    root = f" ({size_text(room.reserve_bytes)} more for root alone)" if room.reserve_bytes else ""
+    files = count_text(_files_of(plan, space), "file")
+    return (
+        f"{size_text(max(room.free_bytes, 0))} are free now{root}{inodes}.",
+        f"{size_text(needed)} are needed meanwhile, for {files}.",
+    )
 
 
 def observe_again(plan: Plan) -> Observed | None:
@@ -294,21 +276,7 @@ def observe_again(plan: Plan) -> Observed | None:
     return observe(plan, Options())
 
 
-def with_observed(page: View, observed: Observed) -> View:
-    """The page of a plan with what its disk says: first of all where it does not fit, else at the end."""
-    if observed.fits:
-        return View(title=page.title, sections=(*page.sections, observed.section))
-    instead = Section(
-        title=NEXT, lines=("Not apply: it would refuse this plan.",), commands=observed.section.commands
-    )
-    return View(title=page.title, sections=(observed.section, *with_next(page, instead).sections))
-
-
-def _of_another_broker(plan: Plan, options: Options) -> Section:
+def _of_another_broker(plan: Plan, options: Options) -> str:
     """That the settings of a plan are those of another broker; empty where nothing shows it."""
-    title, config = "The configuration is of another broker", options.config
-    text = why_of_another_broker(config, plan.log_dir, plan.broker_id)
-    if not text:
-        return Section(title=title)
-    whose = f"The settings below are those of broker {configured_id(config)}"
-    return Section(title=title, lines=(f"{text}. {whose}. Is the right file in --config?",))
+    text = why_of_another_broker(options.config, plan.log_dir, plan.broker_id)
+    return f"{text}. The settings are those of broker {configured_id(options.config)}" if text else ""

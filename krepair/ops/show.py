@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.plan_command import after_stop_command, evidence_command, later_horizon_command, with_options
+from krepair.ops.plan_command import (
+    after_stop_command,
+    evidence_command,
+    later_horizon_command,
+    plan_command,
+    with_options,
+)
 from krepair.plan import planfile
+from krepair.plan.around import Around, Observed
 from krepair.plan.model import Plan, Preview
-from krepair.plan.render import Again, next_sections, plan_view, with_next
+from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from krepair.plan.view import Section, View, table_of
+from krepair.plan.view import View
 
 
 def load(path: str) -> Plan:
@@ -28,31 +35,33 @@ def check_place(path: str, log_dir: str) -> None:
     planfile.check_place(path, log_dir)
 
 
-def _again(plan: Plan, place: Sequence[str]) -> Again:
-    return Again(
-        with_options(evidence_command(plan), place),
-        with_options(later_horizon_command(plan), place),
-        with_options(after_stop_command(plan), place) if isinstance(plan.preview, Preview) else "",
-    )
-
-
-def show_view(plan: Plan, path: str, place: Sequence[str] = ()) -> View:
-    """The plan as a page, and what the review says against it.
+def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
+    """What the plan alone says of what is around it: commands that make it again, and the review.
 
     Args:
         plan: any plan.
         path: of its file.
         place: words for where the work is done, which the next commands need too.
     """
-    page = plan_view(plan, path, _again(plan, place))
-    if place:
-        page = with_next(page, *next_sections(plan, path, place))
-    objections = review(plan)
-    if not objections:
-        return page
-    rows = tuple((objection.code, objection.where or "plan", objection.text) for objection in objections)
-    refused = Section(
-        title="The review objects: apply will refuse this plan",
-        table=table_of("code | where | what", rows),
+    preview = isinstance(plan.preview, Preview)
+    return Around(
+        path=path,
+        place=tuple(place),
+        same=with_options(plan_command(plan), place),
+        with_evidence=with_options(evidence_command(plan), place),
+        with_later_horizon=with_options(later_horizon_command(plan), place),
+        after_stop=with_options(after_stop_command(plan), place) if preview else "",
+        objections=tuple(review(plan)),
     )
-    return View(title=page.title, sections=(refused, *page.sections))
+
+
+def show_view(plan: Plan, path: str, place: Sequence[str] = (), observed: Observed | None = None) -> View:
+    """The page of a plan, and what the review says against it.
+
+    Args:
+        plan: any plan.
+        path: of its file.
+        place: see ``around_of``.
+        observed: what its disk says, where that is known.
+    """
+    return plan_view(plan, around_of(plan, path, place)._replace(observed=observed))

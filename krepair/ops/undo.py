@@ -31,6 +31,7 @@ from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_i
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.result_lines import (
     Measured,
+    failed_by,
     failed_partition,
     failed_whole,
     notes_of_fences,
@@ -207,9 +208,8 @@ def _undo_one(
     except (InterruptedAtSafePointError, LockLostError):
         raise
     except KrepairError as error:
-        return [failed_whole(partition.folder, error.message, error.exit_code)]
-    results = [result_of(partition.folder, outcome) for outcome in outcomes]
-    return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
+        return [failed_by(partition.folder, error)]
+    return [result_of(partition.folder, outcome) for outcome in outcomes]
 
 
 def _are_still_staged(
@@ -259,7 +259,6 @@ def _by_hand(
     """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
     purge = f"krepair purge {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
     again = f"krepair undo {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
-    what = error.message.partition("; next: ")[0]
     try:
         told = by_hand(folder, partition)
     except (KrepairError, OSError) as failure:
@@ -274,17 +273,10 @@ def _by_hand(
             change_id=partition.folder,
             partition=partition.folder,
             outcome="already",
-            why=f"{what}; every original is in its place",
+            why=f"{error.message}; every original is in its place",
         )
     guards.by_hand += told.lines
     lines = ["type the lines under By hand, which put its originals back, and then undo again"]
     back = lines if told.lines else [told.left]
-    why = "; ".join([what, *back, f"next: {again if told.lines else purge}"])
-    return failed_whole(partition.folder, why, ExitCode.REFUSED)
-
-
-def _nothing_to_undo(result: ChangeResult) -> ChangeResult:
-    """A change that was never applied, or is undone already, is as undo wants it."""
-    return ChangeResult(
-        change_id=result.change_id, partition=result.partition, outcome="already", why=result.why
-    )
+    why = "; ".join([error.message, *back])
+    return failed_whole(partition.folder, why, ExitCode.REFUSED, next_command=again if told.lines else purge)

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, RefusedError, StalePlanError, UsageError
+from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
@@ -16,23 +16,22 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, names_text
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.purge import check_not_half_done
 from krepair.journal.record import Journal
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
-from krepair.logdir.reading import is_forbidden
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.kept import named
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, next_in
+from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, typed_again
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import VerifyItem, VerifyResult
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
@@ -85,7 +84,7 @@ def verify_log_dirs(
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.run(VERIFY, items):
             owners[index].take(items[index], result)
-    return VerifyEachReport(reports=tuple(part.report(engine.why) for part in parts))
+    return VerifyEachReport(reports=tuple(part.report(engine) for part in parts))
 
 
 class _Part:
@@ -109,7 +108,7 @@ class _Part:
         self.batches += result.batches
         self.read += result.bytes
 
-    def report(self, engine: str) -> VerifyReport:
+    def report(self, engine: Engine) -> VerifyReport:
         """What it came to."""
         return VerifyReport(
             target=self.view.path,
@@ -118,7 +117,8 @@ class _Part:
             segments=self.segments,
             batches=self.batches,
             bytes_read=self.read,
-            engine=engine,
+            engine=engine.why,
+            slow_because=engine.slow_because,
             next_command=f"krepair check {shlex.quote(self.view.path)}" if self.problems else "",
         )
 
@@ -185,6 +185,8 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
             position=-1,
             text=one.text,
             change_id=one.change_id,
+            next_command=one.next_command,
+            forbidden=one.forbidden,
         )
         for one in work.wrong
     ]
@@ -197,6 +199,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
+        slow_because=engine.slow_because,
         next_command=_back(problems, seen) if problems else seen.half_done or _after(plan, seen),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
@@ -251,7 +254,7 @@ class _Seen:
 
     def not_compared(self) -> str:
         """What could not be held against its originals, and why; empty if all could."""
-        where = f" in {named(self.gone)}" if self.kept else ""
+        where = f" in {names_text(self.gone)}" if self.kept else ""
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
@@ -261,10 +264,10 @@ def _back(problems: list[Problem], seen: _Seen) -> str:
         return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
         return "krepair apply PLAN"
-    if all(is_forbidden(one.text) for one in problems):
+    if all(one.forbidden for one in problems):
         # Nothing was seen to be wrong, so nothing is taken back.
-        return "krepair verify PLAN   # as root, or as the user of the broker"
-    return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
+        return typed_again("krepair verify PLAN", AS_A_READER)
+    return next((one.next_command for one in problems if one.next_command), "krepair undo PLAN")
 
 
 def _after(plan: Plan, seen: _Seen) -> str:
@@ -285,7 +288,9 @@ def _applied(work: Work, target: PartitionPlan, seen: _Seen) -> Iterator[Staging
         if not is_root(target) and partition is None:
             raise StalePlanError(f"{folder.path}: is gone")
         if partition is not None and partition.unreadable:
-            raise StalePlanError(partition.unreadable)
+            raise StalePlanError(partition.unreadable) from (
+                PermissionError() if partition.forbidden else None
+            )
         with folder.tree.keeping_folders():
             journal = folder.journal()
             seen.look(folder, journal)

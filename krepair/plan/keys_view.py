@@ -9,7 +9,7 @@ from krepair.formats.words import count_text
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
-from krepair.plan.view import Section, bytes_text, horizon_text, table_of
+from krepair.plan.view import Cell, Section, bytes_text, folded, horizon_text, table_of
 
 _SUMMED: Final = (
     "keys",
@@ -38,7 +38,7 @@ def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     shown = sorted(found, key=lambda one: (one[1].bytes_after - one[1].bytes_before, one[0].folder))[
         :MOST_ROWS
     ]
-    rows = [(part.folder, *_figures([keys])) for part, keys in shown]
+    rows = folded((part.folder, *_figures([keys])) for part, keys in shown)
     if len(found) > len(shown):
         drawn = {part.folder for part, _ in shown}
         others = [keys for part, keys in found if part.folder not in drawn]
@@ -53,7 +53,9 @@ def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
         "# aborted | # without key, stay | # records that stay | # bytes before | # bytes after",
         rows,
     )
-    return Section(title="Records by key, below the bound", lines=tuple(lines), table=table)
+    return Section(
+        title="Records by key, below the bound", lines=tuple(lines), table=table, part="partitions"
+    )
 
 
 def _figures(found: Sequence[KeyCompaction]) -> tuple[str, ...]:
@@ -92,7 +94,7 @@ def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
 
 def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     with_some = [(part, keys) for part, keys in found if keys.tombstones_dropped or keys.tombstones_kept]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             part.folder,
             choice.name,
@@ -110,6 +112,7 @@ def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section
         lines=lines,
         table=table_of(
             "partition | horizon | without a stamp up to | # tombstones that go | # tombstones that stay | ",
-            rows,
+            folded(rows),
         ),
+        part="horizons",
     )

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from krepair.plan.view import Section, Table, View, typable, visible
+from krepair.plan.view import PARTS, Section, Table, View, typable, visible
 
 # Other people choose the names of topics and files, so they must not become markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~])")
 
 
 def markdown(view: View) -> str:
-    """The page, with one newline at the end."""
-    parts = [f"# {_text(view.title)}"]
-    for section in view.sections:
-        parts.extend(_section(section))
-    return "\n\n".join(parts) + "\n"
+    """The page, with one newline at the end. Parts of it open with a click, where a ticket system lets them."""
+    blocks = [f"# {_text(view.title)}"]
+    for part, sections in view.in_parts:
+        inside = [block for section in sections for block in _section(section)]
+        folded = [f"<details><summary>{PARTS[part]}</summary>", *inside, "</details>"] if part else inside
+        blocks += folded
+    return "\n\n".join(blocks) + "\n"
 
 
 def _section(section: Section) -> list[str]:

@@ -574,11 +574,13 @@ class Risk(Struct, frozen=True, kw_only=True):
 
     Attributes:
         code: stable word, such as ``every-replica``, ``lagging-replica``, ``comes-back``, ``horizon-forced``.
-        text: one or two sentences.
+        text: one short sentence, with the first partitions that it is about.
+        more: what it means, and what to do; empty where the sentence says all.
     """
 
     code: str
     text: str
+    more: str = ""
 
 
 class Commit(Struct, frozen=True, kw_only=True):

@@ -1,24 +1,23 @@
-"""The views of a plan, made from the plan alone: a page, Markdown for a change ticket, JSON."""
+"""The page of a plan, made from the plan and what is known around it: first the short page, then its parts."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from msgspec import UnsetType
 
 from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.plan.actions.action import OTHERS_HAVE
+from krepair.formats.words import names_text
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.figures import add_tallies
+from krepair.plan.around import NOTHING_KNOWN, Around
+from krepair.plan.figures import add_tallies, verify_seconds
 from krepair.plan.keys_view import keys_sections
-from krepair.plan.markdown import markdown
 from krepair.plan.model import (
-    Change,
     Evidence,
     FreeWhenVerified,
     KeepOriginal,
@@ -27,11 +26,12 @@ from krepair.plan.model import (
     Plan,
     Preview,
 )
-from krepair.plan.replicas_view import replicas_sections
+from krepair.plan.replicas_view import replicas_section
+from krepair.plan.risks import consents_of
+from krepair.plan.short import UNTIL, changes_of, later_bytes, short_page
 from krepair.plan.ticket import (
     keep_lines,
     keep_text,
-    later_horizon_lines,
     left_alone_section,
     notes_section,
     order_lines,
@@ -40,127 +40,68 @@ from krepair.plan.ticket import (
     room_section,
     settings_section,
     shortened,
-    verify_seconds,
 )
 from krepair.plan.view import (
     NAMES_AND_VALUES,
+    PARTS,
     Cell,
     Section,
     View,
-    bytes_text,
     count_text,
     expected_text,
+    folded,
     horizon_text,
+    size_text,
     table_of,
     time_text,
 )
 from krepair.rules.evidence import NONE
 from krepair.rules.reasons import told_of
 
-NEXT = "Next"
-BACK = "To take it back"
-FREE = "To free the originals"
-NEXT_TITLES = frozenset({NEXT, BACK, FREE})
-"""Titles of the sections with what is to be typed. A reader may paste a whole section."""
-_FEW_PARTITIONS = 5
-_BY_TIME = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
-_MOST_ROWS = 200
-_WITHOUT_KEYS = (
+_FEW_PARTITIONS: Final = 5
+_BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
+_MOST_ROWS: Final = 200
+_WITHOUT_KEYS: Final = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
 )
 
 
-class Again(NamedTuple):
-    """Commands that make a plan again, with one thing changed; empty where they are not known.
-
-    Attributes:
-        with_evidence: with what the running brokers say.
-        with_later_horizon: with the time of the plan as the delete horizon.
-        after_stop: of a preview, without ``--preview``.
-    """
-
-    with_evidence: str = ""
-    with_later_horizon: str = ""
-    after_stop: str = ""
-
-
-NOTHING_KNOWN: Final = Again()
-
-
-def to_markdown(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> str:
-    """A page for a change ticket.
+def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
+    """The page of a plan.
 
     Args:
         plan: any plan.
-        plan_path: path of its file, for the commands.
-        again: what to type for the plan with one thing changed.
+        around: what is known besides.
     """
-    return markdown(plan_view(plan, plan_path, again))
-
-
-def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> View:
-    """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
-        room_section(plan),
-        _preview(plan, plan_path, again.after_stop),
-        _risk_section(plan, OTHERS_HAVE, "Who else has what is cut here"),
-        *replicas_sections(plan, again.with_evidence),
-        _summary(plan, again.with_later_horizon),
         _what_happens(plan),
         *_listings(plan),
         partitions_section(plan.changing),
         *keys_sections(plan),
         left_alone_section(plan),
-        _reasons(plan),
-        _horizons(plan),
-        _risks(plan),
-        _commit_and_undo(plan),
-        settings_section(plan),
+        around.unmended,
         notes_section(plan),
-        *next_sections(plan, plan_path),
+        _reasons(plan),
+        _horizons(plan, around.with_later_horizon),
+        _how_it_was_made(plan, around),
+        settings_section(plan),
+        replicas_section(plan, around.with_evidence),
+        room_section(plan),
+        _space_and_time(plan, around),
+        _commit_and_undo(plan),
+        *_ways_back(plan, around),
+        *_refusals(plan, around),
+        _consents(plan),
+        _risks(plan),
     )
-    what = "preview" if isinstance(plan.preview, Preview) else "plan"
-    return View(
-        title=f"krepair {what} {plan.plan_id}",
-        sections=tuple(section for section in sections if not section.empty),
-    )
+    short = short_page(plan, around)
+    order = list(PARTS)
+    parts = sorted((one for one in sections if not one.empty), key=lambda one: order.index(one.part))
+    return View(title=short.title, sections=(*short.sections, *parts))
 
 
-def _risk_section(plan: Plan, code: str, title: str) -> Section:
-    return Section(title=title, lines=tuple(risk.text for risk in plan.risks if risk.code == code))
-
-
-def _preview(plan: Plan, plan_path: str, after_stop: str) -> Section:
-    title = "This is a preview: apply refuses it"
-    if not isinstance(plan.preview, Preview):
-        return Section(title=title)
-    return Section(
-        title=title,
-        lines=(
-            "It was made while a broker may have been running.",
-            "After the stop type the same command without --preview. Then krepair diff shows what has changed since.",
-            "What could not be known:",
-            *(f"- {line}" for line in plan.preview.unknown),
-        ),
-        commands=tuple(
-            command for command in (after_stop, f"krepair diff {shlex.quote(plan_path)} PLAN") if command
-        ),
-    )
-
-
-def changes_of(plan: Plan) -> list[Change]:
-    """Every change, those of the root first."""
-    of_root = plan.root.changes if plan.root is not None else ()
-    return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
-
-
-def _summary(plan: Plan, later: str) -> Section:
-    changing = plan.changing
-    alone = sum(partition.status == "left alone" for partition in plan.partitions)
-    nothing = len(plan.partitions) - len(changing) - alone
+def _how_it_was_made(plan: Plan, around: Around) -> Section:
     policy = plan.policy
-    before = sum(partition.log_bytes_before for partition in changing)
-    after = sum(partition.log_bytes_after for partition in changing)
     rows = [
         ("host", plan.host),
         ("log directory", plan.log_dir),
@@ -170,37 +111,96 @@ def _summary(plan: Plan, later: str) -> Section:
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
         ("delete horizon", _chosen_horizon(plan)),
-        ("partitions", f"{len(changing)} to change, {nothing} with nothing to do, {alone} left alone"),
+        ("digest", plan.digest),
     ]
-    if changing:
+    return Section(
+        title="How it was made",
+        table=table_of(NAMES_AND_VALUES, rows),
+        commands=(around.same,) if around.same else (),
+        part="settings",
+    )
+
+
+def _space_and_time(plan: Plan, around: Around) -> Section:
+    title, changing, seen = "Space and time", plan.changing, around.observed
+    rows = []
+    if changes_of(plan):
         rows += [
-            (".log bytes of them before", bytes_text(before)),
-            (".log bytes of them after", bytes_text(after)),
-            ("freed right after apply", _freed_at_apply(plan.freed_at_apply)),
-            ("freed after purge", bytes_text(plan.freed_at_purge)),
+            (".log now", size_text(sum(one.log_bytes_before for one in changing))),
+            (".log after", size_text(sum(one.log_bytes_after for one in changing))),
+            ("free after apply", _more_or_less(plan.freed_at_apply)),
+            ("free after purge", _more_or_less(plan.freed_at_purge)),
             ("originals", keep_text(plan)),
-            ("peak extra space", bytes_text(plan.peak_extra_bytes)),
+            ("needed meanwhile", size_text(plan.peak_extra_bytes)),
             ("expected time of apply", expected_text(plan.expected_seconds)),
             ("expected time of verify", expected_text(verify_seconds(plan))),
-            (
-                "the broker is down for",
-                "its stop, apply, verify and its start; krepair check says what the start does",
-            ),
         ]
     if plan.uncleanable_partitions:
-        rows.append(
-            (
-                "uncleanable (KIP-346)",
-                f"{count_text(plan.uncleanable_partitions, 'partition')}, {bytes_text(plan.uncleanable_bytes)}",
-            )
-        )
-    rows.append(("digest", plan.digest))
-    if plan.root is not None:
-        rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
-    lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan, later))
+        partitions = count_text(plan.uncleanable_partitions, "partition")
+        rows.append(("uncleanable (KIP-346)", f"{partitions}, {size_text(plan.uncleanable_bytes)}"))
     return Section(
-        title="Summary", lines=(*lines, *_earlier_than_asked(plan)), table=table_of(NAMES_AND_VALUES, rows)
+        title=title,
+        lines=() if seen is None else seen.lines,
+        table=table_of(NAMES_AND_VALUES, rows),
+        commands=() if seen is None else seen.commands,
+        part="commit",
     )
+
+
+def _more_or_less(count: int) -> str:
+    """Free bytes, compared with now."""
+    return f"{size_text(abs(count))} {'less' if count < 0 else 'more'} than now"
+
+
+def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
+    """Why apply would refuse the plan, or why a person should not type it."""
+    if isinstance(plan.preview, Preview):
+        yield Section(
+            title="This is a preview: apply refuses it",
+            lines=(
+                "It was made while a broker may have been running.",
+                "After the stop type the same command without --preview. Then krepair diff shows what has changed.",
+                "What could not be known:",
+                *(f"- {line}" for line in plan.preview.unknown),
+            ),
+            commands=(around.after_stop,) if around.after_stop else (),
+            part="risks",
+            warns=True,
+        )
+    rows = tuple((one.code, one.where or "plan", one.text) for one in around.objections)
+    yield Section(
+        title="The review objects: apply will refuse this plan",
+        table=table_of("code | where | what", rows),
+        part="risks",
+        warns=True,
+    )
+    if around.observed is not None and not around.observed.fits:
+        yield Section(
+            title="It does NOT fit on the disk: apply will refuse it",
+            lines=around.observed.lines,
+            commands=around.observed.commands,
+            part="risks",
+            warns=True,
+        )
+    yield Section(
+        title="The configuration is of another broker",
+        lines=(f"{around.doubt}. Is the right file in --config?",) if around.doubt else (),
+        part="risks",
+        warns=True,
+    )
+
+
+def _consents(plan: Plan) -> Section:
+    rows = [
+        (
+            one.option,
+            " ".join(one.values) or "-",
+            f"{one.text} {one.more}",
+            names_text(one.folders) or "no partition rests on it",
+        )
+        for one in consents_of(plan)
+    ]
+    return Section(title="Consents", table=table_of("consent | of | what it means | for", rows), part="risks")
 
 
 def _broker_version(text: str) -> str:
@@ -242,30 +242,26 @@ def _earlier_than_asked(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _freed_at_apply(count: int) -> str:
-    return bytes_text(count) if count >= 0 else f"{bytes_text(count)}: takes space until purge"
-
-
 def _what_happens(plan: Plan) -> Section:
     lines = [line for action, changes in by_kind(changes_of(plan)) for line in action.summary(changes)]
-    return Section(title="What will happen", lines=tuple(lines))
+    return Section(title="What will happen", lines=tuple(lines), part="partitions")
 
 
 def _listings(plan: Plan) -> Iterator[Section]:
     """The tables with rows for single changes."""
     for listing in LISTINGS:
-        rows = [
+        rows = folded(
             row
             for change in changes_of(plan)
             if (action := action_of(change)).listing is listing
             for row in action.rows(change)
-        ]
+        )
         shown = tuple(rows[:_MOST_ROWS])
         lines = [listing.note] if rows and listing.note else []
         if len(rows) > len(shown):
             lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
         table = table_of(listing.columns, shown)
-        yield Section(title=listing.title, lines=tuple(lines), table=table)
+        yield Section(title=listing.title, lines=tuple(lines), table=table, part="partitions")
 
 
 def _reasons(plan: Plan) -> Section:
@@ -278,18 +274,18 @@ def _reasons(plan: Plan) -> Section:
                 tally.reason,
                 known.verdict.value if known else "?",
                 tally.batches,
-                tally.bytes,
+                size_text(tally.bytes),
                 known.text if known else "a reason that this krepair does not know",
                 known.source if known else "-",
             )
         )
     by_key = any(not isinstance(partition.compaction, UnsetType) for partition in plan.partitions)
     lines = (_WITHOUT_KEYS,) if by_key and rows else ()
-    table = table_of("code | batch | # batches | # bytes before | why | source", rows)
-    return Section(title="Reasons", lines=lines, table=table)
+    table = table_of("code | batch | # batches | # size now | why | source", rows)
+    return Section(title="Reasons", lines=lines, table=table, part="reasons")
 
 
-def _horizons(plan: Plan) -> Section:
+def _horizons(plan: Plan, later_command: str) -> Section:
     with_choices = [partition for partition in plan.partitions if partition.horizons]
     if len(with_choices) <= _FEW_PARTITIONS:
         rows: list[tuple[Cell, ...]] = [
@@ -297,7 +293,7 @@ def _horizons(plan: Plan) -> Section:
                 partition.folder,
                 choice.name,
                 horizon_text(choice.horizon_ms),
-                choice.log_bytes_after,
+                size_text(choice.log_bytes_after),
                 choice.markers_dropped,
                 "chosen" if choice.chosen else "",
             )
@@ -306,10 +302,19 @@ def _horizons(plan: Plan) -> Section:
         ]
     else:
         rows = list(_summed_horizons(with_choices))
+    later = later_bytes(plan)
+    lines = list(_earlier_than_asked(plan))
+    if later > 0 and later_command:
+        lines.append(
+            f"A later delete horizon would free {size_text(later)} more, if no reader is further behind:"
+        )
     return Section(
         title="What each delete horizon would give",
+        lines=tuple(lines),
+        commands=(later_command,) if later > 0 and later_command else (),
+        part="horizons",
         table=table_of(
-            "partition | horizon | markers may be removed up to | # span bytes after | # markers dropped | ",
+            "partition | horizon | markers may be removed up to | # .log after, up to there | # markers that go | ",
             rows,
         ),
     )
@@ -327,17 +332,25 @@ def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[Cell
                 chosen or choice.chosen,
             )
     for name, (count, size, markers, chosen) in sums.items():
-        yield (f"{count} together", name, "by partition", size, markers, "chosen" if chosen else "")
+        yield (
+            f"{count} together",
+            name,
+            "by partition",
+            size_text(size),
+            markers,
+            "chosen" if chosen else "",
+        )
 
 
 def _risks(plan: Plan) -> Section:
-    return Section(title="Risks", lines=tuple(f"{risk.code}: {risk.text}" for risk in plan.risks))
+    lines = tuple(f"{risk.code}: {risk.text} {risk.more}".rstrip() for risk in plan.risks)
+    return Section(title="Risks", lines=lines, part="risks")
 
 
 def _commit_and_undo(plan: Plan) -> Section:
     changes = changes_of(plan)
     if not changes:
-        return Section(title="Commit and undo")
+        return Section(title="Commit and undo", part="commit")
     lines = [*order_lines(plan.commit, changes)]
     if isinstance(plan.preview, Preview):
         lines = [f"The order of commit is {plan.commit.why}."]
@@ -346,9 +359,7 @@ def _commit_and_undo(plan: Plan) -> Section:
     if kept:
         lines.append(
             f"{part_text(kept, len(changes), 'keeps', 'keep')} the originals in krepair~{plan.plan_id}/ of the "
-            f"partition. "
-            "krepair undo puts every byte and modification time back. That is possible until krepair purge, or until a "
-            "broker has written to the partition."
+            f"partition. krepair undo puts every byte and modification time back. That is possible {UNTIL}."
         )
     if plan.root is not None:
         lines.append(
@@ -363,66 +374,21 @@ def _commit_and_undo(plan: Plan) -> Section:
             if isinstance(change.undo, NotReversible)
         ]
     )
-    return Section(title="Commit and undo", lines=tuple(lines))
+    return Section(title="Commit and undo", lines=tuple(lines), part="commit")
 
 
-def ways_back(name: str, *, some: bool) -> tuple[Section, Section]:
-    """The sections with what takes a plan back, and with what frees its originals.
-
-    Args:
-        name: of the plan's file, as a shell takes it.
-        some: whether only some of the originals are kept.
-    """
-    kept = " that are still kept" if some else ""
-    return (
-        Section(
-            title=BACK,
-            lines=(
-                f"This takes back what is {'not freed' if some else 'changed'}, with the broker stopped:",
-            ),
-            commands=(f"krepair undo {name}",),
-        ),
-        Section(
-            title=FREE,
-            lines=(
-                f"Type this only if verify ended with 0. It frees the originals{kept}; there is no undo after it:",
-            ),
-            commands=(f"krepair purge {name}",),
-        ),
-    )
-
-
-def _ways_back(plan: Plan, name: str) -> tuple[Section, ...]:
+def _ways_back(plan: Plan, around: Around) -> tuple[Section, ...]:
+    """What takes the plan back, and what frees its originals. A reader may paste a whole section."""
     changes = changes_of(plan)
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
-    if freed == len(changes):
+    if freed == len(changes) or isinstance(plan.preview, Preview):
         return ()
-    return ways_back(name, some=freed > 0)
-
-
-def next_sections(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> tuple[Section, ...]:
-    """The commands that follow a plan.
-
-    Args:
-        plan: any plan.
-        plan_path: path of its file.
-        place: words for where the work is done: ``--scratch``.
-    """
-    if not changes_of(plan) or isinstance(plan.preview, Preview):
-        return ()
-    name = shlex.quote(plan_path)
-    verify = shlex.join(("krepair", "verify", plan_path, *place))
-    apply = shlex.join(("krepair", "apply", plan_path, *place))
-    first = Section(
-        title=NEXT,
-        lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(apply, verify),
+    name, kept = shlex.quote(around.path), " that are still kept" if freed else ""
+    back = f"This takes back what is {'not freed' if freed else 'changed'}, with the broker stopped:"
+    free = f"Type this only if verify ended with 0. It frees the originals{kept}; there is no undo after it:"
+    return (
+        Section(title="To take it back", lines=(back,), commands=(f"krepair undo {name}",), part="commit"),
+        Section(
+            title="To free the originals", lines=(free,), commands=(f"krepair purge {name}",), part="commit"
+        ),
     )
-    return (first, *_ways_back(plan, name))
-
-
-def with_next(view: View, *instead: Section) -> View:
-    """The page of a plan with other commands at its end."""
-    before = [section for section in view.sections if section.title not in NEXT_TITLES]
-    after = [section for section in view.sections if section.title in NEXT_TITLES]
-    return View(title=view.title, sections=(*before, *(instead if after else ())))

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from krepair.formats.words import names_text
 from krepair.plan.actions.table import action_of
-from krepair.plan.figures import READ_BYTES_PER_SECOND, made_bytes
 from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import (
@@ -25,10 +25,19 @@ from krepair.plan.model import (
     Setting,
 )
 from krepair.plan.space import apply_order, fit_of, plan_copy_bytes, without_undo
-from krepair.plan.view import Cell, Section, bytes_text, count_text, share_bar, table_of
+from krepair.plan.view import (
+    Cell,
+    Section,
+    bytes_text,
+    count_text,
+    folded,
+    like_it,
+    share_bar,
+    size_text,
+    table_of,
+)
 
 MOST_ROWS: Final = 40
-MOST_NAMES: Final = 3
 IN_FULL: Final = "Every one of them is in the plan file; krepair show PLAN --format json prints it."
 
 _ORDERS: Final = {
@@ -52,64 +61,46 @@ _FILES: Final = (
 )
 
 
-def names_text(names: Sequence[str]) -> str:
-    """A few names, and how many more there are."""
-    more = len(names) - MOST_NAMES
-    shown = ", ".join(names[:MOST_NAMES])
-    return f"{shown} and {more:,} more" if more > 0 else shown
-
-
-def verify_seconds(plan: Plan) -> float:
-    """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
-    return made_bytes(plan.changing, plan.policy) / READ_BYTES_PER_SECOND
-
-
 def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
-    """Bytes of each partition that changes, and the sum. If there are many, the largest gains are shown."""
-    shown = list(changing)
-    if len(changing) > MOST_ROWS:
-        shown = sorted(changing, key=lambda one: (-one.freed_at_purge, one.folder))[:MOST_ROWS]
-    rows = [_partition_row(partition) for partition in shown]
-    drawn = {partition.folder for partition in shown}
-    rest = [partition for partition in changing if partition.folder not in drawn]
+    """Space of each partition that changes, and the sum. Equal ones share a row; of many the largest are shown."""
+    alike: dict[tuple[Cell, ...], list[PartitionPlan]] = {}
+    for partition in changing:
+        alike.setdefault((*_figures([partition]), _up_to(partition)), []).append(partition)
+    groups = list(alike.items())
+    if len(groups) > MOST_ROWS:
+        groups.sort(key=lambda group: (-group[1][0].freed_at_purge, group[1][0].folder))
+    rows = [(like_it(found[0].folder, len(found) - 1), *cells) for cells, found in groups[:MOST_ROWS]]
+    rest = [partition for _, found in groups[MOST_ROWS:] for partition in found]
     if rest:
-        rows.append(_sum_row(f"{len(rest):,} others", rest))
+        rows.append((f"{len(rest):,} others", *_figures(rest), ""))
     if len(changing) > 1:
-        rows.append(_sum_row(f"all {len(changing):,} together", changing))
-    lines = (f"The {len(shown)} that free most are shown. {IN_FULL}",) if rest else ()
+        rows.append((f"all {len(changing):,} together", *_figures(changing), ""))
+    lines = (f"The {MOST_ROWS} that free most are shown. {IN_FULL}",) if rest else ()
     return Section(
-        title="Partitions to change (bytes)",
+        title="Partitions that change",
         lines=lines,
         table=table_of(
-            "partition | # before | # after | left | # freed at apply | # freed at purge | "
-            "# peak extra space | offsets, and what ends them",
+            "partition | # .log now | # .log after | left | # back | # needed | up to",
             rows,
         ),
+        part="partitions",
     )
 
 
-def _partition_row(partition: PartitionPlan) -> tuple[Cell, ...]:
+def _up_to(partition: PartitionPlan) -> str:
     span = partition.span
-    text = (
-        "-" if span is None else f"{span.start_offset} to {span.end_offset}: {span.limit_text or span.limit}"
-    )
-    return (partition.folder, *_figures([partition]), text)
-
-
-def _sum_row(name: str, partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
-    return (name, *_figures(partitions), "")
+    return "-" if span is None else f"offset {span.end_offset:,} ({span.limit})"
 
 
 def _figures(partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
     before = sum(partition.log_bytes_before for partition in partitions)
     after = sum(partition.log_bytes_after for partition in partitions)
     return (
-        before,
-        after,
+        size_text(before),
+        size_text(after),
         share_bar(after, before),
-        sum(partition.freed_at_apply for partition in partitions),
-        sum(partition.freed_at_purge for partition in partitions),
-        sum(partition.peak_extra_bytes for partition in partitions),
+        size_text(sum(partition.freed_at_purge for partition in partitions)),
+        size_text(sum(partition.peak_extra_bytes for partition in partitions)),
     )
 
 
@@ -117,24 +108,20 @@ def left_alone_section(plan: Plan) -> Section:
     """Partitions that are left alone. If there are many, the rest is summed up by code."""
     alone = [partition for partition in plan.partitions if partition.status == "left alone"]
     shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
-    rows = [
-        (
-            partition.folder,
-            partition.code,
-            partition.why,
-            partition.next_command.replace("LOGDIR", shlex.quote(plan.log_dir)) or "-",
-        )
-        for partition in shown
-    ]
+    rows = [(partition.folder, partition.code, partition.why) for partition in shown]
     codes = Counter(partition.code for partition in rest)
-    rows += [(f"{count:,} others", code, "see the plan file", "-") for code, count in sorted(codes.items())]
+    rows += [(f"{count:,} others", code, "see the plan file") for code, count in sorted(codes.items())]
     lines = (f"The first {len(shown)} are shown. {IN_FULL}",) if rest else ()
     if any(loses_data(partition.next_command) for partition in alone):
         lines = (OTHERS_FIRST, *lines)
+    name = shlex.quote(plan.log_dir)
+    commands = dict.fromkeys(partition.next_command.replace("LOGDIR", name) for partition in shown)
     return Section(
         title="Partitions left alone",
         lines=lines,
-        table=table_of("partition | code | why | next command", rows),
+        table=table_of("partition | code | why", folded(rows)),
+        commands=tuple(command for command in commands if command),
+        part="partitions",
     )
 
 
@@ -145,9 +132,8 @@ def notes_section(plan: Plan) -> Section:
         for note in dict.fromkeys(partition.notes):
             folders.setdefault(note, []).append(partition.folder)
     lines = [f"{names_text(names)}: {note}" for note, names in folders.items()]
-    return Section(
-        title="Notes", lines=(*shortened(lines), *(plan.root.notes if plan.root is not None else ()))
-    )
+    of_root = plan.root.notes if plan.root is not None else ()
+    return Section(title="Notes", lines=(*shortened(lines), *of_root), part="partitions")
 
 
 def shortened(lines: Sequence[str]) -> tuple[str, ...]:
@@ -172,6 +158,7 @@ def settings_section(plan: Plan) -> Section:
         title="Settings used",
         lines=(f"Rows shown: {len(shown):,}; in the plan file {more:,} more.",) if more else (),
         table=table_of("topic | key | value | from", shown),
+        part="settings",
     )
 
 
@@ -218,7 +205,7 @@ def room_section(plan: Plan) -> Section:
     ]
     if fit.left:
         lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
-    return Section(title=title, lines=tuple(lines))
+    return Section(title=title, lines=tuple(lines), part="commit")
 
 
 def _all_changes(plan: Plan) -> list[Change]:
@@ -244,23 +231,3 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
             f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
         )
     return lines
-
-
-def later_horizon_lines(plan: Plan, command: str) -> tuple[str, ...]:
-    """For a plan that changes nothing: the bytes that a later delete horizon would free, and the command for it.
-
-    Where markers stay for other replicas, no horizon frees anything.
-
-    Args:
-        plan: any plan.
-        command: that makes the plan again with a later horizon.
-    """
-    gain = 0
-    for partition in plan.partitions:
-        chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]
-        if chosen and not partition.keeps_all:
-            gain += chosen[0] - min(choice.log_bytes_after for choice in partition.horizons)
-    if gain <= 0 or not command:
-        return ()
-    text = f"A later delete horizon would free up to {bytes_text(gain)} of .log, if no consumer and no replica is"
-    return (f"{text} further behind: {command}",)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
@@ -14,6 +15,7 @@ from krepair.formats.words import count_text
 
 __all__ = [
     "NAMES_AND_VALUES",
+    "PARTS",
     "Cell",
     "Section",
     "ShareBar",
@@ -22,8 +24,12 @@ __all__ = [
     "bytes_text",
     "bytes_words",
     "count_text",
+    "exact_bytes",
     "expected_text",
+    "folded",
     "horizon_text",
+    "large_unit",
+    "like_it",
     "share_bar",
     "size_text",
     "table_of",
@@ -36,6 +42,17 @@ Cell = str | int
 
 NAMES_AND_VALUES: Final = " | "
 """Columns of a table without headings."""
+
+PARTS: Final = {
+    "partitions": "What changes, partition by partition",
+    "reasons": "Why batches stay or go",
+    "horizons": "What other delete horizons would give",
+    "settings": "How the plan was made",
+    "replicas": "What other replicas decide",
+    "commit": "Order, space, time and the way back",
+    "risks": "Consents and risks",
+}
+"""Name of a part of a plan's page, as ``--section`` takes it -> its heading."""
 
 _QUOTED: Final = re.compile("\"'\"|'[^']*'")
 """Pieces of a command as ``shlex.quote`` makes them."""
@@ -80,21 +97,38 @@ def table_of(columns: str, rows: Iterable[Sequence[Cell]], *, kind: int = -1) ->
     )
 
 
+def folded(rows: Iterable[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
+    """Rows of which those that are equal, but for their first cell, are there once: ``t-0 and 24 like it``."""
+    alike: dict[tuple[Cell, ...], list[Cell]] = {}
+    for name, *cells in rows:
+        alike.setdefault(tuple(cells), []).append(name)
+    return [(like_it(str(names[0]), len(names) - 1), *cells) for cells, names in alike.items()]
+
+
+def like_it(name: str, more: int) -> str:
+    """The name of the first of several that are alike."""
+    return f"{name} and {more:,} like it" if more else name
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
     """One part of a page. Empty parts are not drawn.
 
     Attributes:
-        title: heading; empty: it goes on from the part above.
+        title: heading; empty: it goes on from the section above.
         lines: paragraphs, one line each.
         table: or None.
         commands: to type, one line each.
+        part: of ``PARTS``, which is folded where a writer can; empty: it is always in sight.
+        warns: whether a browser shows it before everything else.
     """
 
     title: str
     lines: tuple[str, ...] = ()
     table: Table | None = None
     commands: tuple[str, ...] = ()
+    part: str = ""
+    warns: bool = False
 
     @property
     def empty(self) -> bool:
@@ -108,6 +142,23 @@ class View:
 
     title: str
     sections: tuple[Section, ...]
+
+    @property
+    def short(self) -> View:
+        """What is always in sight."""
+        return self.only("")
+
+    def only(self, part: str) -> View:
+        """One part."""
+        return View(title=self.title, sections=tuple(one for one in self.sections if one.part == part))
+
+    @property
+    def in_parts(self) -> Iterator[tuple[str, tuple[Section, ...]]]:
+        """Each run of sections of the same part that has something in it, with the part's name."""
+        for part, sections in groupby(self.sections, key=lambda section: section.part):
+            found = tuple(section for section in sections if not section.empty)
+            if found:
+                yield part, found
 
 
 def visible(text: str) -> str:
@@ -144,29 +195,34 @@ def _escape(letter: str) -> str:
 
 def bytes_text(count: int) -> str:
     """A number of bytes, exact and in a large unit: ``1,308,238 (1.2 MiB)``."""
-    exact = f"{count:,}"
-    size = float(abs(count))
-    if size < 1024:
-        return exact
-    power = 0
-    while size >= 1024 and power < len(_UNITS):
-        size /= 1024
-        power += 1
-    sign = "-" if count < 0 else ""
-    return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
+    large = large_unit(count)
+    return f"{count:,} ({large})" if large else f"{count:,}"
 
 
 def bytes_words(count: int) -> str:
     """A number of bytes in a sentence: ``1 byte``, ``1,308,238 bytes (1.2 MiB)``."""
-    exact, _, large = bytes_text(count).partition(" ")
-    return f"{exact} byte{'' if abs(count) == 1 else 's'}{f' {large}' if large else ''}"
+    large = large_unit(count)
+    return f"{exact_bytes(count)} ({large})" if large else exact_bytes(count)
 
 
 def size_text(count: int) -> str:
     """A number of bytes in a large unit, for a line that is read at a glance: ``1.2 MiB``, ``61 bytes``."""
-    if abs(count) < 1024:
-        return f"{count} byte{'' if abs(count) == 1 else 's'}"
-    return bytes_text(count).partition("(")[2].rstrip(")")
+    return large_unit(count) or exact_bytes(count)
+
+
+def exact_bytes(count: int) -> str:
+    """A number of bytes in full: ``1,308,238 bytes``."""
+    return f"{count:,} byte{'' if abs(count) == 1 else 's'}"
+
+
+def large_unit(count: int) -> str:
+    """A number of bytes in a large unit, ``1.2 MiB``; empty where it is less than one of them."""
+    size, power = float(abs(count)), 0
+    while size >= 1024 and power < len(_UNITS):
+        size /= 1024
+        power += 1
+    sign = "-" if count < 0 else ""
+    return f"{sign}{size:.1f} {_UNITS[power - 1]}" if power else ""
 
 
 def expected_text(seconds: float) -> str:

@@ -69,6 +69,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return self.kind == NONE
 
 
+WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
+"""The option that reads what ``DESCRIBE`` writes."""
+DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
+
+
 class Way(NamedTuple):
     """One of the options that let markers and tombstones go.
 

@@ -98,7 +98,11 @@ def cut(cluster: Three) -> list[Plan]:
 
 def told(plan: Plan, topic: str) -> str:
     """What the plan says of who has what is cut."""
-    return "".join(one.text for one in plan.risks if one.code == "others-have" and one.text.startswith(topic))
+    return "".join(
+        f"{one.text} {one.more}"
+        for one in plan.risks
+        if one.code == "others-have" and one.text.startswith(topic)
+    )
 
 
 def elect(cluster: Three, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
 import struct
@@ -18,7 +19,7 @@ from krepair.cli.views.page import check_page, plan_page
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import show_view
 from tests.conftest import in_ci
-from tests.plan.plans import good_plan, left_alone, partition
+from tests.plan.plans import good_plan, left_alone, numbered, partition
 
 pytestmark = pytest.mark.slow
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -31,6 +32,8 @@ def browser() -> None:
         reason = "no chromium on the path (Debian: apt install chromium)"
         pytest.fail(reason, pytrace=False) if in_ci() else pytest.skip(reason)
 
+
+SCREENS = Path(__file__).parent / "screens"
 
 MEASURE = """<!doctype html><title>-</title><body><script>
 const pages = [...document.querySelectorAll("iframe")];
@@ -215,6 +218,32 @@ def test_light_and_dark_follow_the_system_and_the_pictures_are_drawn(
     seen = colours(tmp_path / "shot.png")
     assert paper in seen
     assert marker in seen
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_page_looks_as_it_was_read_and_agreed_on(tmp_path: Path, width: int):
+    """Its first screen, at half its size; fonts may differ, so some of the pixels may."""
+    plan = good_plan(*map(numbered, range(60)))
+    (tmp_path / "page.html").write_text(plan_page(plan, show_view(plan, "p.krplan")))
+    browse(
+        tmp_path,
+        "--force-device-scale-factor=0.5",
+        f"--window-size={width},1500",
+        f"--screenshot={tmp_path / 'shot.png'}",
+        f"file://{tmp_path / 'page.html'}",
+    )
+    kept = SCREENS / f"plan-{width}.png"
+    if os.environ.get("KREPAIR_WRITE_SCREENS"):
+        shutil.copy(tmp_path / "shot.png", kept)
+    seen_width, depth, seen = pixels((tmp_path / "shot.png").read_bytes())
+    _, _, agreed = pixels(kept.read_bytes())
+    assert (seen_width, len(seen)) == (width // 2, len(agreed))
+    differ = sum(
+        line[place : place + depth] != other[place : place + depth]
+        for line, other in zip(seen, agreed, strict=True)
+        for place in range(0, len(line), depth)
+    )
+    assert differ < 0.2 * seen_width * len(seen)
 
 
 def test_two_thousand_changes_are_printed_on_a_few_sheets(page: str, tmp_path: Path):

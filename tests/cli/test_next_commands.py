@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -97,7 +98,8 @@ def test_an_input_that_only_the_permissions_hide_names_who_may_read_it(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise UnreadableError(f"/kafka/recovery-point-offset-checkpoint: could not be read: no ({name})")
+        problem = OSError(getattr(errno, name), "no")
+        raise UnreadableError("/kafka/recovery-point-offset-checkpoint: could not be read: no") from problem
 
     assert guarded(fail, ["check", "/kafka"]) == ExitCode.UNREADABLE
     told = capsys.readouterr().err

@@ -1,6 +1,7 @@
-"""Screens of 80 columns of the verbs, kept as text; KREPAIR_WRITE_SCREENS=1 writes them anew.
+"""Screens of the verbs, kept as text as 80 columns show them; KREPAIR_WRITE_SCREENS=1 writes them anew.
 
-``check``, ``verify``, ``apply``, ``undo`` and ``purge`` fit 24 lines for any number of partitions; a plan is a page.
+``check``, ``plan``, ``verify``, ``apply``, ``undo`` and ``purge`` fit 24 lines for any number of partitions, and 12
+where all went well.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,6 +34,7 @@ from krepair.ops.reports import (
     ApplyReport,
     ChangeOutcome,
     ChangeResult,
+    CheckedFiles,
     CheckReport,
     ForecastLine,
     LogDirReport,
@@ -43,15 +46,15 @@ from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.pipeline.coordinators.group_model import Commit, Group
 from krepair.plan.diff import diff_plans
-from krepair.plan.model import PartitionPlan
+from krepair.plan.markdown import markdown
 from krepair.plan.planfile import seal
 from krepair.plan.view import View
 from krepair.rules.replicas import model as m
 from tests.fixture_dirs import unpack
-from tests.plan.plans import good_plan, partition
+from tests.plan.plans import good_plan, numbered
 
 SCREENS = Path(__file__).parent / "screens"
-COUNTS = (1, 62, 2000)
+COUNTS = (1, 60, 2000)
 CLOCK_MS = 1_750_000_000_000
 
 
@@ -90,6 +93,30 @@ def checked(count: int) -> View:
     return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), Asked(width=80))
 
 
+def all_right(count: int) -> View:
+    """A plan with every kind of file that one run can check."""
+    kinds = (
+        ("new segments", "every batch, every entry of its indexes, and the plan's counts"),
+        ("mended logs", "every batch, its indexes, and the plan's size and digest"),
+        ("transaction indexes", "its entries against a replay of the logs"),
+        ("leader epoch checkpoints", "its entries against the logs"),
+        ("producer snapshots", "its producers against the logs"),
+    )
+    return verify_view(
+        VerifyReport(
+            target="/var/lib/kafka",
+            plan_id="32ae8eb2",
+            partitions=count,
+            segments=count,
+            batches=838 * count,
+            bytes_read=66_836 * count,
+            engine="inline: less than 1 s of work",
+            next_command="krepair purge offsets.krplan   # when the brokers are well",
+            checked=tuple(CheckedFiles(what=what, files=count, how=how) for what, how in kinds),
+        )
+    )
+
+
 def verified(count: int) -> View:
     problem = Problem(partition="__consumer_offsets-0", file="0.log", position=7, text="CRC 1, expected 2")
     return verify_view(
@@ -105,7 +132,7 @@ def verified(count: int) -> View:
     )
 
 
-def carried_out(verb: Literal["apply", "undo", "purge"], count: int) -> View:
+def carried_out(verb: Literal["apply", "undo", "purge"], count: int, *, well: bool = False) -> View:
     """All went well but for the last partition of several."""
     done: dict[str, ChangeOutcome] = {"apply": "committed", "undo": "undone", "purge": "purged"}
     results = [
@@ -117,7 +144,7 @@ def carried_out(verb: Literal["apply", "undo", "purge"], count: int) -> View:
         )
         for number in range(count)
     ]
-    if count > 1:
+    if count > 1 and not well:
         why = "00000000000000000000.log: 1308238 bytes, expected 1308200; it was changed after the plan was made"
         results[-1] = replace(results[-1], outcome="failed", exit_code=12, why=why, bytes_freed=0)
     return apply_view(
@@ -126,25 +153,24 @@ def carried_out(verb: Literal["apply", "undo", "purge"], count: int) -> View:
             plan_id="32ae8eb2",
             log_dir="/var/lib/kafka",
             results=tuple(results),
+            engine="inline: less than 1 s of work",
             next_command="krepair verify offsets.krplan",
             digest="3" * 64,
         )
     )
 
 
-def changing(number: int) -> PartitionPlan:
-    folder = f"__consumer_offsets-{number}"
-    changes = tuple(replace(one, change_id=f"{folder}/{0:020d}") for one in partition().changes)
-    return partition(partition=number, folder=folder, changes=changes)
-
-
 def planned(count: int) -> View:
-    return show_view(good_plan(*map(changing, range(count))), "offsets.krplan")
+    return shown(count).short
+
+
+def shown(count: int) -> View:
+    return show_view(good_plan(*map(numbered, range(count))), "offsets.krplan")
 
 
 def differing(count: int) -> View:
     """The same partitions by a later clock, and freed as soon as all is verified."""
-    first = good_plan(*map(changing, range(count)))
+    first = good_plan(*map(numbered, range(count)))
     dearer = tuple(replace(one, peak_extra_bytes=one.peak_extra_bytes + 4096) for one in first.partitions)
     policy = replace(first.policy, now_ms=first.policy.now_ms + 60_000, keep="until-verified")
     return diff_view(
@@ -322,28 +348,58 @@ VIEWS: Final[dict[str, Callable[[int], View]]] = {
     "groups": grouped,
     "transactions": hanging,
 }
+WELL: Final[dict[str, Callable[[int], View]]] = {
+    "verify": all_right,
+    **{verb: partial(carried_out, verb, well=True) for verb in ("apply", "undo", "purge")},  # type: ignore[arg-type]
+}
 DIGEST: Final = re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,}\b(?!\.)")
-PAGES: Final = frozenset({"plan", "diff", "compare"})
+PAGES: Final = frozenset({"diff", "compare"})
 LISTS: Final = frozenset({"groups", "transactions"})
+KEPT: Final = {"diff": (1, 60), **dict.fromkeys(LISTS, (1, 8))}
+"""A list has a line for each thing: more of them tell no more."""
 
 
-def _shown(verb: str, count: int) -> str:
-    # digests change with the model of a plan, which is nothing to look at
-    return DIGEST.sub(lambda found: "0" * len(found[0]), on_screen(VIEWS[verb](count), 80))
+def _as_kept(text: str) -> str:
+    """Without digests: they change with the model of a plan, which is nothing to look at."""
+    return DIGEST.sub(lambda found: "0" * len(found[0]), text)
 
 
 @pytest.mark.parametrize(
-    ("verb", "count"),
-    # a list has a line for each thing: 2,000 of them tell no more than 62
-    [(verb, count) for verb in VIEWS for count in COUNTS if verb not in LISTS or count <= 62],
+    ("verb", "count"), [(verb, count) for verb in VIEWS for count in KEPT.get(verb, COUNTS)]
 )
 def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int) -> None:
-    shown = _shown(verb, count)
-    _is_as_kept(f"{verb}-{count}", shown)
-    # what is to be typed is never broken
-    assert max(len(line) for line in shown.splitlines() if not line.startswith("  kafka-")) <= 80
-    if verb not in PAGES | LISTS:
-        assert len(shown.splitlines()) <= 24
+    view = VIEWS[verb](count)
+    _is_as_kept(f"{verb}-{count}", _as_kept(on_screen(view, 80)))
+    for width, rows in ((80, 24), (100, 40)):
+        lines = on_screen(view, width).splitlines()
+        # what is to be typed is never broken
+        assert max(len(line) for line in lines if not line.startswith("  k")) <= width
+        if verb not in PAGES | LISTS:
+            assert len(lines) <= rows
+
+
+@pytest.mark.parametrize("verb", WELL)
+def test_twelve_lines_are_enough_where_all_went_well(verb: str) -> None:
+    for count, width in product(COUNTS, (80, 100)):
+        shown = on_screen(WELL[verb](count), width)
+        assert len(shown.splitlines()) <= 12, shown
+        assert "inline" not in shown
+    _is_as_kept(f"{verb}-well-60", on_screen(WELL[verb](60), 80))
+
+
+def test_nothing_is_called_verified_where_no_file_was_checked() -> None:
+    page = on_screen(verify_view(VerifyReport(target="/var/lib/kafka", plan_id="32ae8eb2")), 80)
+    assert "No file of this plan was checked." in page
+    assert "Verified" not in page
+
+
+def test_the_engine_is_told_where_another_one_would_be_sooner_done() -> None:
+    report = VerifyReport(target="/var/lib/kafka", engine="inline: no Java", slow_because="no Java")
+    assert "no Java" in on_screen(verify_view(report), 80)
+
+
+def test_a_plan_in_a_ticket_is_the_one_that_was_read_and_agreed_on() -> None:
+    _is_as_kept("plan-60.md", _as_kept(markdown(shown(60))))
 
 
 DUMPS: Final = {
@@ -377,7 +433,7 @@ def test_what_explain_prints_is_what_was_read_and_agreed_on(code: str) -> None:
 
 
 def _is_as_kept(name: str, shown: str) -> None:
-    path = SCREENS / f"{name}.txt"
+    path = SCREENS / (name if name.endswith(".md") else f"{name}.txt")
     if os.environ.get("KREPAIR_WRITE_SCREENS"):
         path.write_text(shown)
     assert shown == path.read_text()

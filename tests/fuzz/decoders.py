@@ -38,6 +38,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode, encode
 from krepair.journal import record as journal
 from krepair.pipeline.dump.style import json_of
+from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     FORMAT_VERSION,
     KeepOriginal,
@@ -51,7 +52,7 @@ from krepair.plan.model import (
     SetAside,
 )
 from krepair.plan.planfile import dumps, loads, seal
-from krepair.plan.render import to_markdown
+from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
@@ -305,7 +306,7 @@ def sealed_plans(data: bytes) -> None:
     sealed = seal(msgspec.structs.replace(plan, format_version=FORMAT_VERSION))
     assert loads(dumps(sealed), "p.plan") == sealed
     assert all(objection.code and objection.text for objection in review(sealed))
-    assert to_markdown(sealed)
+    assert markdown(plan_view(sealed))
 
 
 def journals(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -169,10 +170,9 @@ def test_records_that_cannot_follow_each_other_are_refused_with_their_line(
 ) -> None:
     (tmp_path / "journal").write_bytes(b"".join(map(encode_record, [HEADER, *written])))
     line = 2 if isinstance(written[0], Together) else len(written) + 1
-    with pytest.raises(
-        RefusedError, match=f"line {line}: expected a record that can follow.*next: krepair undo .* --plan-id"
-    ):
+    with pytest.raises(RefusedError, match=f"line {line}: expected a record that can follow") as refused:
         opened(tmp_path)
+    assert re.fullmatch("krepair undo .* --plan-id .*", refused.value.next_command)
 
 
 def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_path: Path) -> None:

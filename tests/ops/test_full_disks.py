@@ -122,7 +122,11 @@ def test_one_plan_leads_out_of_a_full_disk(
         said = _typed(host, *words, "b.krplan", code=ExitCode.FOUND)
         assert "It does NOT fit on the disk" in said
         if not reserve:
-            missing = int(re.search(r"At least ([\d,]+) KiB more have to be free", said)[1].replace(",", ""))
+            missing = int(
+                re.search(r"At least ([\d,]+) KiB more have to be free", " ".join(said.split()))[1].replace(
+                    ",", ""
+                )
+            )
             assert missing <= 2560 + (1024 if kind == "xfs" else 0)
             _typed(host, "apply", "b.krplan", code=ExitCode.REFUSED)
             os.truncate(mount / "filler", (mount / "filler").stat().st_size - (missing + 4) * 1024)

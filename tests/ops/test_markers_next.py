@@ -17,7 +17,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options, parse_delete_horizon
-from krepair.plan.replicas_view import DESCRIBE
+from krepair.rules.evidence import DESCRIBE
 from tests.fixture_dirs import unpack
 
 pytestmark = pytest.mark.replicas

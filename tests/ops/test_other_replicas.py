@@ -11,6 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode, UsageError
+from krepair.ops.explain import explain
 from krepair.ops.show import show_view
 from krepair.options import parse_partition
 from krepair.plan.markdown import markdown
@@ -28,6 +29,7 @@ from tests.ops.replica_scenes import (
     left_in,
     watermark,
 )
+from tests.pages import facts, titled, words_of
 
 pytestmark = pytest.mark.replicas
 
@@ -154,38 +156,38 @@ def test_first_lines_say_what_is_left_out_and_what_to_type(tmp_path: Path) -> No
     watermark(log_dir)
     plan = Verbs(log_dir, given(tmp_path, "none")).plan()
     page = show_view(plan, "P")
-    first = page.sections[0]
-    assert first.title == "What other replicas decide"
+    first = titled(page, "Other replicas")
     assert first.table is not None
     evidence = part(plan).evidence
     assert isinstance(evidence, Evidence)
     assert min(evidence.always_bytes, evidence.by_time_bytes) > 0
     assert [row[1:] for row in first.table.rows] == [
-        (f"{evidence.always_bytes}", "0"),
-        ("0", f"{evidence.by_time_bytes}"),
-        ("0", f"{evidence.later_bytes}"),
+        (f"{evidence.always_bytes} bytes", "0 bytes"),
+        ("0 bytes", f"{evidence.by_time_bytes} bytes"),
+        ("0 bytes", f"{evidence.later_bytes} bytes"),
     ]
     assert first.commands[0].startswith("kafka-topics.sh --bootstrap-server")
     assert first.commands[1].endswith("--cluster cluster.txt --out PLAN")
     text = markdown(page)
-    assert "--only-replica TOPIC" in text
+    assert facts(page.sections[0])["Evidence"].endswith("more with --cluster FILE: krepair explain evidence")
+    assert "--only-replica TOPIC" in words_of(explain("evidence"))
     assert not any("--only-replica" in command for one in page.sections for command in one.commands)
     assert "unclean-election" in text
 
 
 def summary(plan: Plan) -> tuple[str, str]:
-    """The lines of the summary, and its delete horizon."""
-    (section,) = (one for one in show_view(plan, "P").sections if one.title == "Summary")
-    assert section.table is not None
-    return "\n".join(section.lines), dict(section.table.rows)["delete horizon"]
+    """What is said of the delete horizon, and which one it is."""
+    page = show_view(plan, "P")
+    lines = titled(page, "What each delete horizon").lines
+    return "\n".join(lines), facts(titled(page, "How it was made"))["delete horizon"]
 
 
 def bytes_in_plan(plan: Plan) -> list[int]:
-    """The column "bytes in this plan" of the table of parts."""
-    table = show_view(plan, "P").sections[0].table
+    """The column "goes" of the table of parts."""
+    table = titled(show_view(plan, "P"), "Other replicas").table
     assert table is not None
     assert [row[0].split()[0] for row in table.rows] == ["superseded", "markers", "markers"]
-    return [int(row[1].replace(",", "")) for row in table.rows]
+    return [int(row[1].split()[0]) for row in table.rows]
 
 
 @pytest.mark.parametrize("fix", ["markers", "compact"])
@@ -235,21 +237,21 @@ def test_where_no_horizon_is_used_the_summary_says_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("as-broker", "Consent --as-broker"),
-        ("only-replica", "Consent --only-replica"),
+        ("as-broker", "--as-broker"),
+        ("only-replica", "--only-replica"),
     ],
 )
-def test_a_consent_stands_in_the_first_lines(kind: str, words: str, tmp_path: Path) -> None:
+def test_a_consent_stands_on_the_short_page(kind: str, words: str, tmp_path: Path) -> None:
     log_dir = directory(tmp_path)
     watermark(log_dir)
     page = show_view(Verbs(log_dir, given(tmp_path, kind)).plan(), "P")
-    assert page.sections[0].lines[0].startswith(words)
+    assert facts(page.sections[0])["Consent"].startswith(words)
 
 
-def test_an_assumed_high_watermark_is_a_consent_in_the_first_lines(tmp_path: Path) -> None:
+def test_an_assumed_high_watermark_is_a_consent_on_the_short_page(tmp_path: Path) -> None:
     log_dir = directory(tmp_path)
     page = show_view(Verbs(log_dir, given(tmp_path, "none", assume_high_watermark="log-end")).plan(), "P")
-    assert page.sections[0].lines[0].startswith("Consent --assume-high-watermark")
+    assert facts(page.sections[0])["Consent"].startswith("--assume-high-watermark")
 
 
 # -- the review

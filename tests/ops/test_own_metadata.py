@@ -19,6 +19,7 @@ from krepair.plan.model import Evidence, Plan
 from krepair.plan.review import review
 from tests.compaction.directories import Verbs, options
 from tests.ops.replica_scenes import EXPIRED, directory, left_in
+from tests.pages import words_of
 
 pytestmark = pytest.mark.replicas
 LOGS = Path(__file__).resolve().parents[1] / "logdir" / "metadata_logs"
@@ -233,7 +234,7 @@ def test_the_page_says_what_an_only_replica_was_held_against(found: bool, tmp_pa
     if not found:
         shutil.rmtree(tmp_path / "meta")
     _, plan = planned(tmp_path, log_dir, only_replica=("alone",), config=config)
-    text = " ".join(line for section in show_view(plan, "P").sections for line in section.lines)
+    text = words_of(show_view(plan, "P"))
     held = f"{tmp_path}/meta/{METADATA_FOLDER} does not contradict it"
     assert (held in text) is found
     assert ("No metadata log was found that could contradict it" in text) is not found

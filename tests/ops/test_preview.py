@@ -20,12 +20,15 @@ from krepair.ops import preview as previews
 from krepair.ops.plan import look_and_propose
 from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
+from krepair.plan.around import Around
 from krepair.plan.diff import diff_plans
+from krepair.plan.markdown import markdown
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
-from krepair.plan.render import plan_view, to_markdown
+from krepair.plan.render import plan_view
 from tests.flips import flip
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
+from tests.pages import facts
 
 FOLDER = "__consumer_offsets-0"
 
@@ -242,10 +245,11 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
     found = make(one)
     assert loads(dumps(found), "it") == found
     assert isinstance(found.preview, Preview)
-    assert "This is a preview: apply refuses it" in to_markdown(found)
-    titles = [section.title for section in plan_view(found).sections]
-    assert titles[0] == "This is a preview: apply refuses it"
-    commands = [command for section in plan_view(found, "P").sections for command in section.commands]
+    assert "This is a preview: apply refuses it" in markdown(plan_view(found))
+    page = plan_view(found, Around(path="P"))
+    assert page.title.startswith("krepair preview ")
+    assert facts(page.sections[0])["Preview"].startswith("apply refuses it")
+    commands = [command for section in page.sections for command in section.commands]
     assert commands[0] == "krepair diff P PLAN"
     assert not any(command.startswith("krepair apply P") and "PLAN" not in command for command in commands)
     # of a plan there is no such field

@@ -121,12 +121,11 @@ def test_kept_bytes_that_are_back_after_a_power_cut_stay_where_the_log_does_not_
         torn.write(3, whole[: -len(TAILS["garbage"])] if missing == "all" else whole[:-1] + b"!")
     report = undo(plan, options())
     assert report.exit_code != ExitCode.DONE
-    told = " ".join(result.why for result in report.results)
     purged = purge(plan, options())
     assert purged.exit_code != ExitCode.DONE
-    for why in (told, " ".join(result.why for result in purged.results)):
-        assert f"{kept.name} tells that a change was begun" in why
-        assert "next: krepair " in why
+    for results in (report.results, purged.results):
+        assert f"{kept.name} tells that a change was begun" in " ".join(result.why for result in results)
+        assert any(result.next_command.startswith("krepair ") for result in results)
     assert kept.read_bytes() == TAILS["garbage"]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
@@ -177,6 +179,14 @@ def partition(**fields: object) -> PartitionPlan:
         "evidence": Evidence(kind="only-replica", why="test"),
     }
     return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
+
+
+def numbered(number: int, topic: str = "__consumer_offsets", **fields: object) -> PartitionPlan:
+    """One of several partitions, equal but for its number."""
+    folder = f"{topic}-{number}"
+    changes = tuple(replace(one, change_id=f"{folder}/{0:020d}") for one in partition().changes)
+    values = {"topic": topic, "partition": number, "folder": folder, "changes": changes}
+    return partition(**(values | fields))
 
 
 def left_alone(**fields: object) -> PartitionPlan:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from krepair.formats.broker_version import version_of
 from krepair.plan.build import build_plan
-from krepair.plan.model import KeepOriginal, PartitionPlan
+from krepair.plan.model import KeepOriginal, PartitionPlan, Risk
 from krepair.plan.planfile import dumps, seal
 from krepair.plan.space import apply_order, on_top_of_all, plan_copy_bytes
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
@@ -39,10 +39,9 @@ def test_the_peak_has_room_for_the_copy_of_the_plan_whatever_its_own_figures():
 
 
 def test_a_plan_names_earlier_plans_whose_originals_are_kept():
-    plan = build_plan(FACTS, policy(), [partition()], COMMIT, kept=["Plan 12 still keeps 7 bytes."])
-    assert [risk.text for risk in plan.risks if risk.code == "kept-originals"] == [
-        "Plan 12 still keeps 7 bytes."
-    ]
+    kept = Risk(code="kept-originals", text="Plan 12 still keeps 7 bytes.")
+    plan = build_plan(FACTS, policy(), [partition()], COMMIT, kept=[kept])
+    assert [risk for risk in plan.risks if risk.code == "kept-originals"] == [kept]
 
 
 def test_figures_given_with_a_partition_are_worked_out_anew():

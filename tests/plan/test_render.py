@@ -9,39 +9,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from krepair.plan.around import Around
 from krepair.plan.markdown import markdown
 from krepair.plan.planfile import dumps
-from krepair.plan.render import plan_view, to_markdown
+from krepair.plan.render import plan_view
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible
+from tests.pages import titled as section
 from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition, removed_file
-
-
-def section(plan_page: View, title: str) -> Section:
-    return next(part for part in plan_page.sections if part.title.startswith(title))
 
 
 def test_a_plan_without_a_change_says_so_and_offers_nothing_to_apply():
     page = plan_view(good_plan(nothing()))
-    assert section(page, "Summary").lines == ("This plan changes nothing.",)
-    assert [part.title for part in page.sections] == ["Summary", "Settings used"]
-    assert "krepair apply" not in to_markdown(good_plan(nothing()))
+    assert page.short.sections[-1].lines == ("This plan changes nothing.",)
+    assert {part.title for part in page.sections if part.part} == {
+        "How it was made",
+        "Settings used",
+        "Consents",
+    }
+    assert "krepair apply" not in markdown(page)
 
 
 def test_markdown_has_all_that_a_change_ticket_needs():
     plan = good_plan()
-    text = to_markdown(plan, "my plan.json")
+    text = markdown(plan_view(plan, Around(path="my plan.json")))
     for words in (
         f"# krepair plan {plan.plan_id}",
-        "| freed after purge | 24,576 (24.0 KiB) |",
-        "| freed right after apply | -8,192 (-8.0 KiB): takes space until purge |",
+        "| Back | 24.0 KiB after purge; until then apply takes 8.0 KiB more |",
+        "| free after purge | 24.0 KiB more than now |",
+        "| free after apply | 8.0 KiB less than now |",
         "| expected time of apply | less than a minute |",
-        "| uncleanable (KIP-346) | 1 partition, 4,096 (4.0 KiB) |",
+        "| uncleanable (KIP-346) | 1 partition, 4.0 KiB |",
         "2 segments become 1.",
         "1 producer snapshot of segments that are merged away: removed; never the newest.",
         "| damage | 00000000000000000000.log at 512: CRC 1, expected 2 |",
         "marker of a transaction that has no batch left, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
-        "| next-pass | never | 1,436 | 0 |",
+        "| next-pass | never | 1.4 KiB | 0 |",
         "- lagging-replica: ",
         "Why in this order: one order for every version.",
         "krepair apply 'my plan.json'",
@@ -52,16 +55,19 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         assert words in text, words
 
 
-def test_partition_row_shows_before_after_and_both_freed():
-    table = section(plan_view(good_plan()), "Partitions to change").table
+def test_partition_row_shows_before_after_and_what_comes_back():
+    table = section(plan_view(good_plan()), "Partitions that change").table
     assert table is not None
-    assert table.rows[0][:6] == (
-        "__consumer_offsets-3",
-        "2,500",
-        "1,078",
-        "####......  43%",
-        "-8,192",
-        "24,576",
+    assert table.rows == (
+        (
+            "__consumer_offsets-3",
+            "2.4 KiB",
+            "1.1 KiB",
+            "####......  43%",
+            "24.0 KiB",
+            "88.0 KiB",
+            "offset 200 (active segment)",
+        ),
     )
 
 
@@ -69,13 +75,13 @@ def test_reasons_are_summed_and_explained():
     table = section(plan_view(good_plan()), "Reasons").table
     assert table is not None
     assert [row[:4] for row in table.rows] == [
-        ("K01", "keep", "1", "300"),
-        ("K02", "keep", "1", "78"),
-        ("K05", "keep", "1", "78"),
-        ("K07", "keep", "1", "61"),
-        ("E01", "empty", "1", "78"),
-        ("D01", "drop", "4", "310"),
-        ("D03", "drop", "11", "1,095"),
+        ("K01", "keep", "1", "300 bytes"),
+        ("K02", "keep", "1", "78 bytes"),
+        ("K05", "keep", "1", "78 bytes"),
+        ("K07", "keep", "1", "61 bytes"),
+        ("E01", "empty", "1", "78 bytes"),
+        ("D01", "drop", "4", "310 bytes"),
+        ("D03", "drop", "11", "1.1 KiB"),
     ]
 
 
@@ -84,8 +90,8 @@ def test_horizons_of_many_partitions_are_summed():
     table = section(plan_view(good_plan(*many)), "What each delete horizon").table
     assert table is not None
     assert [row[0:2] + row[3:] for row in table.rows] == [
-        ("7 together", "newest", f"{7 * 578:,}", "77", "chosen"),
-        ("7 together", "next-pass", f"{7 * 1436:,}", "0", ""),
+        ("7 together", "newest", "4.0 KiB", "77", "chosen"),
+        ("7 together", "next-pass", "9.8 KiB", "0", ""),
     ]
 
 
@@ -102,7 +108,7 @@ def test_a_horizon_is_a_time_never_or_any_time(horizon_ms: int, text: str):
 
 @pytest.mark.parametrize("horizon", ["9" * 5000, "\u0663", "newest"])
 def test_a_horizon_that_is_no_time_is_shown_as_it_is(horizon: str):
-    table = section(plan_view(good_plan(nothing(), horizon=horizon)), "Summary").table
+    table = section(plan_view(good_plan(nothing(), horizon=horizon)), "How it was made").table
     assert table is not None
     assert ("delete horizon", horizon) in table.rows
 
@@ -115,7 +121,7 @@ def test_every_row_of_every_table_has_as_many_cells_as_headings():
 
 def test_hostile_names_become_no_markup_and_no_new_line():
     folder = "x|y\n# hello <script> `a` \x1b[2J\u202e"
-    text = to_markdown(good_plan(left_alone(folder=folder)))
+    text = markdown(plan_view(good_plan(left_alone(folder=folder))))
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "\n# hello" not in text
@@ -185,16 +191,16 @@ def test_a_file_that_goes_says_so_in_every_view():
     assert section(page, "What will happen").lines == ("1 file is removed, and kept until purge.",)
     (row,) = section(page, "Files to replace or remove").table.rows
     assert row == (change.change_id, "KR601", "remove", "7", "gone", "left by a deletion")
-    assert "gone" in to_markdown(plan)
+    assert "gone" in markdown(plan_view(plan))
     assert json.loads(dumps(plan))["partitions"][0]["changes"][0]["size_after"] == -1
     assert (plan.freed_at_apply, plan.freed_at_purge) == (0, 4096)
 
 
 def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():
-    page = plan_view(good_plan(), "p.krplan")
+    page = plan_view(good_plan(), Around(path="p.krplan"))
     blocks = [section.commands for section in page.sections if section.commands]
     assert blocks == [
-        ("krepair apply p.krplan", "krepair verify p.krplan"),
+        ("krepair apply p.krplan",),
         ("krepair undo p.krplan",),
         ("krepair purge p.krplan",),
     ]

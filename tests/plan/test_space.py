@@ -23,6 +23,7 @@ from krepair.plan.space import (
     plan_peak_bytes,
     without_undo,
 )
+from tests.pages import titled
 from tests.plan.plans import COMMIT, FACTS, partition, policy
 
 MIB = 1 << 20
@@ -111,13 +112,13 @@ def test_a_partition_that_never_fits_is_named_and_the_others_are_changed() -> No
     plan = planned(*PARTS, part(7, 1, 90 * MIB, 80 * MIB), free=2 * MIB)
     assert fit(plan) == (0, ("__consumer_offsets-7",))
     assert freed(plan)[:3] == ["fkkk", "fkkk", "fkkk"]
-    (first, *_) = plan_view(plan).sections
+    first = titled(plan_view(plan), "What it needs")
     assert "There is no room for __consumer_offsets-7; apply leaves them, and ends with 3." in first.lines
 
 
 def test_the_first_lines_say_what_it_needs_what_comes_back_and_what_has_no_undo() -> None:
     plan = planned(*PARTS, free=2 * MIB)
-    (first, *_) = plan_view(plan).sections
+    first = titled(plan_view(plan), "What it needs")
     names = [one.folder for one in apply_order(plan)]
     assert first.lines[0].startswith("To begin it needs 1,")
     assert first.lines[1] == (f"Apply gives back 0, and purge {36 * MIB:,} (36.0 MiB) more.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from krepair.plan.render import Again, plan_view, to_markdown
+from krepair.plan.around import Around
+from krepair.plan.markdown import markdown
+from krepair.plan.render import plan_view
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition
 
@@ -27,29 +29,28 @@ def table_of(part: Section) -> Table:
 
 
 def test_partitions_have_their_peak_and_end_with_their_sum():
-    table = table_of(section(*many(3), title="Partitions to change"))
-    assert table.columns[6] == "peak extra space"
-    (last,) = [row for row in table.rows if row[0] == "all 3 together"]
-    assert last[1:3] == ("7,500", "3,234")
-    peaks = [int(row[6].replace(",", "")) for row in table.rows]
-    assert sum(peaks[:-1]) == peaks[-1] > 0
+    different = [replace(one, log_bytes_before=2500 * (1 + one.partition)) for one in many(3)]
+    table = table_of(section(*different, title="Partitions that change"))
+    assert table.columns[5] == "needed"
+    assert [row[0] for row in table.rows][-2:] == ["__consumer_offsets-2", "all 3 together"]
+    assert [row[1] for row in table.rows] == ["2.4 KiB", "4.9 KiB", "7.3 KiB", "14.6 KiB"]
+    assert [row[5] for row in table.rows] == ["88.0 KiB"] * 3 + ["264.0 KiB"]
 
 
 def test_one_partition_needs_no_sum():
-    assert len(table_of(section(partition(), title="Partitions to change")).rows) == 1
+    assert len(table_of(section(partition(), title="Partitions that change")).rows) == 1
 
 
 def test_of_thousands_of_partitions_those_that_free_most_are_shown_and_the_rest_is_summed():
-    small, large = many(100), partition(partition=500, folder="__consumer_offsets-500")
+    small = [replace(one, log_bytes_before=2500 + 50 * one.partition) for one in many(2000)]
+    large = partition(partition=5000, folder="__consumer_offsets-5000")
     large = replace(large, files=tuple(replace(file, disk=file.disk * 3) for file in large.files))
-    part = section(*small, large, title="Partitions to change")
+    part = section(*small, large, title="Partitions that change")
     rows = table_of(part).rows
     assert len(rows) == 42
-    assert rows[0][0] == "__consumer_offsets-500"
-    assert rows[-2][0] == "61 others"
-    assert rows[-1][0] == "all 101 together"
-    shown = sum(int(row[1].replace(",", "")) for row in rows[:-1])
-    assert f"{shown:,}" == rows[-1][1] == f"{101 * 2500:,}"
+    assert rows[0][0] == "__consumer_offsets-5000"
+    assert rows[-2][0].endswith(" others")
+    assert rows[-1][0] == "all 2,001 together"
     assert "--format json" in part.lines[0]
 
 
@@ -76,11 +77,26 @@ def test_many_partitions_left_alone_are_counted_by_code():
     alone += [
         left_alone(folder=f"u-{number}", partition=100 + number, code="leftovers") for number in range(7)
     ]
+    alone = [replace(one, why=f"{one.why} of {one.partition}") for one in alone]
     rows = table_of(section(partition(), *alone, title="Partitions left alone")).rows
     assert rows[40:] == (
-        ("10 others", "damage", "see the plan file", "-"),
-        ("7 others", "leftovers", "see the plan file", "-"),
+        ("10 others", "damage", "see the plan file"),
+        ("7 others", "leftovers", "see the plan file"),
     )
+
+
+def test_partitions_that_are_left_alone_for_the_same_reason_share_a_row_and_each_has_its_command():
+    alone = [
+        left_alone(
+            folder=f"t-{number}",
+            partition=number,
+            next_command=f"krepair check LOGDIR --partition t-{number}",
+        )
+        for number in range(3)
+    ]
+    part = section(partition(), *alone, title="Partitions left alone")
+    assert [row[0] for row in table_of(part).rows] == ["t-0 and 2 like it"]
+    assert part.commands[2] == "krepair check /data/kafka --partition t-2"
 
 
 def test_topics_with_the_same_settings_share_their_rows():
@@ -92,18 +108,18 @@ def test_topics_with_the_same_settings_share_their_rows():
 
 
 def test_the_markdown_of_a_plan_of_thousands_of_partitions_is_a_few_pages():
-    text = to_markdown(good_plan(*many(2000)))
+    text = markdown(plan_view(good_plan(*many(2000))))
     assert len(text.splitlines()) < 200
     assert len(text) < 30_000
 
 
 def test_the_summary_names_the_broker_version_and_the_whole_digest():
     plan = good_plan(partition())
-    text = to_markdown(plan)
+    text = markdown(plan_view(plan))
     assert "| broker version | 2.2.1 |" in text
     assert f"| digest | {plan.digest} |" in text
-    assert "| broker version | not given (--broker-version) |" in to_markdown(
-        good_plan(partition(), broker_version="")
+    assert "| broker version | not given (--broker-version) |" in markdown(
+        plan_view(good_plan(partition(), broker_version=""))
     )
 
 
@@ -118,13 +134,16 @@ def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_t
     later = replace(newest, name="unlimited", log_bytes_after=1_000, chosen=False)
     here = replace(next_pass, log_bytes_after=937_000_000, chosen=True)
     command = "krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN"
-    page = plan_view(good_plan(nothing(horizons=(here, later))), again=Again(with_later_horizon=command))
-    lines = next(part.lines for part in page.sections if part.title == "Summary")
-    assert lines[0] == "This plan changes nothing."
-    assert lines[1].startswith("A later delete horizon would free up to 936,999,000 (893.6 MiB) of .log")
-    assert lines[1].endswith(f"further behind: {command}")
+    page = plan_view(good_plan(nothing(horizons=(here, later))), Around(with_later_horizon=command))
+    assert page.short.sections[-1].lines == ("This plan changes nothing.",)
+    assert page.short.sections[1].commands == (command,)
+    told = next(one for one in page.sections if one.title == "What each delete horizon would give")
+    assert told.commands == (command,)
+    assert told.lines == (
+        "A later delete horizon would free 893.6 MiB more, if no reader is further behind:",
+    )
 
 
 def test_a_plan_that_changes_nothing_promises_nothing_where_no_horizon_would_help():
     (newest, _) = partition().horizons
-    assert section(nothing(horizons=(newest,)), title="Summary").lines == ("This plan changes nothing.",)
+    assert section(nothing(horizons=(newest,)), title="What each delete horizon would give").lines == ()

@@ -244,7 +244,7 @@ def test_partitions_below_the_high_watermark_are_listed(tmp_path: Path) -> None:
     (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 470\no 0 3\n")
     plan = Verbs(path).plan()
     told = {risk.code: risk.text for risk in plan.risks}
-    assert "The stop stays unclean" in told["still-unclean"]
+    assert "the stop stays a crash" in told["still-unclean"]
     assert "t-0 (450 of 470)" in told["below-high-watermark"]
     assert "offsets 450 to 469" in " ".join(part(plan, "t-0").notes)
 

@@ -16,7 +16,6 @@ from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data
-from krepair.plan.replicas_view import DESCRIBE
 from krepair.plan.view import (
     Cell,
     Section,
@@ -27,6 +26,7 @@ from krepair.plan.view import (
     size_text,
     table_of,
 )
+from krepair.rules.evidence import DESCRIBE
 from krepair.start.line import ForecastLine
 
 _SCREEN_ROWS: Final = 9

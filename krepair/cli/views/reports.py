@@ -18,10 +18,22 @@ from krepair.ops.reports import (
     VerifyEachReport,
     VerifyReport,
 )
-from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, table_of, time_text
+from krepair.plan.view import (
+    Section,
+    View,
+    bytes_text,
+    bytes_words,
+    count_text,
+    size_text,
+    table_of,
+    time_text,
+)
 
 _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""
+
+_MOST_KINDS = 3
+"""Kinds of files of which it is said how they were checked."""
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
 _NOT_BEFORE = {"undo": "not applied here", "purge": "nothing kept here"}
@@ -46,15 +58,14 @@ def apply_view(report: ApplyReport) -> View:
     by_partition: dict[str, list[ChangeResult]] = {}
     for result in report.results:
         by_partition.setdefault(result.partition, []).append(result)
-    rows = _partition_rows(by_partition)
     failed = tuple(
-        (result.change_id, result.outcome, str(result.exit_code), result.why)
+        (result.change_id, result.outcome, str(result.exit_code), _with_next(result.why, result.next_command))
         for result in report.results
         if result.outcome in {"failed", "skipped"}
     )
     lines = [_ended(report)]
     if report.digest:
-        lines.append(f"Digest of the plan: {report.digest}.")
+        lines.append(f"Digest {report.digest}")
     lines += report.notes
     if report.results:
         lines.append(freed_in_all(report.verb, report.bytes_freed))
@@ -71,7 +82,8 @@ def apply_view(report: ApplyReport) -> View:
         Section(
             title=f"Plan {report.plan_id}, {_what_was_done(report)}, in {report.log_dir}",
             lines=tuple(lines),
-            table=table_of("partition | changes | # bytes freed", rows),
+            # Where all is done, the line above says of how many.
+            table=table_of("partition | changes | # freed", _partition_rows(by_partition) if failed else ()),
         ),
         Section(
             title="Deleted by the broker",
@@ -88,9 +100,13 @@ def apply_view(report: ApplyReport) -> View:
             title="By hand, while the broker is stopped",
             commands=report.by_hand,
         ),
-        *end_of_page(report.engine, report.next_command),
+        *end_of_page(report.slow_because, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _with_next(why: str, command: str) -> str:
+    return f"{why}; next: {command}" if command else why
 
 
 def _partition_rows(by_partition: dict[str, list[ChangeResult]]) -> tuple[tuple[str, ...], ...]:
@@ -117,12 +133,13 @@ def _ended(report: ApplyReport) -> str:
     It tells of every outcome that is there: who reads no further takes it for what is so of all of the plan.
     """
     if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
-        return f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."
+        meaning = EXIT_CODE_MEANING[report.exit_code]
+        return f"{meaning[0].upper()}{meaning[1:]}."
     counts = Counter(result.outcome for result in report.results)
     missed = counts["failed"] + counts["skipped"]
     told = "; ".join(_counted(report, counts))
     if missed:
-        return f"partly: {told}; {_missed(missed)} What is done stays done."
+        return f"Partly done: {told}; {_missed(missed)} What is done stays done."
     if set(counts) == {"already"}:
         return _NOTHING_LEFT[report.verb]
     return f"Done: {told}." if told else "Done."
@@ -189,7 +206,7 @@ def _outcomes(results: list[ChangeResult]) -> str:
 
 
 def _freed(results: list[ChangeResult]) -> str:
-    return f"{sum(result.bytes_freed for result in results):,}"
+    return size_text(sum(result.bytes_freed for result in results))
 
 
 def kept_view(verb: str, report: KeptReport) -> View:
@@ -224,55 +241,61 @@ def kept_view(verb: str, report: KeptReport) -> View:
 
 
 def _undo_words(plan: KeptPlan) -> str:
-    return f"{plan.undo}: {plan.why_not}" if plan.why_not else plan.undo
+    return f"{plan.undo}: {_with_next(plan.why_not, plan.next_command)}" if plan.why_not else plan.undo
 
 
 def verify_view(report: VerifyReport) -> View:
     """What ``verify`` proved, and every problem."""
     rows = tuple(
-        (problem.partition or "log directory", place_text(problem.file, problem.position), problem.text)
+        (
+            problem.partition or "log directory",
+            place_text(problem.file, problem.position),
+            _with_next(problem.text, problem.next_command),
+        )
         for problem in report.problems
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
-    nothing = bool(report.plan_id) and not report.checked
-    right = "Nothing was found wrong." if nothing or report.not_compared else "Everything is as it should be."
-    not_compared = (f"{report.not_compared}.",) if report.not_compared else ()
-    lines = (
-        *_read_lines(report),
-        *not_compared,
-        right if not rows else f"{count_text(len(rows), 'problem')}.",
-    )
+    checked = not report.plan_id or bool(report.checked)
+    lines = [*_checked_lines(report)]
+    if report.not_compared:
+        lines.append(f"{report.not_compared}.")
+    if rows:
+        lines.append(f"{count_text(len(rows), 'problem')}.")
+    elif not checked or report.not_compared:
+        lines.append("Nothing was found wrong.")
     sections = (
         Section(
-            title=f"Verified: {what}",
-            lines=lines,
+            title=f"{'Verified' if checked and not rows else 'Looked at'}: {what}",
+            lines=tuple(lines),
             table=table_of("partition | file | problem", rows),
         ),
-        *end_of_page(report.engine, report.next_command),
+        *end_of_page(report.slow_because, report.next_command),
     )
     return View(title="krepair verify", sections=sections)
 
 
-def _read_lines(report: VerifyReport) -> Iterator[str]:
-    """What was read; of a plan, which of its files were checked, and how."""
+def _checked_lines(report: VerifyReport) -> Iterator[str]:
+    """What was read, and that all is right; of a plan, which of its files were checked, and how."""
+    right = "Everything is as it should be. " if not report.problems and not report.not_compared else ""
     looked = count_text(report.partitions, "partition")
+    # Not every reading counts batches: what was not counted is left out.
+    read = [count_text(report.batches, "batch", "batches")] if report.batches else []
+    read += [f"{size_text(report.bytes_read)} of .log"] if report.bytes_read else []
     if not report.plan_id:
-        logs = (
-            f"{count_text(report.segments, 'segment')}, {count_text(report.batches, 'batch', 'batches')}, "
-            f"{bytes_words(report.bytes_read)}"
-        )
-        empty = f"{count_text(report.segments, 'segment')}, all empty" if report.segments else "no segment"
-        yield f"Read {looked}, {logs if report.bytes_read or report.problems else empty}."
+        segments = count_text(report.segments, "segment")
+        empty = [] if report.bytes_read or report.problems or not report.segments else ["all empty"]
+        yield f"{right}Read {', '.join((looked, segments, *read, *empty))}."
         return
     if not report.checked:
         yield "No file of this plan was checked."
         return
-    # Not every reading counts batches: what was not counted is left out.
-    batches = f"{count_text(report.batches, 'batch', 'batches')}, " if report.batches else ""
-    read = f", and read {batches}{bytes_words(report.bytes_read)} of .log" if report.bytes_read else ""
-    yield f"Looked at {looked}{read}."
+    yield f"{right}Looked at {looked}{', and read ' if read else ''}{', '.join(read)}."
+    if len(report.checked) > _MOST_KINDS:
+        kinds = ", ".join(f"{one.what} ({one.files:,})" for one in report.checked)
+        yield f"Checked: {kinds}. With --json it says how."
+        return
     for one in report.checked:
-        yield f"{one.what.capitalize()}: {count_text(one.files, 'file')}. Checked of each: {one.how}."
+        yield f"{one.what.capitalize()} ({one.files:,}): {one.how}."
 
 
 def verify_each_view(report: VerifyEachReport) -> View:
@@ -309,13 +332,13 @@ def verify_each_view(report: VerifyEachReport) -> View:
                 table=sums,
             ),
             *details,
-            *end_of_page(report.reports[0].engine, next((one.next_command for one in wrong), "")),
+            *end_of_page(report.reports[0].slow_because, next((one.next_command for one in wrong), "")),
         ),
     )
 
 
 def end_of_page(engine: str, next_command: str) -> tuple[Section, Section]:
-    """What every page ends with: the engine, and what to type next."""
+    """What every page ends with: the engine, where there is a reason to read it, and what to type next."""
     return (
         Section(title="Engine", lines=(engine,) if engine else ()),
         Section(title="Next", commands=(next_command,) if next_command else ()),

@@ -371,6 +371,6 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: ApplyIntent) -> None:
     except StalePlanError as error:
         raise StalePlanError(
             f"{folder.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
-            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap; next: "
-            f"krepair undo {shlex.quote(os.path.dirname(folder.path))}"
+            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
+            next_command=f"krepair undo {shlex.quote(os.path.dirname(folder.path))}",
         ) from error

@@ -8,19 +8,20 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.rule import Severity
-from krepair.logdir.reading import is_forbidden
+from krepair.formats.words import few, names_text
 from krepair.logdir.values import LogDir
 from krepair.ops.kept import by_id_command
-from krepair.ops.reports import KeptPlan, next_in
-
-_NAMED_AT_MOST = 3
+from krepair.ops.reports import KeptPlan
+from krepair.plan.model import Risk
+from krepair.plan.risks import KEPT_ORIGINALS
+from krepair.plan.view import size_text
 
 
 def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
     """One finding for each plan that keeps something."""
     for plan in plans:
         half = plan.state == "half done"
-        by_hand = "" if half else next_in(plan.why_not)  # of a damaged journal
+        by_hand = "" if half else plan.next_command  # of a damaged journal
         yield Finding(
             rule="KR902" if half else "KR901",
             partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
@@ -31,24 +32,17 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
         )
 
 
-def kept_text(view: LogDir, plan: KeptPlan) -> str:
-    """One earlier plan, in the words that a new plan has for it. Holds no age: the same directory, the same bytes."""
-    what = (
-        f"Plan {plan.plan_id} is half done in {named(plan.partitions)}."
+def kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
+    """One earlier plan, as a risk of a new plan. Holds no age: the same directory, the same bytes."""
+    where = few(plan.partitions)
+    return Risk(
+        code=KEPT_ORIGINALS,
+        text=f"Plan {plan.plan_id} is half done in {where}."
         if plan.state == "half done"
-        else f"Plan {plan.plan_id} still keeps {plan.bytes} bytes in {named(plan.partitions)}."
+        else f"Plan {plan.plan_id} still keeps {size_text(plan.bytes)} in {where}.",
+        more="If both plans change the same files, undo this plan first before you undo that one. To see what is kept: "
+        f"krepair undo {shlex.quote(view.path)}",
     )
-    return (
-        f"{what} If both plans change the same files, undo this plan first before you undo that one. "
-        f"To see what is kept: krepair undo {shlex.quote(view.path)}"
-    )
-
-
-def named(partitions: Sequence[str]) -> str:
-    """The first partitions of many."""
-    more = len(partitions) - _NAMED_AT_MOST
-    shown = ", ".join(partitions[:_NAMED_AT_MOST])
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def age_text(plan: KeptPlan) -> str:
@@ -62,11 +56,11 @@ def age_text(plan: KeptPlan) -> str:
 
 def _kept(view: LogDir, plan: KeptPlan) -> str:
     words = [
-        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {named(plan.partitions)} {age_text(plan)}"
+        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {names_text(plan.partitions)} {age_text(plan)}"
     ]
-    if next_in(plan.why_not):
-        return "; ".join([*words, f"first: {plan.why_not}"])
-    if plan.state == "unknown" and is_forbidden(plan.why_not):
+    if plan.next_command:
+        return "; ".join([*words, f"first: {plan.why_not}; next: {plan.next_command}"])
+    if plan.state == "unknown" and plan.forbidden:
         return "; ".join([*words, f"it is not known whether undo is possible: {plan.why_not}"])
     if plan.undo == "yes":
         words.append(f"undo is possible: {_undo_command(view, plan)}")
@@ -79,10 +73,10 @@ def _kept(view: LogDir, plan: KeptPlan) -> str:
 
 
 def _half_done(view: LogDir, plan: KeptPlan) -> str:
-    what = f"{named(plan.half_done)} is half done" if plan.half_done else "its fence was left"
+    what = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
     words = [f"plan {plan.plan_id}: {what} {age_text(plan)}"]
     if plan.fence:
-        words.append(f"a broker that starts now recovers {named(plan.fence)} (the fence is up)")
+        words.append(f"a broker that starts now recovers {names_text(plan.fence)} (the fence is up)")
     words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
     return "; ".join(words)
 

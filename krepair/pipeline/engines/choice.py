@@ -37,7 +37,7 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
             )
         reason = reason or prepare_java()
         if reason and wanted == "auto" and not master:
-            return InlineEngine(f"inline: {reason}", progress)
+            return InlineEngine(f"inline: {reason}", progress, reason)
         if reason:
             raise RefusedError(
                 f"Spark cannot be started: {reason}. Java comes with the system, or with pip install 'krepair[java]'",
@@ -46,7 +46,7 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
         asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
         return _start_spark(master, f"spark: {asked or costs.said(work, cores)}", progress)
     if reason:
-        return InlineEngine(f"inline: {reason}", progress)
+        return InlineEngine(f"inline: {reason}", progress, reason if pays else "")
     return InlineEngine(f"inline: {costs.said(work, cores)}", progress)
 
 

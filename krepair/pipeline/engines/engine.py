@@ -17,10 +17,12 @@ class Engine(ABC):
     Args:
         why: why this engine was taken, for the report.
         progress: told of each job, by the bytes that its items read; None: nobody is told.
+        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
     """
 
-    def __init__(self, why: str, progress: Progress | None = None) -> None:
+    def __init__(self, why: str, progress: Progress | None = None, slow_because: str = "") -> None:
         self.why = why
+        self.slow_because = slow_because
         self._progress = progress or SilentProgress()
 
     def run(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:

@@ -188,6 +188,10 @@ class PlannedAction(Protocol[ChangeT_contra]):
         """Codes of the risks that a plan with this change must state."""
         return ()
 
+    def mends(self, change: ChangeT_contra) -> tuple[str, ...]:
+        """Codes of the findings that it mends; none where it only makes room."""
+        return ()
+
     # -- what speaks against it
 
     @abstractmethod
@@ -221,6 +225,14 @@ class PlannedAction(Protocol[ChangeT_contra]):
         Args:
             changes: changes of all partitions and the root, at least one.
         """
+
+    def goes(self, changes: Sequence[ChangeT_contra]) -> Iterator[str]:
+        """The same in a few words each, for the short page; nothing where the batches that go are told."""
+        return iter(())
+
+    def records_lost(self, change: ChangeT_contra) -> int:
+        """Records that go as damaged; -1 where their number is not known."""
+        return 0
 
     def fate(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Fate:
         """The logs of the segments that it touches, before and after, for the pictures of a page.

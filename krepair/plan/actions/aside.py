@@ -86,6 +86,16 @@ class Aside(PlannedAction[SetAside]):
     def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
         yield f"{count_text(len(changes), 'whole segment is', 'whole segments are')} set aside, and kept until purge."
 
+    def mends(self, change: SetAside) -> tuple[str, ...]:
+        return (change.rule,)
+
+    def goes(self, changes: Sequence[SetAside]) -> Iterator[str]:
+        yield f"{count_text(len(changes), 'whole segment')}"
+
+    def records_lost(self, change: SetAside) -> int:
+        """All that its valid batches hold."""
+        return change.records
+
     def fate(self, change: SetAside, sizes: Mapping[str, int]) -> Fate:
         """The whole segment is taken out."""
         size = sizes.get(segment_name(change.base_offset, ".log"), 0)

@@ -71,6 +71,12 @@ class Lines(PlannedAction[ChangeLines]):
             "after everything else."
         )
 
+    def mends(self, change: ChangeLines) -> tuple[str, ...]:
+        return (change.rule,)
+
+    def goes(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
+        yield f"{count_text(sum(len(change.lines) for change in changes), 'line')} of checkpoints"
+
     def rows(self, change: ChangeLines) -> Iterator[tuple[str, ...]]:
         """One row per line."""
         for line in change.lines:

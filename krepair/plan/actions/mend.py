@@ -24,6 +24,7 @@ from krepair.plan.actions.log_contents import Content, Fate, Run, summed
 from krepair.plan.facts import HEX_32, OnDisk, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
+from krepair.plan.view import size_text
 
 TAIL_FIX: Final = "tail"
 BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
@@ -105,6 +106,18 @@ class Mend(PlannedAction[MendLog]):
 
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
         yield f"{count_text(len(changes), 'log loses', 'logs lose')} damaged bytes, which are kept; the indexes follow."
+
+    def mends(self, change: MendLog) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(removed.rule for removed in change.removed))
+
+    def goes(self, changes: Sequence[MendLog]) -> Iterator[str]:
+        size = sum(removed.end - removed.start for change in changes for removed in change.removed)
+        yield f"{size_text(size)} of damage in {count_text(len(changes), 'log')}"
+
+    def records_lost(self, change: MendLog) -> int:
+        """Those in the removed ranges; a torn tail holds none."""
+        lost = [removed.records for removed in change.removed if removed.consent]
+        return -1 if any(count < 0 for count in lost) else sum(lost)
 
     def fate(self, change: MendLog, sizes: Mapping[str, int]) -> Fate:
         """The parts of the log in their order, unless there are many: the reader wants to see where it is damaged."""

@@ -80,6 +80,16 @@ class Replace(PlannedAction[ReplaceFile]):
             verb = "is removed, and" if removed == 1 else "are removed, and"
             yield f"{count_text(removed, 'file')} {verb} kept until purge."
 
+    def mends(self, change: ReplaceFile) -> tuple[str, ...]:
+        return (change.rule,)
+
+    def goes(self, changes: Sequence[ReplaceFile]) -> Iterator[str]:
+        removed = sum(change.method == "remove" for change in changes)
+        if len(changes) > removed:
+            yield f"{count_text(len(changes) - removed, 'derived file')} replaced"
+        if removed:
+            yield f"{count_text(removed, 'file')} removed"
+
     def file_bytes(self, change: ReplaceFile) -> tuple[int, int]:
         """No bytes where there is no file."""
         return max(change.size_before, 0), max(change.size_after, 0)

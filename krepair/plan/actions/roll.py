@@ -55,5 +55,11 @@ class Roll(PlannedAction[RollSegment]):
     def summary(self, changes: Sequence[RollSegment]) -> Iterator[str]:
         yield f"{count_text(len(changes), 'partition')}: an empty segment is added at the log end."
 
+    def mends(self, change: RollSegment) -> tuple[str, ...]:
+        return (change.rule,)
+
+    def goes(self, changes: Sequence[RollSegment]) -> Iterator[str]:
+        yield f"{count_text(len(changes), 'empty segment')} added"
+
     def rows(self, change: RollSegment) -> Iterator[tuple[str, ...]]:
         yield (change.change_id, change.rule, f"{change.base_offset:,}", change.reason)

@@ -85,6 +85,12 @@ class Swap(PlannedAction[CompleteSwap]):
             f"{count_text(gone, 'segment is', 'segments are')} replaced; no batch changes."
         )
 
+    def mends(self, change: CompleteSwap) -> tuple[str, ...]:
+        return (change.rule,)
+
+    def goes(self, changes: Sequence[CompleteSwap]) -> Iterator[str]:
+        yield f"{count_text(len(changes), 'swap')} completed"
+
     def fate(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Fate:
         """The replaced segments are moved out, and the swap becomes a segment."""
         before: dict[int, tuple[Run, ...]] = {}

@@ -49,8 +49,9 @@ complete -c krepair -n '__fish_seen_subcommand_from plan' -l json -d 'One JSON d
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l quiet -s q -d 'No progress, no page; the exit code tells.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l help -d 'Show this message and exit.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -a '(__fish_complete_directories)'
-complete -c krepair -n __fish_use_subcommand -a show -d 'Show a plan again, and what the review says against it'
+complete -c krepair -n __fish_use_subcommand -a show -d 'Show a plan again: its short page, and all the rest in sections'
 complete -c krepair -n '__fish_seen_subcommand_from show' -l format -x -a 'text md html json' -d 'For a terminal, a ticket, a browser, a program.'
+complete -c krepair -n '__fish_seen_subcommand_from show' -l section -x -a 'partitions reasons horizons settings replicas commit risks' -d 'Only this section.'
 complete -c krepair -n '__fish_seen_subcommand_from show' -l json -d 'One JSON document on standard output.'
 complete -c krepair -n '__fish_seen_subcommand_from show' -l help -d 'Show this message and exit.'
 complete -c krepair -n '__fish_seen_subcommand_from show' -F

@@ -18,23 +18,27 @@ from krepair.checks.catalogue import Severity
 from krepair.cli.views.check import Asked, check_view
 from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
+from krepair.formats.words import few
 from krepair.ops.check_pictures import check_pictures
 from krepair.ops.compare import CompareReport
 from krepair.ops.compare_pictures import compare_pictures
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
-from krepair.ops.room import Observed
 from krepair.plan.actions.log_contents import Content
+from krepair.plan.around import Observed
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
-from krepair.plan.render import changes_of
+from krepair.plan.risks import consents_of
+from krepair.plan.short import OR_UNTIL, changes_of
 from krepair.plan.view import (
     Section,
     View,
     bytes_text,
     bytes_words,
     count_text,
+    exact_bytes,
     expected_text,
+    large_unit,
     size_text,
     time_text,
     visible,
@@ -96,7 +100,7 @@ def plan_page(plan: Plan, view: View, observed: Observed | None = None) -> str:
         observed=observed,
         pictures=pictures,
         contents=contents,
-        warnings=[section for section in view.sections if "apply will refuse" in section.title],
+        warnings=[section for section in view.sections if section.warns and not section.empty],
     )
 
 
@@ -141,6 +145,7 @@ def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
         tiles = [
             _fits_tile(plan, observed),
             _undo_tile(plan),
+            _consents_tile(plan),
             Tile(
                 "expected time of apply",
                 expected_text(plan.expected_seconds),
@@ -166,6 +171,18 @@ def _fits_tile(plan: Plan, observed: Observed | None) -> Tile:
     )
 
 
+def _consents_tile(plan: Plan) -> Tile:
+    given = consents_of(plan)
+    if not given:
+        return Tile("consents", "none", "nothing goes by somebody's word alone")
+    folders = tuple(dict.fromkeys(folder for consent in given for folder in consent.folders))
+    more = f"for {few(folders)}" if folders else "no partition rests on it"
+    options = [consent.option for consent in given]
+    if len(options) == 1:
+        return Tile("consents", options[0], more, "bad")
+    return Tile("consents", f"{len(options)} kinds", f"{', '.join(options)}; {more}", "bad")
+
+
 def _undo_tile(plan: Plan) -> Tile:
     undo = [change.undo for change in changes_of(plan)]
     never = sum(isinstance(one, NotReversible) for one in undo)
@@ -182,12 +199,12 @@ def _undo_tile(plan: Plan) -> Tile:
             f"{count_text(verified, 'original')} of {len(undo):,} freed by apply, once the result is verified"
         )
         return Tile("krepair undo", "not afterwards" if verified == len(undo) else "not of all", more, "bad")
-    return Tile("krepair undo", "until krepair purge", "or until a broker has written to the partition")
+    return Tile("krepair undo", "until krepair purge", OR_UNTIL)
 
 
 def _bytes_tile(name: str, count: int) -> Tile:
-    exact, _, unit = bytes_text(count).partition(" (")
-    return Tile(name, unit.rstrip(")"), f"{exact} bytes") if unit else Tile(name, f"{exact} bytes")
+    large, exact = large_unit(count), exact_bytes(count)
+    return Tile(name, large, exact) if large else Tile(name, exact)
 
 
 def _check_tiles(report: LogDirReport) -> list[Tile]:

@@ -1,0 +1,315 @@
+"""The consents that a plan rests on, and the risks that its reviewer must know. Their texts stand here alone.
+
+Each has a short sentence, which is a line of the plan's short page, and more for ``krepair show PLAN --section risks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from krepair.formats.broker_version import version_of
+from krepair.formats.words import few, names_text
+from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA, LATE_READERS
+from krepair.plan.actions.table import action_of
+from krepair.plan.effects import trusted_after
+from krepair.plan.facts import setting
+from krepair.plan.keep import AUTO, INPLACE
+from krepair.plan.model import Evidence, PartitionPlan, Plan, Policy, Risk, RootPlan
+from krepair.rules.evidence import BY_TIME
+
+KEPT_ORIGINALS: Final = "kept-originals"
+ASSUMED: Final = "assumed-high-watermark"
+KEEPING: Final = {INPLACE: "keep-inplace", AUTO: "keep-auto"}
+"""How originals are kept -> code of its risk; all else is ``keep-until-verified``."""
+_UNTIL_VERIFIED: Final = "keep-until-verified"
+_BLOAT_FIXED_IN: Final = (2, 2, 1)
+
+
+# -- consents
+
+
+class Consent(NamedTuple):
+    """One kind of consent that was given for a plan.
+
+    Attributes:
+        option: as it was typed, without its values.
+        values: what it names; may be empty.
+        text: one short sentence.
+        more: what it means.
+        folders: partitions that rest on it, in the order of the plan.
+    """
+
+    option: str
+    values: tuple[str, ...]
+    text: str
+    more: str
+    folders: tuple[str, ...]
+
+
+def consents_of(plan: Plan) -> tuple[Consent, ...]:
+    """Every kind of consent of a plan."""
+    return tuple(_consents(plan))
+
+
+def _consents(plan: Plan) -> Iterator[Consent]:
+    policy = plan.policy
+    changing = tuple(one.folder for one in plan.changing)
+    if policy.accepted_losses:
+        yield Consent(
+            "--accept-data-loss",
+            policy.accepted_losses,
+            "Damaged bytes go with the records in them.",
+            "They are kept until purge.",
+            tuple(one.folder for one in plan.changing if ANOTHER_REPLICA in risk_codes(one)),
+        )
+    if policy.others.only_replica:
+        logs = names_text(policy.others.own_metadata)
+        held = (
+            f"{logs} does not contradict it."
+            if logs
+            else "No metadata log was found that could contradict it."
+        )
+        yield Consent(
+            "--only-replica",
+            policy.others.only_replica,
+            "Your word counts that there is no other replica.",
+            f"{held} If there is one, it may serve deleted values again after this plan, and read_committed readers "
+            "may stand still at it.",
+            _resting_on(plan, "only-replica"),
+        )
+    if policy.others.as_broker:
+        yield Consent(
+            "--as-broker",
+            (),
+            "Markers and tombstones go by time alone.",
+            "A replica that was away for longer than delete.retention.ms and comes back may serve deleted values "
+            "again, and read_committed readers may stand still.",
+            _resting_on(plan, "as-broker"),
+        )
+    if policy.assume_high_watermark:
+        yield Consent(
+            "--assume-high-watermark",
+            (policy.assume_high_watermark,),
+            "The log end counts as the high watermark.",
+            "What is removed rests on records that may not be on other replicas. If this broker loses them after its "
+            "start, the older records are gone. Make sure that this replica was in sync.",
+            changing,
+        )
+
+
+def _resting_on(plan: Plan, kind: str) -> tuple[str, ...]:
+    return tuple(
+        one.folder
+        for one in plan.partitions
+        if isinstance(one.evidence, Evidence) and one.evidence.kind == kind
+    )
+
+
+# -- risks
+
+
+def risk_codes(partition: PartitionPlan) -> frozenset[str]:
+    """Codes of the risks that a plan must state for the changes of a partition."""
+    return frozenset(code for change in partition.changes for code in action_of(change).risks(change))
+
+
+def risks_of(
+    policy: Policy,
+    partitions: Sequence[PartitionPlan],
+    root: RootPlan | None,
+    *,
+    copied_mtimes: Sequence[str],
+    dead_cleaner: Sequence[str],
+) -> tuple[Risk, ...]:
+    """The risks of a plan that follow from its own values.
+
+    Args:
+        policy: of the plan.
+        partitions: of the plan, in order.
+        root: of the plan.
+        copied_mtimes: folders whose modification times look copied (KR106).
+        dead_cleaner: folders whose cleaner stands still (KR104).
+    """
+    return (
+        *_of_the_start(partitions, root),
+        *_of_losses(partitions),
+        *_of_rewriting(policy, partitions, copied_mtimes, dead_cleaner),
+        *_of_keeping(policy.keep, changes=root is not None or any(one.changes for one in partitions)),
+    )
+
+
+def _of_the_start(partitions: Sequence[PartitionPlan], root: RootPlan | None) -> Iterator[Risk]:
+    """Of a recovery point that rises: the start trusts the log below it, and committed records may be missing."""
+    trusted = trusted_after(() if root is None else root.changes)
+    if not trusted:
+        return
+    yield Risk(
+        code="still-unclean",
+        text="For elections and in-sync replicas the stop stays a crash.",
+        more="Leader election, in-sync replicas and catching up are as after a crash. Only the recovery of the logs, "
+        "which the broker would do at its start, is done before it. Producers that are expired by the clock of the "
+        "plan are not in the new snapshots. If the disk lost bytes that it had reported as written, no later start "
+        "will notice it.",
+    )
+    short = [
+        f"{one.folder} ({one.log_end_offset} of {one.high_watermark})"
+        for one in partitions
+        if (one.topic, one.partition) in trusted and one.log_end_offset < one.high_watermark
+    ]
+    if short:
+        yield Risk(
+            code="below-high-watermark",
+            text=f"Committed records are missing in {names_text(short)}.",
+            more="The log ends below the recorded high watermark. Make another replica the leader before you start "
+            "this broker. A start without krepair would not bring them back.",
+        )
+
+
+def _of_losses(partitions: Sequence[PartitionPlan]) -> Iterator[Risk]:
+    losing = [one.folder for one in partitions if ANOTHER_REPLICA in risk_codes(one)]
+    if losing:
+        yield Risk(
+            code=ANOTHER_REPLICA,
+            text=f"Another replica may have what is lost in {few(losing)}.",
+            more="If another replica of the partition is in sync, let the broker fetch the partition anew while the "
+            "cluster runs: move the partition away from this broker and back, see The way back in docs/compare.md. "
+            "With --replicas ID=LOGDIR the plan says which replica has the records. Do not delete or move the folder "
+            "by hand: if this broker is alone in the ISR, that empties every replica. A replica from which records "
+            "were cut differs from the other replicas from there on.",
+        )
+
+
+def _of_rewriting(
+    policy: Policy,
+    partitions: Sequence[PartitionPlan],
+    copied_mtimes: Sequence[str],
+    dead_cleaner: Sequence[str],
+) -> Iterator[Risk]:
+    changing = [one for one in partitions if EVERY_REPLICA in risk_codes(one)]
+    if not changing:
+        return
+    yield Risk(code=EVERY_REPLICA, text="Only this replica changes: each other one needs a plan of its own.")
+    yield Risk(
+        code=LAGGING_REPLICA,
+        text="Fetch anew each replica that lagged longer than delete.retention.ms.",
+        more="Move the partition away from its broker and back, see The way back in docs/compare.md. Do not delete "
+        "its folder by hand. The replica may have fetched an emptied batch without its marker, and then it would keep "
+        "a transaction that never ends.",
+    )
+    if any(LATE_READERS in risk_codes(one) for one in partitions):
+        yield Risk(
+            code=LATE_READERS,
+            text="Late readers miss what goes: older records of a key, tombstones.",
+            more="Records go that have a later record of their key, and tombstones past their horizon. A consumer, a "
+            "Streams restore or a replica that was further behind than delete.retention.ms does not see such a "
+            "tombstone and keeps the old value of the key: let it read from the beginning. A consumer that needs every "
+            "change, not only the last value, misses the removed records.",
+        )
+    yield from _comes_back(policy, changing, dead_cleaner)
+    yield from _forced(policy, changing)
+    if any(one.keeps_all for one in changing):
+        yield Risk(
+            code="unclean-election",
+            text="Was an unclean leader elected meanwhile? Undo it before the start.",
+            more="If another replica was elected leader in an unclean way while this broker was down, records on which "
+            "this plan rests may not be in the log of the new leader. Then undo this plan before you start this "
+            "broker.",
+        )
+    if any(isinstance(one.evidence, Evidence) and one.evidence.kind == "in-sync" for one in changing):
+        yield Risk(
+            code="in-sync-only",
+            text="That replicas are in sync proves less than their logs would.",
+            more="Where markers and tombstones go because all other replicas are in sync, two risks remain. A broker "
+            "that is killed may lose its unflushed tail and read on from this one. A new replica may copy one part of "
+            "the log from another replica, and the other part from this one after a change of leader. --replicas rules "
+            "both out.",
+        )
+    copied = sorted({one.folder for one in changing}.intersection(copied_mtimes))
+    if copied:
+        yield Risk(
+            code="mtimes-copied",
+            text=f"Modification times look copied in {few(copied)}.",
+            more="They are the clock for markers, so check that the delete horizon is right.",
+        )
+    if policy.assume_high_watermark:
+        yield Risk(
+            code=ASSUMED,
+            text="The log end counts as the high watermark.",
+            more="The high watermark of the checkpoint is not used, because you chose the log end. Make sure that this "
+            "replica was in sync.",
+        )
+
+
+def _of_keeping(keep: str, *, changes: bool) -> Iterator[Risk]:
+    """The risk of the way in which originals are kept."""
+    if not changes:
+        return
+    code = KEEPING.get(keep, _UNTIL_VERIFIED)
+    if keep == INPLACE:
+        yield Risk(
+            code=code,
+            text="The originals stay until krepair purge.",
+            more="They are in the partition folders. Until then apply makes the disk fuller, not emptier.",
+        )
+        return
+    first = (
+        "Where the disk has no room for originals, apply itself frees them"
+        if keep == AUTO
+        else "Apply itself frees the originals"
+    )
+    yield Risk(
+        code=code,
+        text=f"{first}.",
+        more="It does so after it has read the new files again and verified them. A change whose originals are freed "
+        "cannot be undone: undo takes changes back, the last one first, and stops at the first such change.",
+    )
+
+
+def _comes_back(
+    policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]
+) -> Iterator[Risk]:
+    known = version_of(policy.broker_version)
+    still = sorted({partition.folder for partition in changing}.intersection(dead_cleaner))
+    text = more = ""
+    if known and known < _BLOAT_FIXED_IN:
+        text = f"The space fills up again with broker {policy.broker_version}: it keeps markers."
+        more = "It keeps emptied batches and their markers forever (KAFKA-8335, fixed in 2.2.1)."
+    elif still:
+        text = f"The space fills up again: the cleaner stands still in {few(still)}."
+        more = "Find out why, and start it again."
+    elif not known:
+        text = "The space may fill up again, since --broker-version was not given."
+        more = "It does if the broker is older than 2.2.1 (KAFKA-8335), or if its cleaner is dead or switched off."
+    if text:
+        yield Risk(code="comes-back", text=text, more=more)
+
+
+def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> Iterator[Risk]:
+    late = sorted(
+        partition.folder
+        for partition in changing
+        if policy.horizon.isdigit()
+        and _may_be_later(partition)
+        and int(policy.horizon) > policy.now_ms - _retention_ms(policy, partition.topic)
+    )
+    if late:
+        yield Risk(
+            code="horizon-forced",
+            text=f"The horizon is later than settings promise in {few(late)}.",
+            more="It is later than now minus delete.retention.ms. Consumers and replicas that are behind have less "
+            "time to read the end of a transaction than the topic's settings promise.",
+        )
+
+
+def _may_be_later(partition: PartitionPlan) -> bool:
+    """Whether the horizon of a partition may be later than now minus ``delete.retention.ms``."""
+    evidence = partition.evidence
+    return not isinstance(evidence, Evidence) or not (evidence.keeps_all or evidence.kind in BY_TIME)
+
+
+def _retention_ms(policy: Policy, topic: str) -> int:
+    try:
+        return int(setting(policy, topic, "delete.retention.ms"))
+    except ValueError:
+        return 0

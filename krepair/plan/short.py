@@ -1,0 +1,434 @@
+"""The short page of a plan: what its reader has to know, on one screen for any number of partitions.
+
+Rows are shortened, then left out, until all fits. Consents, risks, and what has no undo are always there.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from krepair.checks.catalogue import RULES, Severity
+from krepair.formats.words import count_text, few, names_text
+from krepair.plan.actions.table import action_of, by_kind
+from krepair.plan.around import Around
+from krepair.plan.figures import add_tallies, verify_seconds
+from krepair.plan.model import (
+    Change,
+    Evidence,
+    FreeWhenVerified,
+    KeyCompaction,
+    NotReversible,
+    Plan,
+    Preview,
+)
+from krepair.plan.risks import ASSUMED, KEEPING, Consent, consents_of
+from krepair.plan.view import (
+    NAMES_AND_VALUES,
+    PARTS,
+    Section,
+    View,
+    expected_text,
+    size_text,
+    table_of,
+    visible,
+)
+from krepair.rules.evidence import DESCRIBE
+from krepair.rules.reasons import Reason, Verdict, told_of
+
+ROWS: Final = 24
+WIDTH: Final = 80
+OR_UNTIL: Final = "or until a broker changes a file that this plan changed"
+"""How long undo is possible, before purge: it compares the files that the plan changed, and no others."""
+UNTIL: Final = f"until purge, {OR_UNTIL}"
+
+_LABEL: Final = 10
+"""Columns of a label and the gap behind it."""
+_STAYS, _LAST = 0, 9
+_MARKERS_GO: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
+_YOUNG: Final = frozenset({Reason.MARKER_HORIZON.value, Reason.MARKER_STAMP.value})
+_LOOKED_AT: Final = frozenset({"replicas", "in-sync"})
+_TOLD_ELSEWHERE: Final = frozenset({ASSUMED, "keep-until-verified", *KEEPING.values()})
+"""Codes of risks that another row tells: a consent, what comes back, what has no undo."""
+
+
+class _Row(NamedTuple):
+    """One thing to know.
+
+    Attributes:
+        label: one word.
+        text: the rest.
+        rank: how soon it may go: 0 never.
+    """
+
+    label: str
+    text: str
+    rank: int = _STAYS
+
+
+class Next(NamedTuple):
+    """What to type.
+
+    Attributes:
+        line: when, and as whom.
+        commands: one line each.
+    """
+
+    line: str
+    commands: tuple[str, ...]
+
+
+def changes_of(plan: Plan) -> list[Change]:
+    """Every change, those of the root first."""
+    of_root = plan.root.changes if plan.root is not None else ()
+    return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
+
+
+def short_page(plan: Plan, around: Around) -> View:
+    """The short page."""
+    title = (
+        f"krepair {'preview' if is_preview(plan) else 'plan'} {plan.plan_id}: {plan.log_dir} on {plan.host}"
+    )
+    following, last = next_of(plan, around), _last(plan, around)
+    # A terminal breaks a long command anywhere.
+    fixed = sum(-(-len(f"  {command}") // WIDTH) for command in following.commands)
+    fixed += sum(map(_rows_of, (visible(title), last, following.line if following.commands else "")))
+    seen = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
+    rows = _fitted(seen, ROWS - fixed)
+    return View(
+        title=title,
+        sections=(
+            Section(title="", table=table_of(NAMES_AND_VALUES, [(row.label, row.text) for row in rows])),
+            Section(
+                title="", lines=(following.line,) if following.commands else (), commands=following.commands
+            ),
+            Section(title="", lines=(last,)),
+        ),
+    )
+
+
+def is_preview(plan: Plan) -> bool:
+    """Whether it was made beside a running broker."""
+    return isinstance(plan.preview, Preview)
+
+
+def _rows_of(text: str, width: int = WIDTH) -> int:
+    """Rows of a terminal that a text takes."""
+    return len(textwrap.wrap(text, width))
+
+
+def _fitted(rows: list[_Row], room: int) -> list[_Row]:
+    """Rows that fit: the least wanted are cut to one line, then left out; then the others are cut."""
+
+    def needed() -> int:
+        return sum(_rows_of(row.text, WIDTH - _LABEL) for row in rows)
+
+    def cut(low: int, high: int) -> None:
+        for place in sorted(range(len(rows)), key=lambda at: (-rows[at].rank, -len(rows[at].text))):
+            if needed() > room and low <= rows[place].rank <= high:
+                rows[place] = rows[place]._replace(text=_cut(rows[place].text))
+
+    def leave_out(low: int) -> None:
+        for row in sorted(rows, key=lambda one: -one.rank):
+            if needed() > room and row.rank >= low:
+                rows.remove(row)
+
+    cut(1, _LAST)
+    leave_out(5)
+    cut(0, 0)
+    leave_out(1)
+    return rows
+
+
+def _cut(text: str) -> str:
+    if len(text) <= WIDTH - _LABEL:
+        return text
+    return textwrap.shorten(text, WIDTH - _LABEL, placeholder=" ...") if " " in text else f"{text[:60]} ..."
+
+
+# -- the rows, in their order
+
+
+def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
+    changes = changes_of(plan)
+    yield _Row("Digest", plan.digest)
+    if around.same:
+        yield _Row("Made by", around.same, 8)
+    yield from _refusals(plan, around)
+    yield from _what_goes(plan, changes)
+    if changes:
+        yield from _space_and_time(plan, around)
+    for consent in consents_of(plan):
+        yield _Row("Consent", _consent_text(consent))
+    yield from _risks(plan)
+    yield from _proofs(plan)
+    yield from _left(plan, around)
+    yield from _what_more(plan, around)
+    yield from _ways_back(plan, around, changes)
+    yield _Row("More", f"krepair show {shlex.quote(around.path)}, with --section {', '.join(PARTS)}", _LAST)
+
+
+def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
+    if around.objections:
+        first, more = around.objections[0], len(around.objections) - 1
+        others = f", and {more:,} more" if more else ""
+        yield _Row(
+            "Refused", f"apply will refuse it: the review objects ({first.code}{others}): {first.text}"
+        )
+    if is_preview(plan):
+        yield _Row("Preview", "apply refuses it; after the stop make the plan, without --preview")
+    if around.doubt:
+        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?")
+
+
+def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
+    if not changes:
+        yield _Row("Goes", f"nothing: {_partitions(len(plan.partitions))} looked at", 1)
+    else:
+        files = [words for action, some in by_kind(changes) for words in action.goes(some)]
+        folders = [one.folder for one in plan.changing]
+        where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
+        yield _Row("Goes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}", 1)
+    stays = list(_what_stays(plan))
+    if stays:
+        yield _Row("Stays", "; ".join(stays), 5)
+
+
+def _partitions(count: int) -> str:
+    return count_text(count, "partition")
+
+
+def _batches_that_go(plan: Plan) -> Iterator[str]:
+    if not any(action_of(change).sources(change) for change in changes_of(plan)):
+        return
+    markers = emptied = 0
+    for tally in add_tallies(tally for one in plan.changing for tally in one.reasons):
+        known = told_of(tally.reason)
+        if tally.reason in _MARKERS_GO:
+            markers += tally.batches
+        elif known and known.verdict is Verdict.DROP:
+            emptied += tally.batches
+    for count, one, many in (
+        (emptied, "emptied batch", "emptied batches"),
+        (markers, "marker", "markers"),
+        (_records_by_key(plan), "record", "records"),
+    ):
+        yield f"{count:,} {one if count == 1 else many}"
+
+
+def _records_by_key(plan: Plan) -> int:
+    found = [one.compaction for one in plan.changing if isinstance(one.compaction, KeyCompaction)]
+    return sum(keys.superseded + keys.tombstones_dropped + keys.aborted for keys in found)
+
+
+def _what_stays(plan: Plan) -> Iterator[str]:
+    """Markers that stay, by why."""
+    unknown, held, young = 0, 0, 0
+    for one in plan.partitions:
+        if one.keeps_all and isinstance(one.evidence, Evidence):
+            unknown += one.evidence.by_time_bytes
+            continue
+        held += sum(tally.bytes for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value)
+        young += sum(tally.bytes for tally in one.reasons if tally.reason in _YOUNG)
+    if unknown:
+        yield f"markers and tombstones of {size_text(unknown)}: nothing is known of other replicas"
+    if held:
+        yield f"markers of {size_text(held)}: another replica has, or may have, their data"
+    if young:
+        yield f"markers of {size_text(young)}: younger than the delete horizon"
+
+
+def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
+    seen = around.observed
+    if seen is None:
+        yield _Row("Fits", f"not looked at; {size_text(plan.peak_extra_bytes)} are needed meanwhile", 2)
+    elif seen.fits:
+        yield _Row(
+            "Fits", f"yes: {size_text(seen.needed_bytes)} are needed meanwhile, {_free(seen.free_bytes)}", 2
+        )
+    else:
+        yield _Row("Fits", " ".join(("It does NOT fit on the disk: apply will refuse it.", *seen.lines)))
+    yield _Row("Back", _comes_back(plan), 3)
+    time = expected_text(plan.expected_seconds + verify_seconds(plan))
+    yield _Row("Down", f"{time} for apply and verify, plus its stop and start", 4)
+
+
+def _free(count: int) -> str:
+    return f"{size_text(max(count, 0))} are free"
+
+
+def _comes_back(plan: Plan) -> str:
+    now, later = plan.freed_at_apply, plan.freed_at_purge
+    after = (
+        f"{size_text(later)} after purge" if later >= 0 else f"nothing: {size_text(-later)} more stay taken"
+    )
+    if now < 0:
+        return f"{after}; until then apply takes {size_text(-now)} more"
+    return f"{size_text(now)} at apply, {size_text(later)} in all after purge" if now else after
+
+
+def _consent_text(consent: Consent) -> str:
+    given = " ".join((consent.option, names_text(consent.values))).strip()
+    folders = few(consent.folders) if consent.folders else "no partition"
+    return f"{given}, for {folders}: {consent.text}"
+
+
+def _risks(plan: Plan) -> Iterator[_Row]:
+    """A row for each code: the first, and how many more."""
+    counts = Counter(risk.code for risk in plan.risks)
+    told = set()
+    for risk in plan.risks:
+        if risk.code in told or risk.code in _TOLD_ELSEWHERE:
+            continue
+        told.add(risk.code)
+        more = counts[risk.code] - 1
+        yield _Row("Risk", f"{risk.text} And {more:,} more like it." if more else risk.text)
+
+
+def _proofs(plan: Plan) -> Iterator[_Row]:
+    """What is believed of other replicas, where they were looked at."""
+    found = Counter(
+        one.evidence.why
+        for one in plan.partitions
+        if isinstance(one.evidence, Evidence) and one.evidence.kind in _LOOKED_AT
+    )
+    for why, count in found.most_common(1):
+        others = f"; and {len(found) - 1:,} more such answers" if len(found) > 1 else ""
+        yield _Row("Proof", f"{_partitions(count)}: {why}{others}", 3)
+
+
+def _left(plan: Plan, around: Around) -> Iterator[_Row]:
+    alone: dict[str, list[str]] = {}
+    for one in plan.partitions:
+        if one.status == "left alone":
+            alone.setdefault(one.code, []).append(one.folder)
+    if alone:
+        codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
+        yield _Row("Left", f"{_partitions(sum(map(len, alone.values())))} stay as they are ({codes})", 1)
+    for line in around.unmended.lines:
+        yield _Row("Besides", line, 2)
+
+
+def left_out_bytes(plan: Plan) -> int:
+    """Bytes of markers and tombstones that would go with evidence that no other replica needs them."""
+    known = [one.evidence for one in plan.partitions if isinstance(one.evidence, Evidence)]
+    return sum(evidence.by_time_bytes for evidence in known if evidence.keeps_all)
+
+
+def later_bytes(plan: Plan) -> int:
+    """Bytes that a later delete horizon would free, where other replicas do not hold them back."""
+    gain = 0
+    for one in plan.partitions:
+        chosen = [choice.log_bytes_after for choice in one.horizons if choice.chosen]
+        if chosen and not one.keeps_all:
+            gain += chosen[0] - min(choice.log_bytes_after for choice in one.horizons)
+    return gain
+
+
+def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
+    left_out, later = left_out_bytes(plan), later_bytes(plan)
+    if left_out:
+        yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 6)
+    if later > 0:
+        text = (
+            f"{size_text(later)} more with a later --delete-horizon: krepair show {shlex.quote(around.path)}"
+        )
+        yield _Row("Later", f"{text} --section horizons", 7)
+
+
+def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
+    if not changes:
+        return
+    yield _Row("Else", _if_not_applied(changes), 7)
+    freed = [change for change in changes if isinstance(change.undo, FreeWhenVerified)]
+    never = [change for change in changes if isinstance(change.undo, NotReversible)]
+    if freed:
+        yield _Row("No undo", f"{_of_all(freed, changes)}: apply frees the originals once all is verified")
+    if never:
+        yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
+    if len(freed) + len(never) < len(changes):
+        yield _Row("Undo", f"krepair undo {shlex.quote(around.path)}, {UNTIL}", 1)
+
+
+def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
+    folders = tuple(dict.fromkeys(change.change_id.partition("/")[0] for change in some))
+    return f"{len(some):,} of {count_text(len(changes), 'change')}, in {few(folders)}"
+
+
+def _if_not_applied(changes: Sequence[Change]) -> str:
+    """What stays, by the worst of the rules that the changes mend."""
+    rules = {rule for change in changes for rule in action_of(change).mends(change)}
+    worst_first = list(Severity)
+    found = sorted(
+        (RULES[code] for code in rules if code in RULES),
+        key=lambda rule: (worst_first.index(rule.severity), rule.code),
+    )
+    if not found:
+        return "without this plan the logs stay as large as they are"
+    worst = found[0]
+    more = f", and {len(found) - 1:,} more codes" if len(found) > 1 else ""
+    return (
+        f"without this plan {worst.code} stays ({worst.severity.value}){more}: krepair explain {worst.code}"
+    )
+
+
+# -- what is next
+
+
+def next_of(plan: Plan, around: Around) -> Next:
+    """What to type after a look at the plan."""
+    if is_preview(plan):
+        diff = f"krepair diff {shlex.quote(around.path)} PLAN"
+        return Next("After the stop:", tuple(filter(None, (around.after_stop, diff))))
+    if around.observed is not None and not around.observed.fits:
+        return Next("Next (apply would refuse this plan):", around.observed.commands)
+    if around.objections:
+        return Next("Next:", (f"krepair show {shlex.quote(around.path)} --section risks",))
+    if changes_of(plan):
+        apply = shlex.join(("krepair", "apply", around.path, *around.place))
+        return Next("Next, with the broker stopped, as a user who may write the log directory:", (apply,))
+    if left_out_bytes(plan) and around.with_evidence:
+        return Next("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence))
+    if around.unmended.commands or not later_bytes(plan):
+        return Next("Next:", around.unmended.commands)
+    return Next(
+        "If no consumer and no replica is further behind:", tuple(filter(None, (around.with_later_horizon,)))
+    )
+
+
+def _last(plan: Plan, around: Around) -> str:
+    """The whole plan in one sentence."""
+    changes = changes_of(plan)
+    if not changes:
+        return "This plan changes nothing."
+    told = [f"{_partitions(len(plan.changing))} {'changes' if len(plan.changing) == 1 else 'change'}"]
+    if plan.root is not None:
+        told.append(f"{count_text(len(plan.root.changes), 'checkpoint')} of the root")
+    told += [_records_that_go(plan), _in_the_end(plan)]
+    sentence = f"Plan: {', '.join(told)}; "
+    if around.objections or is_preview(plan) or (around.observed is not None and not around.observed.fits):
+        return f"{sentence}apply will refuse it."
+    if all(isinstance(change.undo, FreeWhenVerified | NotReversible) for change in changes):
+        return f"{sentence}there is no undo."
+    some = any(isinstance(change.undo, FreeWhenVerified | NotReversible) for change in changes)
+    return (
+        f"{sentence}undo{' of the rest' if some else ''} until purge, or until a broker changes these files."
+    )
+
+
+def _records_that_go(plan: Plan) -> str:
+    lost = [action.records_lost(change) for action, some in by_kind(changes_of(plan)) for change in some]
+    gone = _records_by_key(plan) + sum(max(count, 0) for count in lost)
+    if any(count < 0 for count in lost):
+        return f"{gone:,} or more records are removed"
+    return f"{count_text(gone, 'record is', 'records are')} removed"
+
+
+def _in_the_end(plan: Plan) -> str:
+    count = plan.freed_at_purge
+    if count > 0:
+        return f"{size_text(count)} come back {'after purge' if plan.freed_at_apply < count else 'at apply'}"
+    return "no space comes back"

@@ -1,0 +1,215 @@
+"""The short page of a plan fits a screen for any number of partitions, and leaves out no consent and no risk."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.cli.views.page import plan_page
+from krepair.cli.views.text import on_screen, plain
+from krepair.ops.show import around_of, show_view
+from krepair.plan.around import Observed
+from krepair.plan.markdown import markdown
+from krepair.plan.model import (
+    Evidence,
+    FreeWhenVerified,
+    NotReversible,
+    Others,
+    PartitionPlan,
+    Plan,
+    Preview,
+    Risk,
+)
+from krepair.plan.planfile import seal
+from krepair.plan.render import plan_view
+from krepair.plan.risks import consents_of
+from krepair.plan.view import PARTS, View
+from tests.cli.page_reader import PageReader
+from tests.pages import facts, words_of
+from tests.plan.plans import good_plan, left_alone, nothing, numbered
+from tests.plan.reviewed_loss import CONSENT, log, partition_with
+
+COUNTS = (1, 60, 2000)
+KINDS = ("only-replica", "as-broker", "in-sync", "none")
+OTHERS = Others(only_replica=("*",), as_broker=True, own_metadata=("/data/kafka/__cluster_metadata-0",))
+CODES = ("others-have", "kept-originals", "still-unclean", "below-high-watermark", "another-replica")
+
+
+def changing(number: int, topic: str = "__consumer_offsets", **fields: object) -> PartitionPlan:
+    evidence = Evidence(kind=KINDS[number % 4], why="test", by_time_bytes=1 << 20)  # type: ignore[arg-type]
+    return numbered(number, topic, **({"evidence": evidence} | fields))
+
+
+def everything(count: int, topic: str = "__consumer_offsets") -> Plan:
+    """A plan with every kind of consent and of risk, and with partitions that are left alone."""
+    alone = [left_alone(folder=f"{topic}-{9000 + n}", partition=9000 + n) for n in range(count)]
+    plan = good_plan(
+        *(changing(number, topic) for number in range(count)),
+        *alone,
+        others=OTHERS,
+        assume_high_watermark="log-end",
+        accepted_losses=("KR302:t-0:5", "KR302:t-1:5", "KR303:t-2:0", "KR304:t-3:0"),
+        horizon="1700086400000",
+        broker_version="",
+        settings={},
+    )
+    told = tuple(Risk(code=code, text=f"{code}: {'what it is ' * 6}") for code in CODES)
+    late = Risk(code="mtimes-copied", text="Modification times look copied in a, b, c and 9 more.")
+    return seal(replace(plan, risks=(*told, *plan.risks, late)))
+
+
+def short(plan: Plan, path: str = "offsets.krplan") -> View:
+    seen = Observed(free_bytes=1 << 33, needed_bytes=1 << 25)
+    return plan_view(plan, around_of(plan, path)._replace(observed=seen)).short
+
+
+def rows_of(page: str, width: int = 80) -> int:
+    """Rows of a terminal, in which a long command goes on in the next row."""
+    return sum(max(-(-len(line) // width), 1) for line in page.splitlines())
+
+
+@pytest.mark.parametrize(("count", "width"), product(COUNTS, (80, 100)))
+def test_it_fits_a_screen_for_any_number_of_partitions(count: int, width: int) -> None:
+    for plan in (good_plan(*map(changing, range(count))), everything(count), everything(count, "t" * 200)):
+        page = short(plan)
+        assert rows_of(on_screen(page, width), width) <= 24, on_screen(page, width)
+        assert len(plain(page).splitlines()) <= 24
+        assert max(map(len, plain(page).splitlines())) <= 110 or "t" * 200 in plain(page)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_each_consent_and_risk_has_a_line_however_many_there_are(count: int) -> None:
+    plan = everything(count)
+    page = on_screen(short(plan), 80)
+    labels = [line.split()[0] for line in page.splitlines()]
+    told_elsewhere = {"keep-inplace", "assumed-high-watermark"}
+    assert labels.count("Consent") == 4
+    assert labels.count("Risk") == len({risk.code for risk in plan.risks} - told_elsewhere)
+    assert {"Digest", "Plan:"} <= set(labels)
+
+
+def lossy() -> Plan:
+    fields: dict[str, object] = {"fixes": ("tail",), "accepted_losses": (CONSENT,), "others": Others()}
+    return good_plan(partition_with(log()), **fields)
+
+
+def given(kind: str) -> Plan:
+    if kind == "--accept-data-loss":
+        return lossy()
+    fields: dict[str, object] = {
+        "--only-replica": {"others": Others(only_replica=("*",))},
+        "--as-broker": {"others": Others(as_broker=True)},
+        "--assume-high-watermark": {"others": Others(), "assume_high_watermark": "log-end"},
+    }[kind]
+    number = KINDS.index("as-broker") if kind == "--as-broker" else 0
+    return good_plan(changing(number), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "kind", ["--accept-data-loss", "--only-replica", "--as-broker", "--assume-high-watermark"]
+)
+def test_every_consent_stands_on_the_short_page_in_markdown_and_in_the_tile(kind: str) -> None:
+    plan = given(kind)
+    (consent,) = consents_of(plan)
+    assert consent.option == kind
+    assert consent.folders
+    view = show_view(plan, "offsets.krplan")
+    begins = markdown(view).partition("<details>")[0]
+    for text in (words_of(view.short), begins.replace("\\", "")):
+        assert f"{kind}" in text
+        assert consent.text in text
+        assert consent.folders[0] in text
+    tile = plan_page(plan, view).partition("<span>consents</span>")[2].partition("</div>")[0]
+    assert kind in tile
+    assert consent.folders[0] in tile
+    read = PageReader(plan_page(plan, view)).text
+    assert read.index("Consents") < read.index("Risks")
+
+
+def test_a_plan_without_a_consent_says_none_in_its_tile() -> None:
+    plan = good_plan(changing(0), others=Others())
+    page = plan_page(plan, show_view(plan, "p"))
+    assert "<span>consents</span><b>none</b>" in page
+
+
+def test_the_last_line_says_it_all() -> None:
+    (last,) = short(good_plan(*map(numbered, range(60)))).sections[-1].lines
+    assert last == (
+        "Plan: 60 partitions change, no record is removed, 1.4 MiB come back after purge; undo until purge, or until "
+        "a broker changes these files."
+    )
+
+
+def test_losses_are_counted_in_the_last_line_and_named_in_a_consent() -> None:
+    page = short(lossy())
+    assert (
+        "records are removed" in page.sections[-1].lines[0]
+        or "record is removed" in page.sections[-1].lines[0]
+    )
+    assert CONSENT in facts(page.sections[0])["Consent"]
+
+
+def test_what_has_no_undo_is_told_with_the_first_partitions() -> None:
+    (change,) = numbered(0).changes
+    freed = replace(change, undo=FreeWhenVerified())
+    never = replace(change, undo=NotReversible(why="nothing is kept"))
+    page = short(good_plan(numbered(0, changes=(freed,)), keep="until-verified"))
+    rows = facts(page.sections[0])
+    assert rows["No undo"].startswith("1 of 1 change, in __consumer_offsets-0")
+    assert "Undo" not in rows
+    assert page.sections[-1].lines[0].endswith("there is no undo.")
+    assert "nothing is kept" in words_of(short(good_plan(numbered(0, changes=(never,)))))
+
+
+def test_what_is_refused_says_so_in_the_last_line_and_never_says_apply() -> None:
+    plan = good_plan(numbered(0))
+    full = Observed(
+        0, 1 << 30, ("It needs 1 GiB, nothing is free.",), ("krepair plan X --keep auto",), fits=False
+    )
+    lacks = plan_view(plan, around_of(plan, "p")._replace(observed=full)).short
+    preview = short(seal(replace(plan, preview=Preview(unknown=("all",)))))
+    for page in (lacks, preview):
+        assert page.sections[-1].lines[0].endswith("apply will refuse it.")
+        assert not any("krepair apply" in command for one in page.sections for command in one.commands)
+    assert facts(lacks.sections[0])["Fits"].startswith(
+        "It does NOT fit on the disk: apply will refuse it. It needs 1 GiB"
+    )
+    assert lacks.sections[1].commands == ("krepair plan X --keep auto",)
+    assert preview.title.startswith("krepair preview")
+    assert preview.sections[1].commands[-1] == "krepair diff offsets.krplan PLAN"
+
+
+def test_a_plan_that_changes_nothing_says_so_last_and_does_not_offer_to_apply() -> None:
+    page = short(good_plan(nothing()))
+    assert page.sections[-1].lines == ("This plan changes nothing.",)
+    assert "krepair apply" not in words_of(page)
+
+
+def test_what_stays_is_told_by_why_and_what_evidence_adds_in_one_line() -> None:
+    rows = facts(short(good_plan(changing(3), others=Others())).sections[0])
+    assert rows["Stays"] == "markers and tombstones of 1.0 MiB: nothing is known of other replicas"
+    assert rows["Evidence"] == "1.0 MiB more with --cluster FILE: krepair explain evidence"
+
+
+def test_each_part_has_a_place_in_markdown_that_opens_with_a_click() -> None:
+    text = markdown(show_view(everything(60), "p"))
+    assert text.count("<details>") == text.count("</details>") == len(PARTS)
+    for heading in PARTS.values():
+        assert f"<details><summary>{heading}</summary>" in text
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_can_be_shown_alone(part: str) -> None:
+    view = show_view(everything(60), "p")
+    assert {section.part for section in view.only(part).sections} == {part}
+    for section in view.only(part).sections:
+        assert section.title in plain(view.only(part))
+
+
+def test_equal_partitions_are_there_once() -> None:
+    rows = [row for one in show_view(good_plan(*map(changing, range(60))), "p").only("partitions").sections
+            if one.title == "Partitions that change" and one.table for row in one.table.rows]  # fmt: skip
+    assert [row[0] for row in rows] == ["__consumer_offsets-0 and 59 like it", "all 60 together"]
+    assert rows[0][1] == "2.4 KiB"
