@@ -36,16 +36,16 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
         "findings, damage or changes exist (check, compare, diff, dump, groups, plan, transactions, verify)"
     ),
     ExitCode.PARTLY: "done in part; the directory is consistent, and what is not done is named with its reason",
-    ExitCode.PERSON_DECIDES: "a person must decide",
-    ExitCode.NOT_A_LOG_DIR: "not a log directory",
-    ExitCode.LOCKED: "the log directory is locked; the holder's pid is named",
-    ExitCode.STALE_PLAN: "the plan is stale or not for this directory; nothing was changed",
-    ExitCode.REFUSED: "refused for safety; nothing was changed",
-    ExitCode.VERIFY_FAILED: "output failed verification: it was rolled back, or stays beside its originals",
-    ExitCode.UNREADABLE: "input could not be read (an I/O error is never treated as corruption)",
-    ExitCode.INTERRUPTED: "interrupted at a safe point; run the same command again",
-    ExitCode.UNWRITABLE: "output could not be written (no space, a quota, an I/O error, a closed output)",
-    ExitCode.USAGE: "wrong use of the command line",
+    ExitCode.PERSON_DECIDES: "krepair cannot know this; a person has to decide",
+    ExitCode.NOT_A_LOG_DIR: "not a log directory, or what was named is not in it",
+    ExitCode.LOCKED: "the log directory is in use; who has locked it is named",
+    ExitCode.STALE_PLAN: "nothing was changed: the files are not those of the plan, or it is for another directory",
+    ExitCode.REFUSED: "nothing was changed: it would not have been safe",
+    ExitCode.VERIFY_FAILED: "a new file was not as planned: the original is back, or is still kept",
+    ExitCode.UNREADABLE: "a file could not be read (an I/O error is never taken for damage)",
+    ExitCode.INTERRUPTED: "stopped between two steps; the same command goes on, and krepair undo takes an apply back",
+    ExitCode.UNWRITABLE: "a file could not be written (no space, a quota, an I/O error, a closed output)",
+    ExitCode.USAGE: "the command line is wrong",
 }
 
 

@@ -145,6 +145,8 @@ class Options:
 
 
 _DEFAULT: Final = Options(now_ms=0)
+_FIRST_KAFKA_MS: Final = 1_293_840_000_000
+"""2011-01-01: Kafka was published in that month."""
 
 
 def parse_time_ms(text: str, option: str) -> int:
@@ -170,6 +172,22 @@ def parse_time_ms(text: str, option: str) -> int:
     if not 0 <= milliseconds <= _MAX_TIME_MS:
         raise UsageError(
             f"{option} {text!r}: a time from 1970 on that fits 63 bits of milliseconds is needed"
+        )
+    return milliseconds
+
+
+def parse_clock_ms(text: str) -> int:
+    """Read ``--now``.
+
+    Raises:
+        UsageError: no time; or one before there was Kafka, as seconds that are taken for milliseconds are.
+    """
+    milliseconds = parse_time_ms(text, "--now")
+    if milliseconds < _FIRST_KAFKA_MS:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise UsageError(
+            f"--now {text!r}: this is {moment}, and there was no Kafka then. Give milliseconds since 1970, or a "
+            "time such as 2026-11-21T13:00:00Z; without --now the clock of this host counts"
         )
     return milliseconds
 

@@ -24,6 +24,7 @@ from krepair.checks.rule import (
 __all__ = [
     "CATALOGUE",
     "FIRST_VERSION",
+    "IN_USE",
     "RULES",
     "Finding",
     "Rule",
@@ -34,6 +35,9 @@ __all__ = [
     "start_of",
     "strongest",
 ]
+
+IN_USE: Final = "KR608"
+"""The rule of a log directory that a broker, or another krepair, has locked."""
 
 _INDEXES = (
     Rule(
@@ -464,7 +468,7 @@ _FOLDERS = (
         source="KIP-405, KIP-595, design",
     ),
     Rule(
-        code="KR608",
+        code=IN_USE,
         severity=Severity.INFORMATION,
         title="Log directory locked",
         evidence="process id of the holder of .lock, if the system tells it",
@@ -523,7 +527,7 @@ _SPACE = (
     Rule(
         code="KR704",
         severity=Severity.CONFUSING,
-        title="Timestamps of records that cannot be",
+        title="Timestamps of records that cannot be right",
         evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the segments "
         "and bytes behind it",
         danger="a time in the future stops retention by time at its segment: nothing behind it is deleted, and the "

@@ -213,7 +213,7 @@ class Typed(Struct, frozen=True, kw_only=True):
         """
         more: dict[str, Any] = {}
         if self.now is not None:
-            more["now_ms"] = parsing.parse_time_ms(self.now, "--now")
+            more["now_ms"] = parsing.parse_clock_ms(self.now)
         if self.fix is not None:
             from krepair.fixes.table import parse_fixes
 

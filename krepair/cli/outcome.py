@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 import typer
 
 from krepair.durable.writing_error import WritingError
-from krepair.errors import AS_A_READER, ExitCode, KrepairError, UnreadableError, UnwritableError, is_forbidden
+from krepair.errors import ExitCode, KrepairError, UnwritableError
 from krepair.plan.view import View, typable, visible
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
             code = end.exit_code
         sys.stdout.flush()
     except KrepairError as error:
-        next_command = error.next_command or _way_to_read(error)
-        return _tell(arguments, error.message, next_command, int(error.exit_code))
+        return _tell(arguments, error.message, error.next_command, int(error.exit_code))
     except (KeyboardInterrupt, typer.Abort):
         return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
     except OSError as error:
@@ -107,13 +106,6 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
     except Exception as error:  # the last line of defence
         return _unexpected(arguments, error)
     return code if isinstance(code, int) else int(ExitCode.DONE)
-
-
-def _way_to_read(error: KrepairError) -> str:
-    """What to do where only the permissions are in the way; empty where they are not."""
-    if not isinstance(error, UnreadableError) or not is_forbidden(error):
-        return ""
-    return f"run the same command {AS_A_READER}"
 
 
 def _open_closed_outputs() -> None:

@@ -52,7 +52,8 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
             )
         if not asked and os.stat(parent).st_dev == os.stat(log_dir).st_dev:
             raise RefusedError(
-                f"{parent} is on the file system of the log directory {log_dir}; its space is not taken unasked",
+                f"{parent} is on the file system of the log directory {log_dir}; there krepair writes only with "
+                "--scratch",
                 next_command="krepair ... --scratch DIR, on another file system where there is one",
             )
     path = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")

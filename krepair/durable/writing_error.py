@@ -99,6 +99,24 @@ def _holds(mounted_at: str, path: str) -> bool:
     return path == mounted_at or path.startswith(mounted_at.rstrip("/") + "/")
 
 
+def folder_with_room(folder: str, needed: int) -> str:
+    """A folder on another file system that this user may write and that has room; empty if none is known.
+
+    Args:
+        folder: where there is no room.
+        needed: bytes.
+    """
+    for other in (os.path.expanduser("~"), "/var/tmp", "/tmp"):  # noqa: S108 - only named in an advice
+        try:
+            elsewhere = os.stat(other).st_dev != os.stat(folder).st_dev
+            space = os.statvfs(other)
+        except OSError:
+            continue
+        if elsewhere and os.access(other, os.W_OK | os.X_OK) and space.f_bavail * space.f_frsize > needed:
+            return other
+    return ""
+
+
 def said_of_writing(error: OSError, path: str) -> OSError:
     """An error as a ``WritingError`` whose message names the file system; errors of other kinds stay as they are.
 

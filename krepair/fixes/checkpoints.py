@@ -130,7 +130,7 @@ def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
         # What is past the log end is decided again, by the logs as they are by now.
         mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
         if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
-            raise _stale(staging, change.name, "the lines worked out anew are not the plan's")
+            raise _stale(staging, change.name, "the lines, worked out again, are not those of the plan")
     if made is None:
         raise _stale(staging, change.name, "its lines are not those that the plan changes")
     return made
@@ -273,9 +273,9 @@ def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
             names = ", ".join(f"{shown(topic)}-{number}" for topic, number in first)
             more = " ..." if count > _FEW else ""
             return (
-                f"{count_text(count, 'partition')} with a line in {one.file.name} not in this log directory: "
-                f"{names}{more}. One that was moved away by hand has to be back before any broker starts: a broker "
-                "would begin it anew, without its records. Of a deleted one the broker removes the line"
+                f"{one.file.name} has lines of {count_text(count, 'partition')} that this log directory does not "
+                f"hold: {names}{more}. Put one that was moved away by hand back before any broker starts: else the "
+                "broker begins it again, without its records. The line of a deleted one is removed by the broker"
             )
     return ""
 

@@ -23,7 +23,6 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
-from krepair.pipeline.compaction.items import SCRATCH_NEEDED
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.jobs import FIND_KEYS, SCAN
@@ -262,8 +261,8 @@ def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
     """Of keys that do not fit: what to type, and how much room they may take."""
     if left.code != "disk":
         return left
-    room = f"; its keys take at most {needs} bytes there" if SCRATCH_NEEDED in left.why else ""
-    return LeftAlone("scratch", left.why + room, _SCRATCH_COMMAND)
+    room = f"in a scratch folder its keys take at most {needs} bytes"
+    return LeftAlone("scratch", f"{left.why}; {room}", _SCRATCH_COMMAND)
 
 
 def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:

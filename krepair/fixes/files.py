@@ -106,7 +106,7 @@ def stage_again(
     """
     path = staging.folder.at(change.name)
     if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise StalePlanError(f"{path}: {what} worked out anew are not the plan's {left}".rstrip())
+        raise StalePlanError(f"{path}: {what}, worked out again, are not those of the plan {left}".rstrip())
     like = (
         path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
     )

@@ -57,7 +57,6 @@ from krepair.rules.model import LeftAlone
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
-_LEFT_ALONE = "left alone"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
 """Where one replica cannot tell, another one can."""
@@ -72,10 +71,8 @@ class Leftovers(Fix):
     mends = frozenset({RULE, "KR205", "KR701"})
 
     def answers(self, finding: Finding) -> bool:
-        """An index without a log (KR205) has no position; of KR601 some are left alone; KR701 only sums up."""
-        if finding.rule == "KR205":
-            return finding.position < 0
-        return finding.rule == RULE and _LEFT_ALONE not in finding.evidence
+        """An index without a log (KR205) has no position; KR701 only sums up."""
+        return finding.rule == RULE or (finding.rule == "KR205" and finding.position < 0)
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Where a swap is pending."""
@@ -341,7 +338,7 @@ def leftover_changes(survey: Survey) -> tuple[tuple[Change, ...], tuple[str, ...
     seen = survey.seen(LEFTOVERS_SEEN)
     if seen is None:
         return (), ()
-    sides = tuple(f"leftovers: {side}" for side in seen.swaps.sides)
+    sides = tuple(f"leftovers: {name}: {side}" for name, side in seen.swaps.sides)
     if seen.left:
         return (), (*sides, f"its leftovers are left alone: {seen.left}")
     completions = tuple(_completion(survey, seen, one) for one in seen.swaps.completions)
@@ -396,6 +393,7 @@ def leftover_findings(survey: Survey) -> Iterator[Finding]:
                 evidence=_evidence(survey, leftover),
                 bytes=leftover.file.size,
                 severity=_severity(survey, leftover),
+                fix="none" if _is_left_alone(survey, leftover) else "",
             )
 
 
@@ -405,32 +403,34 @@ def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
     return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not swaps else None
 
 
-def _evidence(survey: Survey, leftover: Leftover) -> str:
-    """A line that begins with the size of the file; that of a ``.log.swap`` has it already."""
-    size, fate = f"{leftover.file.size} bytes", _fate(survey, leftover)
-    return fate if fate.startswith(f"{size},") else f"{size}; {fate}"
+def _why_removed(seen: SeenLeftovers, leftover: Leftover) -> str:
+    """Why ``--fix leftovers`` removes a swap; empty where it does not."""
+    return next((one.why for one in seen.removals if one.file == leftover.file), "")
 
 
-def _fate(survey: Survey, leftover: Leftover) -> str:
+def _is_left_alone(survey: Survey, leftover: Leftover) -> bool:
     seen = survey.seen(LEFTOVERS_SEEN)
+    return seen is None or (bool(seen.left) and not _why_removed(seen, leftover))
+
+
+def _evidence(survey: Survey, leftover: Leftover) -> str:
+    """A line that begins with the size of the file."""
+    seen = survey.seen(LEFTOVERS_SEEN)
+    size = f"{leftover.file.size} bytes"
     if seen is None:
-        return f"{_LEFT_ALONE}: krepair never changes this topic"
+        return f"{size}; left alone: krepair never changes this topic"
     if leftover.kind != "swap":
-        text = "the next start deletes it"
-        return f"{text}; {_LEFT_ALONE} for the swap in its folder" if seen.left else text
-    removed = next((one.why for one in seen.removals if one.file == leftover.file), "")
+        more = "; left alone for the swap in its folder" if seen.left else ""
+        return f"{size}; the next start deletes it{more}"
+    removed = _why_removed(seen, leftover)
     if removed:
-        return removed
+        return f"{size}; {removed}"
+    alone = f"; left alone: {seen.left}" if seen.left else ""
     name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
-        text = seen.left if seen.left.startswith(leftover.file.name) else f"belongs to {name}"
-        return f"{_LEFT_ALONE}: {text}" if seen.left else text
-    side = next((side for side in seen.swaps.sides if side.startswith(name)), name)
-    side = side.removeprefix(f"{name}: ")
-    fate = (
-        f"{_LEFT_ALONE}: {seen.left}" if seen.left else "the next start finishes it, as --fix leftovers does"
-    )
-    return f"{side}; {fate}"
+        return f"{size}; belongs to {name}{alone}"
+    side = dict(seen.swaps.sides).get(name, size)
+    return f"{side}{alone or '; the next start finishes it, as --fix leftovers does'}"
 
 
 def swap_forecast(survey: Survey) -> str:

@@ -39,7 +39,7 @@ class SeenLeftovers(NamedTuple):
         swaps: what becomes of its swaps.
         makes: base offset of a swap -> the indexes made for it.
         removals: files that go, in the order in which they go.
-        left: why nothing is done in this partition, or empty.
+        left: why nothing was done in this partition, or empty.
         damaged: base offsets of live segments that are not valid to their ends.
     """
 

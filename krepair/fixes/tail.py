@@ -180,7 +180,7 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
     if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
         return f"{change.change_id}: the bytes that go and stay are not those of the plan"
     if planned != again:
-        return f"{change.change_id}: its indexes worked out anew are not those of the plan"
+        return f"{change.change_id}: its indexes, worked out again, are not those of the plan"
     return ""
 
 

@@ -32,7 +32,7 @@ class Backward(Run):
     """Puts the originals of one partition back, and removes what is no longer needed for it."""
 
     shows_damage = True
-    why_skipped = "undo goes back from the last change, and stopped at a later one of this partition"
+    why_skipped = "undo takes the last change back first, and has stopped at a later one of this partition"
 
     def undo_all(self, bad_copies: Mapping[str, str]) -> Iterator[Outcome]:
         """Last change first; the first failure stops it."""

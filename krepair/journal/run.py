@@ -80,7 +80,7 @@ class Run:
         if refused is not None:
             yield refused
             yield from (
-                Skipped(change.change_id, "nothing is done in this partition") for change in self.changes[1:]
+                Skipped(change.change_id, "nothing was done in this partition") for change in self.changes[1:]
             )
             return
         try:

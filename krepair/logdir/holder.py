@@ -6,6 +6,8 @@ import os
 from typing import Final, NamedTuple
 
 UNKNOWN_PID: Final = -1
+_KREPAIR: Final = "krepair"
+_JAVA: Final = "java"
 
 
 class Holder(NamedTuple):
@@ -32,6 +34,19 @@ class Holder(NamedTuple):
                 "a process that the kernel does not name (most likely another krepair, run by another user)"
             )
         return f"process {self.pid} ({self.command})" if self.command else f"process {self.pid}"
+
+    @property
+    def is_krepair(self) -> bool:
+        """Whether it is known to be another krepair, which ends by itself."""
+        return self.command == _KREPAIR
+
+    def what_to_do(self) -> str:
+        """What a person does about it, in words."""
+        if self.is_krepair:
+            return "wait until it has ended"
+        if self.command == _JAVA:
+            return "stop the broker"
+        return "stop the broker, or wait until the other krepair has ended"
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:

@@ -302,9 +302,7 @@ def _whole_file(kind: int) -> bytes:
 
 def _locked(path: str, holder: Holder) -> LockedError:
     log_dir = shown_path(os.path.dirname(path))
-    return LockedError(
-        f"{log_dir}: the log directory is locked by {holder}: stop it first, or wait until it has ended"
-    )
+    return LockedError(f"{log_dir}: is locked by {holder}: {holder.what_to_do()}")
 
 
 def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:

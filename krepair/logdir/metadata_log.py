@@ -287,11 +287,11 @@ class _Reader:
     def _take_known(self, record: metadata.MetadataRecord) -> None:
         if record.schema is metadata.BEGIN_TRANSACTION:
             if self.in_transaction:
-                raise _NoProofError("a transaction begins in another one")
+                raise _NoProofError("a transaction begins inside another one")
             self.in_transaction, self.pending = True, []
         elif record.schema in (metadata.END_TRANSACTION, metadata.ABORT_TRANSACTION):
             if not self.in_transaction:
-                raise _NoProofError("a transaction ends that did not begin")
+                raise _NoProofError("a transaction ends that never began")
             if record.schema is metadata.END_TRANSACTION:
                 for one in self.pending:
                     replay(self.result, one)

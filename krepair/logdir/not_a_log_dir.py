@@ -43,19 +43,15 @@ def not_a_directory(path: str, known_files: Iterable[str], error: OSError) -> No
     )
 
 
-def not_a_log_dir(path: str, foreign: Iterable[str], expected_files: Iterable[str]) -> NotALogDirError:
+def not_a_log_dir(path: str, foreign: Iterable[str]) -> NotALogDirError:
     """The error for a folder in which nothing shows that it is a log directory.
 
     Args:
         path: the path of the folder.
         foreign: names in it that no broker writes there, in order.
-        expected_files: names of the checkpoint files of a log directory.
     """
     names = list(foreign)
-    expected = (
-        f"{META_PROPERTIES}, a checkpoint file ({', '.join(expected_files)}) "
-        "or partition folders (topic-0) with logs"
-    )
+    expected = f"{META_PROPERTIES}, a checkpoint file, or partition folders (topic-0) with logs"
     found = ", ".join(shown(name) for name in names[:3]) or "nothing"
     if len(names) > 3:
         found += f" and {len(names) - 3} more"

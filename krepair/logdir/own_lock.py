@@ -85,7 +85,7 @@ def _lock(log_dir: str, descriptor: int) -> bool:
             return False
         pid = pid_of_lock(identity(os.fstat(descriptor)))
         raise LockedError(
-            f"{shown_path(log_dir)}: another krepair is at work there, and the log directory is locked by "
-            f"{Holder(pid, command_of(pid))}: wait until it has ended"
+            f"{shown_path(log_dir)}: another krepair is at work here: {Holder(pid, command_of(pid))}; wait until it "
+            "has ended"
         ) from error
     return True

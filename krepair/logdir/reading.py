@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from krepair.durable.tree import Tree, read_descriptor, without_links
+from krepair.errors import AS_A_READER
 from krepair.logdir.values import FileRef
 
 SECTOR = 512
@@ -185,14 +186,10 @@ def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
 
 
 def why(error: OSError) -> str:
-    """The message of the operating system, without a path."""
+    """The message of the operating system, without a path; where only the permissions are in the way, who may."""
     name = errno.errorcode.get(error.errno or 0, "")
-    return f"{error.strerror} ({name})" if name else str(error)
-
-
-def is_forbidden(text: str) -> bool:
-    """Whether a text that ``why`` is part of says that only the permissions were in the way."""
-    return any(name in text for name in ("(EACCES)", "(EPERM)"))
+    who = f"; run krepair {AS_A_READER}" if isinstance(error, PermissionError) else ""
+    return f"{error.strerror} ({name}){who}" if name else str(error)
 
 
 def _open_quietly(name: str, flags: int, within: Tree | int | None) -> int:

@@ -44,7 +44,7 @@ def why_changed(before: Partition, after: Partition | None, read: Collection[str
         return "its folder is gone: deleted, or moved to another log directory"
     if before.unreadable or after.unreadable:
         return (
-            "" if before.unreadable == after.unreadable else "its folder could be read only once of two times"
+            "" if before.unreadable == after.unreadable else "its folder was read twice, and once that failed"
         )
     busy = next((one for one in (*before.leftovers, *after.leftovers) if one.kind in CLEANING), None)
     if busy is not None:

@@ -223,7 +223,7 @@ def _is_partition_folder(folder: FolderName) -> bool:
 
 
 def _not_a_log_dir(path: str, entries: _Root) -> NotALogDirError:
-    return not_a_log_dir(path, (special.name for special in entries.foreign), CHECKPOINTS)
+    return not_a_log_dir(path, (special.name for special in entries.foreign))
 
 
 def _read_meta(

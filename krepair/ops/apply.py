@@ -396,8 +396,8 @@ class _Apply:
         fenced = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
         if not commit.fence and fenced and not (self.plan.policy.broker_version or told_version(view)):
             raise RefusedError(
-                f"plan {self.plan.plan_id} goes without the fence, and neither --broker-version nor the directory "
-                "tells of the broker that would be started: which order is right cannot be known",
+                f"plan {self.plan.plan_id} goes without the fence, and nothing says which broker will be started, so "
+                "the safe order of the swaps is not known; plan again with --broker-version",
                 next_command=plan_command(self.plan),
             )
         if not commit.fence or not fenced or commit.looked_at == active_segments(view):

@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import counts
+from krepair.checks.catalogue import IN_USE, counts
 from krepair.durable.scratch import Scratch
+from krepair.errors import AS_A_READER
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.survey import Survey, log_end_of
-from krepair.fixes.table import FIXES, command_for
+from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings
@@ -30,7 +31,7 @@ from krepair.ops.findings.table import all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.plan_command import is_with_evidence, with_options
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, typed_again
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
@@ -78,9 +79,16 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
-        next_command=_next_command(reports, best_ways),
+        next_command=_as_a_reader(views) or _next_command(reports, best_ways),
         left_out=log_dirs_left_out([view.path for view in views], options.config),
     )
+
+
+def _as_a_reader(views: Sequence[LogDir]) -> str:
+    """The same command by somebody who may read the partitions that this user may not; empty where there are none."""
+    if not any(one.forbidden for view in views for one in view.partitions):
+        return ""
+    return typed_again(f"krepair check {shlex.join(view.path for view in views)}", AS_A_READER)
 
 
 def _best_ways(context: Context) -> dict[str, str]:
@@ -96,13 +104,23 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return by_hand
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if known := _with_evidence(report):
-            return with_options(known, _FREEING if _is_tight(report) else [])
+            return _while_in_use(report, with_options(known, _FREEING if _is_tight(report) else []), fixes)
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
             keep = " --keep auto" if _is_tight(report) else ""
-            return f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
+            command = f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
+            return _while_in_use(report, command, fixes)
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {codes[0]}" if codes else ""
+
+
+def _while_in_use(report: LogDirReport, command: str, fixes: str) -> str:
+    """A plan of a directory that is locked: a preview, where each of its fixes can make one; else after the stop."""
+    if all(finding.rule != IN_USE for finding in report.findings):
+        return command
+    if all(fix.previews for fix in asked(fixes.split(","))):
+        return with_options(command, ["--preview"])
+    return f"{command}   # when the broker is stopped"
 
 
 def _with_evidence(report: LogDirReport) -> str:

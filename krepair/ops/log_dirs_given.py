@@ -13,6 +13,7 @@ from krepair.logdir.values import LogDir
 from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
+_SHOWN: Final = 3
 _OF_TOPICS: Final = frozenset({"topic", "--only-replica"})
 
 
@@ -79,7 +80,10 @@ def named_and_missing(options: Options, partitions: Collection[tuple[str, int]])
 
 def _like(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    if close:
+        return f" (did you mean {close[0]}?)"
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f" (there are {', '.join(names[:_SHOWN])}{more})" if names else ""
 
 
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:

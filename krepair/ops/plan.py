@@ -195,10 +195,11 @@ def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
     """
     holder = is_locked(path)
     if holder is not None:
-        more = ", or add --preview" if can_preview else ", then type the same command again"
+        beside = can_preview and not holder.is_krepair
+        more = ", or add --preview" if beside else ", then type the same command again"
         raise LockedError(
-            f"{path}/.lock is held by {holder}: the log directory is in use; stop the broker{more}",
-            next_command=f"krepair plan {shlex.quote(path)} --preview --out PLAN" if can_preview else "",
+            f"{path}: is locked by {holder}: {holder.what_to_do()}{more}",
+            next_command=f"krepair plan {shlex.quote(path)} --preview --out PLAN" if beside else "",
         )
 
 
@@ -207,8 +208,7 @@ def _refuse_if_other_locked(path: str) -> None:
     holder = is_locked(path)
     if holder is not None:
         raise LockedError(
-            f"{path}/.lock is held by {holder}: the log directory is in use; stop that broker, then type the same "
-            "command again"
+            f"{path}: is locked by {holder}: {holder.what_to_do()}, then type the same command again"
         )
 
 

@@ -57,10 +57,10 @@ TRIES: Final = 4
 PAUSE_S: Final = 0.5
 CHANGED: Final = "changed"
 UNKNOWN: Final = (
-    "The order of commit, and whether the fence is right: after the stop the active segments of all partitions tell.",
-    "High watermarks: a broker writes them down every few seconds; they were taken as they stood in the file.",
-    "The ends of the logs: active segments were read as far as they were written, with what was open then.",
-    "What the broker begins, compacts or deletes until it has stopped.",
+    "The order in which files are swapped, and whether under a fence: the active segments tell, after the stop.",
+    "High watermarks: a broker writes them down every few seconds. Here they are as they stood in the file.",
+    "Where the logs end, and which transactions are open: active segments were read as far as they were written.",
+    "What the broker still writes, compacts or deletes until it has stopped.",
 )
 _NOT_KNOWN: Final = Commit(
     order="P1",

@@ -20,7 +20,7 @@ from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, kept_originals
 from krepair.plan.space import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
-from krepair.plan.view import bytes_text, bytes_words, count_text
+from krepair.plan.view import bytes_words, count_text
 
 MOST_FILES: Final = 10
 """Files that one command names, the largest first."""
@@ -121,10 +121,10 @@ def _tails(view: LogDir) -> Iterator[Way]:
     largest = sorted(tails, key=lambda tail: (-tail.bytes, tail.path))[:MOST_FILES]
     command = " && ".join(shlex.join(("fallocate", "--dig-holes", tail.path)) for tail in largest)
     some = f", the largest {len(largest)} with the command below" if len(largest) < len(tails) else ""
-    size, many = bytes_text(sum(tail.bytes for tail in tails)), count_text(len(tails), "active index file")
+    size, many = bytes_words(sum(tail.bytes for tail in tails)), count_text(len(tails), "active index file")
     yield Way(
-        f"{size} bytes of blocks of zeros at the end of {many}{some}: the command makes holes of them, and what a "
-        "broker reads stays the same. Type it only while the broker is stopped",
+        f"{size} of zeros at the end of {many}{some}: the command makes holes of them, and a broker reads the same as "
+        "before. Type it only while the broker is stopped",
         command,
     )
 
@@ -164,7 +164,7 @@ def _deleted(view: LogDir) -> Iterator[Way]:
     if size:
         largest = sorted(folders, key=lambda part: (-sum(file.blocks for file in part.files()), part.path))
         yield Way(
-            f"{bytes_text(size)} bytes of deleted partitions (KR701; the next start of the broker removes them, too). "
+            f"{bytes_words(size)} of deleted partitions (KR701; the next start of the broker removes them, too). "
             "Type it only while the broker is stopped",
             shlex.join(("rm", "-r", "--", *(part.path for part in largest[:MOST_FILES]))),
         )

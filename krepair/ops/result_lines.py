@@ -100,9 +100,9 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
     if not not_given_back:
         return ()
     text = (
-        f"The clean-shutdown marker was not given back (fence of {', '.join(not_given_back[:3])}): files of active "
-        "segments are not as they were when it was set aside, because a broker was started since, or because a copy "
-        "of the directory has lost their times. The next start recovers the active segments."
+        f"The clean-shutdown marker was not put back (fence of {', '.join(not_given_back[:3])}): active segments have "
+        "changed since krepair set it aside. A broker was started since, or a copy of the directory has lost the times "
+        "of its files. So the next start recovers the active segments."
     )
     return (text,)
 

@@ -45,8 +45,8 @@ _FILES_OF_A_TARGET: Final = 12
 _LEAST_BLOCKS: Final = 16
 """For folder entries and the journal, before any change."""
 _AWAY: Final = (
-    "krepair knows of nothing here that can go without loss. Copy a partition to another disk, and remove it here: "
-    "docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen meanwhile"
+    "krepair finds nothing here that can be removed without loss. Copy a partition to another disk, and remove it "
+    "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen meanwhile"
 )
 
 

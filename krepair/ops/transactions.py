@@ -136,7 +136,7 @@ class TransactionsReport(Struct, frozen=True, kw_only=True):
 
     Attributes:
         log_dir: its path.
-        last_write_ms: when a broker last wrote a batch with a time of its own; ages count to then. -1 if not known.
+        last_write_ms: when a broker last wrote a batch with a time of its own; ages count up to then. -1 if not known.
         partitions: folders of ``__transaction_state`` that were read.
         states: how many transactional ids are in each state.
         transactions: by transactional id, those that were asked for.

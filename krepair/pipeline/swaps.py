@@ -214,7 +214,7 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Outcome:
         return Outcome(failure="changed", why=f"{path}: {why(error)}")
     found, made = _read(look, tree)
     if found.problem or new_files(made) != change.makes or found.batches != change.batches:
-        text = f"{path}: the indexes made anew are not the plan's {found.problem}".rstrip()
+        text = f"{path}: the indexes, made again, are not those of the plan {found.problem}".rstrip()
         return Outcome(failure="changed", why=text)
     try:
         _write(item, made, path, RealDisk(tree))

@@ -14,7 +14,7 @@ _LABELS: Final = {
     "horizon": "delete horizon",
     "horizon_ms": "delete horizon",
     "keep": "originals (--keep)",
-    "freed_at_apply": "freed right after apply",
+    "freed_at_apply": "freed by apply, before purge",
     "freed_at_purge": "freed after purge",
     "peak_extra_bytes": "needed on top meanwhile",
     "log_bytes_before": ".log before",

@@ -18,7 +18,7 @@ import msgspec
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
-from krepair.durable.writing_error import WritingError
+from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there
@@ -214,8 +214,13 @@ def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
     except OSError as error:
         with suppress(OSError):
             _remove_if_there(disk, temporary)
-        kind = UnwritableError if isinstance(error, WritingError) else RefusedError
-        raise kind(f"{path}: cannot write the plan: {_system_words(error)}") from None
+        if not isinstance(error, WritingError):
+            raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
+        elsewhere = folder_with_room(folder, len(data))
+        place = shlex.quote(os.path.join(elsewhere, file_name)) if elsewhere else "OTHER-PLAN"
+        raise UnwritableError(
+            f"{path}: the plan {_system_words(error)}", next_command=f"krepair plan LOGDIR --out {place}"
+        ) from None
 
 
 def _check_replaceable(path: str, target: str, log_dir: str) -> None:

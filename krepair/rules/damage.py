@@ -198,7 +198,7 @@ class Damaged(NamedTuple):
         if self.torn:
             return f"a torn tail: --fix tail cuts it and keeps the bytes; {self.recovery}"
         if not self.consent:
-            return f"{self.recovery}; krepair offers no way out"
+            return f"{self.recovery}; krepair has no fix for it"
         return (
             f"{self.recovery}; "
             f"cutting out only the damage: {self.excised.text()}; "
@@ -230,7 +230,7 @@ def unmapped(logs: DamagedLogs) -> str:
         if found.why:
             return found.why
         if not found.complete:
-            text = "the search behind its damage was given up: too many places look like batches"
+            text = "krepair stopped its search behind the damage: too many places there look like batches"
             return f"{log_name(base_offset)}: {text}"
     if len(logs.segments) != logs.listed:
         return "not all of its segments could be read"

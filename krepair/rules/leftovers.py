@@ -92,13 +92,13 @@ class SwapDecision(NamedTuple):
         completions: swaps that are completed, ascending.
         void: swaps that every broker deletes without a loss of records, ascending.
         left: why nothing is done, or empty.
-        sides: one line per swap for the reviewer: the swap, and the segments that it would replace.
+        sides: of each swap its name, and for the reviewer what it holds and what the segments that it would replace do.
     """
 
     completions: tuple[Completion, ...] = ()
     void: tuple[PendingSwap, ...] = ()
     left: str = ""
-    sides: tuple[str, ...] = ()
+    sides: tuple[tuple[str, str], ...] = ()
 
 
 class Removal(NamedTuple):
@@ -134,7 +134,7 @@ def decide_swaps(
     completions = tuple(Completion(swap, _in_range(swap, live)) for swap in valid)
     left = next((text for swap in void if (text := _why_not_thrown_away(swap, lowest or 0))), "")
     left = left or _why_left(completions, live, version)
-    sides = tuple(_side(Completion(swap, _in_range(swap, live)), live) for swap in swaps)
+    sides = tuple((swap.name, _side(Completion(swap, _in_range(swap, live)), live)) for swap in swaps)
     if left:
         return SwapDecision(left=left, sides=sides)
     return SwapDecision(completions, tuple(void), sides=sides)
@@ -147,7 +147,7 @@ def _in_range(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegme
 def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = one
     text = (
-        f"{swap.name}: {swap.log_bytes} bytes, {_batches(swap.batches)}, ends at {swap.end_offset}"
+        f"{swap.log_bytes} bytes, {_batches(swap.batches)}, ends at {swap.end_offset}"
         f"{f', {swap.problem}' if swap.problem else ''}"
     )
     if not replaced:

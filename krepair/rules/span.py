@@ -26,7 +26,7 @@ def decide_span(
         (
             segments[-1].base_offset,
             "active segment",
-            f"the active segment begins at offset {segments[-1].base_offset}",
+            "the active segment begins there",
         )
     ]
     for states in (scan, broker):

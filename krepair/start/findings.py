@@ -39,12 +39,12 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
     total = sum(line.bytes_read for line in read)
     seconds = sum(line.seconds for line in read)
     longest = sorted(read, key=lambda line: (-line.seconds, line.partition))[:_NAMED_AT_MOST]
-    named = ", ".join(f"{line.partition} ({line.bytes_read} bytes)" for line in longest)
+    named = ", ".join(f"{line.partition} ({line.bytes_read:,} bytes)" for line in longest)
     yield Finding(
         rule="KR801",
         evidence=(
             f"{count_text(sum(len(line.segments) for line in read), 'segment')} of "
-            f"{count_text(len(read), 'partition')}, {total} bytes: "
+            f"{count_text(len(read), 'partition')}, {total:,} bytes: "
             f"{recovery_text(seconds)} ({ASSUMED}); longest: {named}"
         ),
         bytes=total,

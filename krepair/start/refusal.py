@@ -195,7 +195,7 @@ def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
 def reservations(view: LogDir, version: Version) -> str:
     """What a broker that starts does without, in words to add to each line, or empty."""
     texts = [
-        f"{checkpoint.file.name} has a number that is none: {_WITHOUT_IT[checkpoint.file.name]}"
+        f"{checkpoint.file.name} holds something that is no number: {_WITHOUT_IT[checkpoint.file.name]}"
         for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark)
         if checkpoint.file is not None and not checkpoint.broker_reads and _is_reset(checkpoint, version)
     ]

@@ -203,7 +203,7 @@ def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
     whole = log_end_of(survey.segments)
     if not cut and not gone and not new and survey.segments and outcome.log_end != whole:
         texts.append(
-            f"the broker takes {outcome.log_end} for the log end, by its index: the last batch ends with {whole - 1}"
+            f"by its index the broker takes {outcome.log_end} for the log end: the last batch ends with {whole - 1}"
         )
     return "; ".join(texts)
 

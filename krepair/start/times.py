@@ -1,4 +1,4 @@
-"""Timestamps of records that cannot be, and what retention by time makes of them (KR704).
+"""Timestamps of records that cannot be right, and what retention by time makes of them (KR704).
 
 Kafka takes CreateTime as it comes, also in seconds or microseconds (KAFKA-6482, KAFKA-20609).
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,15 @@ from tests.pipeline.group_records import group_record, key_of, member, value_of
 NASTY = "g\x1b[2J\u202e\nKR999"
 
 
+WRITTEN = struct.pack(">q", int(datetime(2026, 11, 21, 11, 32, tzinfo=UTC).timestamp() * 1000))
+
+
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     made = builders.LogDir(tmp_path / "logs")
     partition = made.partition("__consumer_offsets")
     partition.segment(
-        builders.data(0, [builders.Record(key_of("app", 0), value_of(7, "note"))]),
+        builders.data(0, [builders.Record(key_of("app", 0), value_of(7, "note")[:-8] + WRITTEN)]),
         builders.data(1, [group_record("app", [member("m0", "t"), member("m1", "t")])]),
         builders.data(2, [builders.Record(key_of("txn", 0), value_of(9))], pid=4, txn=True),
     )
@@ -34,7 +39,7 @@ def log_dir(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_page_and_a_document_say_the_same(log_dir: Path) -> None:
     before = picture(log_dir)
-    page = run("groups", str(log_dir), "--now", "5000")
+    page = run("groups", str(log_dir), "--now", "2026-11-21T11:32:03.500Z")
     assert page.code == ExitCode.DONE
     rows = {
         line.split()[0]: line

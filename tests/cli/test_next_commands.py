@@ -15,6 +15,7 @@ import pytest
 from krepair.cli.outcome import guarded
 from krepair.errors import ExitCode, UnreadableError
 from krepair.journal import permission
+from krepair.logdir.reading import why
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
 from tools.torture.scenes import Placed, build
@@ -97,10 +98,11 @@ def test_a_wrong_user_types_it_again_as_the_right_one(
 def test_an_input_that_only_the_permissions_hide_names_who_may_read_it(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    error = OSError(getattr(errno, name), "no")
+
     def fail() -> None:
-        problem = OSError(getattr(errno, name), "no")
-        raise UnreadableError("/kafka/recovery-point-offset-checkpoint: could not be read: no") from problem
+        raise UnreadableError(f"/kafka/replication-offset-checkpoint: could not be read: {why(error)}")
 
     assert guarded(fail, ["check", "/kafka"]) == ExitCode.UNREADABLE
     told = capsys.readouterr().err
-    assert ("run the same command as root, or as the user of the broker" in told) == (name != "EIO")
+    assert ("run krepair as root, or as the user of the broker" in told) == (name != "EIO")

@@ -22,6 +22,7 @@ from krepair.fixes.table import parse_fixes
 from krepair.options import (
     Options,
     parse_assume_high_watermark,
+    parse_clock_ms,
     parse_delete_horizon,
     parse_keep,
     parse_partition,
@@ -64,6 +65,13 @@ def test_any_text_is_a_time_or_wrong_use(text: str):
 def test_other_times_are_wrong_use(text: str):
     with pytest.raises(UsageError, match="--now"):
         parse_time_ms(text, "--now")
+
+
+@pytest.mark.parametrize("text", ["1", "1790000000", "2010-12-31T23:59:59Z"])
+def test_a_clock_before_there_was_kafka_is_wrong_use_as_seconds_are(text: str):
+    with pytest.raises(UsageError, match="and there was no Kafka then"):
+        parse_clock_ms(text)
+    assert parse_clock_ms("2011-01-01") == 1_293_840_000_000
 
 
 def test_horizons_are_names_or_times():

@@ -106,7 +106,7 @@ def test_of_two_thousand_partitions_a_screen_has_22_lines_and_a_page_60(
     assert len(on_screen(check_view(report, Asked(width=80, every=True)), 80).splitlines()) > 60
 
 
-def test_the_verdict_has_at_most_five_lines_of_a_terminal() -> None:
+def test_the_verdict_of_a_directory_in_use_has_at_most_six_lines_of_a_terminal() -> None:
     report = replace(many(MANY_RULES), left_out=("/data2", "/data3"))
     (one,) = report.log_dirs
     report = replace(
@@ -123,7 +123,7 @@ def test_the_verdict_has_at_most_five_lines_of_a_terminal() -> None:
         ),
     )
     lines = verdict(report)
-    assert len(lines) == 5
+    assert (len(lines), lines[0]) == (6, "In use: e.")
     assert max(map(len, lines)) <= 80
 
 

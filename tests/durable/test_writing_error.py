@@ -14,7 +14,14 @@ import pytest
 
 from krepair.durable import writing_error
 from krepair.durable.real_disk import RealDisk
-from krepair.durable.writing_error import FileSystem, WritingError, file_system_of, innermost, said_of_writing
+from krepair.durable.writing_error import (
+    FileSystem,
+    WritingError,
+    file_system_of,
+    folder_with_room,
+    innermost,
+    said_of_writing,
+)
 
 
 @pytest.fixture
@@ -168,3 +175,12 @@ def test_where_the_kernel_does_not_say_what_is_mounted_none_is_known(
     monkeypatch.setattr(writing_error, "_MOUNTS", str(tmp_path / "mountinfo"))
     assert writing_error.mounted() == []
     assert file_system_of(str(tmp_path / "a")) == FileSystem(str(tmp_path))
+
+
+def test_a_folder_with_room_is_on_another_file_system_and_large_enough(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(small))
+    assert folder_with_room(str(tmp_path), 1000) == str(small)
+    assert folder_with_room(str(tmp_path), 2 << 20) != str(small)
+    assert folder_with_room(str(small), 1000) != str(small)

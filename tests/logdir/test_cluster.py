@@ -226,7 +226,7 @@ class TestRecords:
             (bytes([1, 3, 9]), "version 9"),
             (value(metadata.REMOVE_TOPIC, {"topic_id": OTHER_ID}), "is not known"),
             (value(metadata.BROKER_CHANGE, {"broker_id": 7, "broker_epoch": 1}), "broker 7 is not known"),
-            (value(metadata.END_TRANSACTION, {}), "did not begin"),
+            (value(metadata.END_TRANSACTION, {}), "never began"),
         ],
     )
     def test_what_is_not_known_makes_it_no_proof(self, tmp_path: Path, record: bytes, says: str) -> None:

@@ -248,7 +248,7 @@ def test_changes_that_undo_does_not_come_to_say_that_a_later_one_stopped_it(memo
     assert before
     assert "written since" in why[last]
     assert {why[change] for change in before} == {
-        "undo goes back from the last change, and stopped at a later one of this partition"
+        "undo takes the last change back first, and has stopped at a later one of this partition"
     }
 
 

@@ -74,7 +74,7 @@ def test_a_partition_that_was_moved_away_is_named_and_its_lines_stay(tmp_path: P
     (found,) = [each for each in checked(path).findings if each.rule in FILES.values()]
     assert (found.rule, found.fix) == ("KR403", "none")
     assert "__transaction_state-0" in found.evidence
-    assert "has to be back before any broker starts" in found.evidence
+    assert "back before any broker starts" in found.evidence
     assert "checkpoints" not in check([str(path)], options()).next_command
     plan = planned(path)
     assert plan.root is None

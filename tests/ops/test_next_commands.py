@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.logdir.holder import Holder
 from krepair.ops import plan as plan_module
 from krepair.ops.room import planned_view
 from krepair.ops.show import show_view
@@ -41,7 +42,7 @@ def test_under_a_lock_plan_names_the_preview_where_there_can_be_one(
     fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir = directory(tmp_path)
-    monkeypatch.setattr(plan_module, "is_locked", lambda _: "pid 7")
+    monkeypatch.setattr(plan_module, "is_locked", lambda _: Holder(7, "java"))
     ran = run("plan", str(log_dir), "--fix", fix, "--topic", "t")
     assert ran.code == ExitCode.LOCKED
     if fix == "markers":
@@ -50,6 +51,17 @@ def test_under_a_lock_plan_names_the_preview_where_there_can_be_one(
     else:
         assert "stop the broker, then type the same command again" in ran.err
         assert "next:" not in ran.err
+
+
+def test_another_krepair_is_waited_for_and_no_broker_is_stopped_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = directory(tmp_path)
+    monkeypatch.setattr(plan_module, "is_locked", lambda _: Holder(7, "krepair"))
+    ran = run("plan", str(log_dir), "--topic", "t")
+    assert ran.err.endswith(
+        "is locked by process 7 (krepair): wait until it has ended, then type the same command again\n"
+    )
 
 
 def test_the_scratch_folder_is_carried_on(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
     assert ("segment from" in line.text) == ("is read" in line.text)
     assert evidence(report, "KR801") == [
         (
-            f"{count_text(len(read), 'segment')} of 1 partition, {size} bytes: a few seconds ({ASSUMED}); "
-            f"longest: t-0 ({size} bytes)"
+            f"{count_text(len(read), 'segment')} of 1 partition, {size:,} bytes: a few seconds ({ASSUMED}); "
+            f"longest: t-0 ({size:,} bytes)"
         )
     ]
     assert report.start_needs_bytes == blocks * 4096  # tests/brokers has what real brokers take

@@ -112,7 +112,7 @@ def test_another_krepair_at_work_keeps_purge_and_apply_and_undo_out_and_is_named
             lambda: bloat.undo(plan),
             lambda: undo_by_id(str(bloat.path), plan.plan_id, bloat.options()),
         ):
-            with pytest.raises(LockedError, match=f"another krepair is at work there.*process {pid} "):
+            with pytest.raises(LockedError, match=f"another krepair is at work here.*process {pid} "):
                 run()
         assert tree(bloat.path) == before
     assert verb(bloat, plan).exit_code is ExitCode.DONE

@@ -280,15 +280,27 @@ class FullDisk(RealDisk):
     """Has no room for the plan."""
 
     def create(self, path: str, data: bytes) -> None:
-        raise WritingError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise WritingError(errno.ENOSPC, "could not be written: no space is left")
 
 
 def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
     path = tmp_path / "p"
     write_plan(str(path), good_plan(), RealDisk())
-    with pytest.raises(UnwritableError, match="cannot write the plan: No space left"):
+    with pytest.raises(UnwritableError, match="/p: the plan could not be written: no space is left"):
         write_plan(str(path), good_plan(left_alone()), FullDisk())
     assert read_plan(str(path)) == good_plan()
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "out"), [("/mnt/a disk", "'/mnt/a disk/p'"), ("", "OTHER-PLAN")], ids=["a place", "none"]
+)
+def test_a_full_disk_says_where_else_the_plan_has_room(
+    elsewhere: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(planfile, "folder_with_room", lambda folder, needed: elsewhere)
+    with pytest.raises(UnwritableError) as full:
+        write_plan(str(tmp_path / "p"), good_plan(), FullDisk())
+    assert full.value.next_command == f"krepair plan LOGDIR --out {out}"
 
 
 class NoRename(RealDisk):

@@ -131,18 +131,20 @@ def test_swaps_below_the_cleaned_are_completed_and_those_above_are_void():
     decision = decided(swap(0, 100), swap(200, 300), cleaned=(150, 180))
     assert replaced(decision) == [(0, (0,))]
     assert decision.void == (swap(200, 300),)
-    assert [side.split(":")[0] for side in decision.sides] == [f"{n:020d}.log.swap" for n in (0, 200)]
+    assert [name for name, _ in decision.sides] == [f"{n:020d}.log.swap" for n in (0, 200)]
 
 
 def test_both_sides_are_told_with_their_figures():
     one = decided(swap(100, 300))
     assert one.left == ""
     text = "500 bytes, 5 batches, ends at 300; against segments 100 to 200 (2): 2000 bytes, 20 batches, end at 300"
-    assert one.sides == (f"{100:020d}.log.swap: {text}; the log ends at 450",)
+    assert one.sides == ((f"{100:020d}.log.swap", f"{text}; the log ends at 450"),)
     alone = decided(swap(50, 90, problem="position 7: bad CRC"), live=())
     text = "500 bytes, 5 batches, ends at 90, position 7: bad CRC; no segment that it replaces is left"
-    assert alone.sides == (f"{50:020d}.log.swap: {text}",)
-    assert decided(swap(50, 90)).sides[0].endswith("no segment that it replaces is left; the log ends at 450")
+    assert alone.sides == ((f"{50:020d}.log.swap", text),)
+    assert (
+        decided(swap(50, 90)).sides[0][1].endswith("no segment that it replaces is left; the log ends at 450")
+    )
 
 
 def test_swaps_may_touch_but_not_overlap():

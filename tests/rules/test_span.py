@@ -37,10 +37,8 @@ def span(
 
 def test_active_segment_is_never_in_the_span() -> None:
     found = span()
-    assert found == SpanDecision(0, 30, 3, "active segment", "the active segment begins at offset 30")
-    assert span([facts(5)]) == SpanDecision(
-        5, 5, 0, "active segment", "the active segment begins at offset 5"
-    )
+    assert found == SpanDecision(0, 30, 3, "active segment", "the active segment begins there")
+    assert span([facts(5)]) == SpanDecision(5, 5, 0, "active segment", "the active segment begins there")
 
 
 @pytest.mark.parametrize(

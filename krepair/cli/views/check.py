@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.checks.catalogue import CATALOGUE, RULES, Finding, severity_of
+from krepair.checks.catalogue import CATALOGUE, IN_USE, RULES, Finding, severity_of
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
@@ -20,7 +20,7 @@ from krepair.plan.view import (
     Cell,
     Section,
     View,
-    bytes_text,
+    bytes_words,
     count_text,
     share_bar,
     size_text,
@@ -148,14 +148,16 @@ def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: Asked) ->
 def _rule_lines(rules: Sequence[RuleSummary], asked: Asked) -> Iterator[str]:
     if not rules:
         return
-    most = _SCREEN_ROWS if asked.screen else _PAGE_ROWS
+    # That the directory is in use takes a line of the verdict.
+    most = _SCREEN_ROWS - any(rule.rule == IN_USE for rule in rules) if asked.screen else _PAGE_ROWS
     width = asked.width or _PAGE_WIDTH
     shown = rules if len(rules) <= most else rules[: most - 1]
     with_names = most - len(shown) if len(shown) == len(rules) else 0
     yield f"{'rule':5}  {'how bad':11}  {'partitions':>10}  {'bytes':>{_PLACES}}  what"
     for place, rule in enumerate(shown):
         size = size_text(rule.bytes) if rule.bytes else "-"
-        head = f"{rule.rule:5}  {rule.severity.value:11}  {len(rule.partitions):>10,}  {size:>{_PLACES}}  "
+        where = f"{len(rule.partitions):,}" if rule.partitions else "-"  # of the directory as a whole
+        head = f"{rule.rule:5}  {rule.severity.value:11}  {where:>10}  {size:>{_PLACES}}  "
         yield head + textwrap.shorten(rule.title, max(width - len(head), 20), placeholder=" ...")
         if place < with_names and rule.partitions:
             yield _worst_line(rule.partitions, width)
@@ -250,7 +252,7 @@ def _not_looked_for() -> Iterator[str]:
 def _log_dir(report: LogDirReport) -> Iterator[Section]:
     name = report.log_dir
     lines = [
-        f"{count_text(len(report.partitions), 'partition')}, {bytes_text(report.scanned_bytes)} of .log read.",
+        f"{count_text(len(report.partitions), 'partition')}, {bytes_words(report.scanned_bytes)} of .log read.",
         f"{count_text(len(report.findings), 'finding')}.",
     ]
     if report.start_needs_bytes >= 0:
@@ -306,9 +308,9 @@ def _made_of(one: PartitionSummary) -> tuple[Cell, ...]:
 
 
 def _space_text(report: LogDirReport) -> str:
-    text = f"The next start needs {bytes_text(report.start_needs_bytes)} on this disk"
+    text = f"The next start needs {bytes_words(report.start_needs_bytes)} on this disk"
     if report.free_bytes >= 0:
-        text += f", {bytes_text(report.free_bytes)} are free"
+        text += f", {bytes_words(report.free_bytes)} are free"
     if report.start_reserves_bytes > 0:
-        text += f"; it extends active indexes by {bytes_text(report.start_reserves_bytes)}, written only as they fill"
+        text += f"; it extends active indexes by {bytes_words(report.start_reserves_bytes)}, written only as they fill"
     return f"{text}."

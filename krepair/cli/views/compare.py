@@ -10,7 +10,7 @@ from krepair.cli.views.reports import end_of_page
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.facts import FactsReport
 from krepair.ops.way_back import WayBack
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, table_of, time_text
+from krepair.plan.view import Section, Table, View, bytes_words, count_text, table_of, time_text
 from krepair.rules.replicas import model as m
 
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, m.CANNOT_TELL})
@@ -21,12 +21,12 @@ _KEYS_SHOWN: Final = 6
 _REASSIGN: Final = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092"
 _BEFORE_AWAY: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
-    "Kafka itself fetches a wrong replica anew: take the partition from its broker, and give it back.",
+    "Kafka itself can fetch a wrong replica again: take the partition away from its broker, and give it back.",
     "Before the first command: the brokers of the wrong replicas run, since only a running broker deletes its folder.",
     "And a right replica leads: kafka-topics.sh --describe shows it.",
     "If a wrong one leads, stop its broker, and start it again when a right one leads.",
     "The lists have the brokers that were compared. If a partition has other replicas, add them to both files.",
-    "These are fewer replicas, then more again. A spare broker may take the wrong one's place in away.json.",
+    "Meanwhile the partition has fewer replicas. A spare broker may take the wrong one's place in away.json.",
     "Before Kafka 2.5 type --zookeeper ZOOKEEPER:2181 in the place of --bootstrap-server BROKER:9092.",
 )
 _WORDS: Final = {
@@ -214,15 +214,15 @@ def facts_view(report: FactsReport) -> View:
     """What ``facts`` wrote."""
     share = report.file_bytes / report.log_bytes if report.log_bytes else 0.0
     lines = [
-        f"{report.partitions:,} replicas, {bytes_text(report.log_bytes)} of .log read.",
-        f"{report.path}: {bytes_text(report.file_bytes)}, {share:.2%} of that.",
+        f"{count_text(report.partitions, 'replica')}, {bytes_words(report.log_bytes)} of .log read.",
+        f"{report.path}: {bytes_words(report.file_bytes)}, {share:.2%} of that.",
         f"SHA-256 {report.digest}",
         "The file holds hashes, offsets and numbers, no key and no value.",
-        "A digest proves no sender: take the file from its host in a way that you trust.",
+        "The digest does not prove who made the file: fetch it in a way that you trust.",
     ]
     if report.not_read:
         lines.append(
-            f"Not read: {', '.join(report.not_read)}. Of replicas that are not found nothing is known."
+            f"Not read: {', '.join(report.not_read)}. Nothing is known of a replica that was not found."
         )
     return View(
         title="krepair facts",

@@ -11,7 +11,7 @@ from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
 from krepair.pipeline.coordinators.group_model import Group
-from krepair.plan.view import Section, View, bytes_text, count_text, table_of, time_text
+from krepair.plan.view import Section, View, bytes_words, count_text, table_of, time_text
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -27,7 +27,7 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
     alive = [group for group in report.groups if group.state != "Dead"]
     dead = len(report.groups) - len(alive)
     lines = [
-        f"Partitions of __consumer_offsets: {len(report.partitions)}; {bytes_text(report.bytes_read)} of .log read."
+        f"Partitions of __consumer_offsets: {len(report.partitions)}; {bytes_words(report.bytes_read)} of .log read."
     ]
     if not report.partitions:
         lines = ["There is no partition of __consumer_offsets here."]
@@ -104,7 +104,10 @@ def _misplaced(report: GroupsReport) -> list[str]:
 
 def _out_of_range(report: GroupsReport) -> list[str]:
     commits = sum(one.out_of_range for group in report.groups for one in group.commits)
-    text = f"Commits outside of the log of their partition: {commits}. Consumers begin there by auto.offset.reset."
+    text = (
+        f"Commits outside of the log of their partition: {commits}. A consumer of such a commit starts where "
+        "auto.offset.reset says."
+    )
     return [text] if commits else []
 
 

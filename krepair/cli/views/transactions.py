@@ -8,7 +8,7 @@ from krepair.cli.views.groups import age_text, found_sections, not_there
 from krepair.cli.views.reports import end_of_page
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
-from krepair.plan.view import Section, View, bytes_text, table_of, time_text
+from krepair.plan.view import Section, View, bytes_words, size_text, table_of, time_text
 
 _MOST_PARTITIONS = 5
 _THE_PAST = "A log directory shows the past. Brokers of 3.0 and later answer these; older ones do not."
@@ -52,7 +52,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Seq
                 title="Without a marker in the logs here",
                 table=table_of(
                     "partition | # since offset | # producer id | # epoch | transactional id | "
-                    "state | # held back | verdict | open",
+                    "state | # held back | verdict | what tells",
                     (_open_row(row) for row in report.open),
                 ),
             ),
@@ -97,7 +97,7 @@ def _on_aborts(aborts: list[OpenInLog]) -> tuple[str, ...]:
 
 def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
     lines = [
-        f"Partitions of __transaction_state: {len(report.partitions)}; {bytes_text(report.bytes_read)} of .log read."
+        f"Partitions of __transaction_state: {len(report.partitions)}; {bytes_words(report.bytes_read)} of .log read."
     ]
     if not report.partitions:
         lines.append(
@@ -109,7 +109,9 @@ def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
         counts = ", ".join(f"{count} {state}" for state, count in report.states.items())
         lines.append(f"Transactional ids by state: {counts}.")
     if report.last_write_ms >= 0:
-        lines.append(f"A broker last wrote at {time_text(report.last_write_ms)}; ages count to then.")
+        lines.append(
+            f"A broker last wrote at {time_text(report.last_write_ms)}; ages are counted up to then."
+        )
     if report.unknown:
         lines.append(f"Records with a key that this version does not know: {report.unknown}.")
     if report.damages:
@@ -129,7 +131,7 @@ def _row(each: Transaction) -> tuple[str, ...]:
         "-" if state.timeout_ms < 0 else age_text(0, state.timeout_ms),
         _some(names),
         _some(each.open_in),
-        bytes_text(each.held_back_bytes),
+        size_text(each.held_back_bytes),
     )
 
 
@@ -141,7 +143,7 @@ def _open_row(row: OpenInLog) -> tuple[str, ...]:
         str(row.producer_epoch),
         row.transactional_id or "-",
         row.state or "-",
-        bytes_text(row.held_back_bytes),
+        size_text(row.held_back_bytes),
         row.verdict,
         row.why,
     )

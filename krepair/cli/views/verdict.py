@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from textwrap import shorten, wrap
+from textwrap import shorten
 from typing import Final
 
-from krepair.checks.catalogue import Severity
+from krepair.checks.catalogue import IN_USE, Severity
 from krepair.checks.recovery_time import recovery_text
 from krepair.ops.by_rule import by_rule
 from krepair.ops.reports import CheckReport, LogDirReport, RuleSummary
@@ -17,20 +17,18 @@ from krepair.start.line import Expected
 _MOST: Final = 110
 _DOES: Final[dict[Expected, str]] = {
     "stray": "are put aside (-stray)",
-    "refuse": "keep the broker from starting",
     "delete": "lose segments",
     "truncate": "are cut",
     "recover": "are read and recovered",
-    "unknown": "cannot be foretold",
+    "unknown": "could not be judged",
     "start": "just start",
 }
 _DOES_ONE: Final[dict[Expected, str]] = {
     "stray": "is put aside (-stray)",
-    "refuse": "keeps the broker from starting",
     "delete": "loses segments",
     "truncate": "is cut",
     "recover": "is read and recovered",
-    "unknown": "cannot be foretold",
+    "unknown": "could not be judged",
     "start": "just starts",
 }
 
@@ -41,9 +39,10 @@ def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
 
 
 def verdict(report: CheckReport) -> tuple[str, ...]:
-    """At most seven lines, none longer than a line of a terminal."""
+    """A few short lines."""
     rules = rules_of(report)
     lines = [
+        *_in_use(report.log_dirs),
         *_start_fails(report.log_dirs),
         _worst(rules),
         *_next_start(report.log_dirs),
@@ -55,14 +54,22 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+    """First of all: that what was read may have changed meanwhile."""
+    for one in dirs:
+        text = next((finding.evidence for finding in one.findings if finding.rule == IN_USE), "")
+        if text:
+            yield f"In use: {f'{one.log_dir} is ' if len(dirs) > 1 else ''}{text}."
+
+
 def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    """First of all: that the broker will not start, or that it puts partitions aside."""
+    """That the broker will not start, or that it puts partitions aside."""
     lines = [line for one in dirs for line in one.forecast]
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
     if refused is not None:
-        # Two lines: what it is stands in front, what to do often behind it.
-        yield from wrap(shorten(f"Attention: {refused.text}", 2 * _MOST, placeholder=" ..."), _MOST)
+        # As long as two lines: what it is stands in front, what to do often behind it.
+        yield shorten(f"Attention: {refused.text}", 2 * _MOST, placeholder=" ...")
     elif strays:
         many = count_text(len(strays), "partition will", "partitions will")
         yield shorten(
@@ -78,10 +85,11 @@ def _worst(rules: Sequence[RuleSummary]) -> str:
         return f"Nothing to mend; {count_text(sum(rule.findings for rule in rules), 'remark')}."
     alike = [rule for rule in rules if rule.severity is worst.severity]
     codes = ", ".join(rule.rule for rule in alike[:3]) + (" and more" if len(alike) > 3 else "")
-    folders = {name for rule in alike for name in rule.partitions}
+    # A rule that was met in no partition is of the directory as a whole.
+    folders = {name for rule in alike for name in rule.partitions} if all(r.partitions for r in alike) else ()
     where = f" in {count_text(len(folders), 'partition')}" if folders else ""
     size = sum(rule.bytes for rule in alike)
-    return f"Worst: {worst.severity.value}, {codes}{where}{f', {size_text(size)}' if size else ''}."
+    return f"Worst: {worst.severity.value}: {codes}{where}{f'; {size_text(size)}' if size else ''}."
 
 
 def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
@@ -94,7 +102,10 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
         for expected, does in _DOES.items()
         if counts[expected]
     ]
-    yield f"Next start: {told[0]}{f', {told[1]}' if len(told) > 1 else ''}{', ...' if len(told) > 2 else '.'}"
+    if counts["refuse"]:
+        yield "Next start: the broker does not start."
+    else:
+        yield f"Next start: {told[0]}{f', {told[1]}' if len(told) > 1 else ''}{', and more' if len(told) > 2 else ''}."
     read = sum(line.bytes_read for line in lines)
     takes = (
         f"It reads {size_text(read)}, {recovery_text(sum(line.seconds for line in lines))}"

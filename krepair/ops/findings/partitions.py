@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import IN_USE, Finding
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
@@ -19,9 +19,9 @@ def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
     """What is wrong in the root of the log directory."""
     if holder is not None:
         yield Finding(
-            rule="KR608",
+            rule=IN_USE,
             file=".lock",
-            evidence=f"held by {holder}: files may change while krepair reads them",
+            evidence=f"locked by {holder}: files may change while krepair reads them",
         )
     for entry in view.foreign:
         if entry.kind != "file":  # loose files in the root are harmless on every version

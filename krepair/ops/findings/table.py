@@ -26,7 +26,6 @@ from krepair.ops.findings.open_transactions import transaction_findings
 from krepair.ops.findings.partitions import partition_findings, root_findings
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.stuck import cleaner_findings
-from krepair.ops.findings.unread import with_way_to_read
 from krepair.ops.removable import removable
 from krepair.start.findings import recovery_findings, retention_findings
 from krepair.start.ownership import nodes_of
@@ -42,7 +41,7 @@ def all_findings(seen: Seen) -> Iterator[Finding]:
 
     Several readers may meet the same file that cannot be read: what is the same is told once.
     """
-    return iter(dict.fromkeys(map(with_way_to_read, _every_finding(seen))))
+    return iter(dict.fromkeys(_every_finding(seen)))
 
 
 def _every_finding(seen: Seen) -> Iterator[Finding]:

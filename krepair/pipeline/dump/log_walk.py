@@ -221,7 +221,7 @@ class LogWalk:
         self._search_left -= search.checksummed
         end = search.position if search.position >= 0 else self._size
         if not search.complete:
-            found += "; the search for the next batch was given up"
+            found += "; krepair stopped its search for the next batch"
         yield self._wanted.damage(Damage(position, end - position, expected, found))
         return end
 

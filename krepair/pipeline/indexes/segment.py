@@ -420,7 +420,7 @@ def _failed(item: MendItem, failure: FailureKind, text: str) -> MendResult:
 
 def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
     if not problem and digest_bytes(data) != item.change.digest_after:
-        return "the bytes made anew are not those of the plan"
+        return "the bytes, made again, are not those of the plan"
     return problem
 
 

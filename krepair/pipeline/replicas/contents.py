@@ -117,7 +117,7 @@ def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
         return folder, _ROWS_INLINE
     if total > _WITHOUT_SCRATCH_BYTES:
         raise RefusedError(
-            "the temporary folder is on the file system of a log directory, and its space is not taken unasked",
+            "the temporary folder is on the file system of a log directory; there krepair writes only with --scratch",
             next_command="krepair compare ... --scratch DIR, on another file system where there is one",
         )
     return "", _ALL_ROWS
