@@ -109,16 +109,6 @@ def test_entries_past_the_end_of_the_log_are_named() -> None:
     ]
 
 
-def test_entries_that_go_back_are_named_and_the_rest_of_that_file_is_not_judged() -> None:
-    found = problems(BASE, LOG, [OFFSETS[1], OFFSETS[0], (BASE + 1, 1)], TIMES, ABORTED)
-    assert {(suffix, byte) for suffix, byte, _ in found} == {(".index", 8)}
-
-
-def test_a_time_index_that_does_not_reach_the_largest_timestamp_is_named() -> None:
-    found = problems(BASE, LOG, OFFSETS, TIMES[:-1], ABORTED)
-    assert [(suffix, byte) for suffix, byte, _ in found] == [(".timeindex", 12 * (len(TIMES) - 2))]
-
-
 def told(
     offsets: Entries, times: Entries, aborted: Entries, batches: list[builders.Batch]
 ) -> list[tuple[str, int]]:

@@ -20,6 +20,7 @@ from krepair.checks.index_findings import (
 from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit, SegmentIndexes
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats import offset_index, time_index
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.formats.offset_index import OffsetEntry
 from krepair.formats.time_index import TimeEntry
@@ -27,30 +28,33 @@ from krepair.formats.time_index import TimeEntry
 # position, last offset, largest timestamp: batches of 1000 bytes that end at offsets 9, 19, 29, ...
 BATCHES = np.array([(number * 1000, number * 10 + 9, 100 + number) for number in range(20)], np.int64)
 END = 20_000
+Entries = list[tuple[int, int]]
 GOOD_OFFSETS = [(59, 5000), (109, 10_000), (159, 15_000)]
 GOOD_TIMES = [(105, 59), (110, 109), (115, 159), (119, 199)]
 
 
-def files(offsets: list[tuple[int, int]], times: list[tuple[int, int]]) -> dict[str, IndexFile]:
+def files(offsets: Entries, times: Entries) -> dict[str, IndexFile]:
     index = offset_index.encode(OffsetEntry(*entry) for entry in offsets)
     of_times = time_index.encode(TimeEntry(*entry) for entry in times)
     return {INDEX: IndexFile(len(index), index), TIME_INDEX: IndexFile(len(of_times), of_times)}
 
 
 def audited(
-    offsets: list[tuple[int, int]],
-    times: list[tuple[int, int]],
+    offsets: Entries,
+    times: Entries,
+    batches: Int64s = BATCHES,
     *,
-    active: bool = False,
+    base: int = 0,
     pieces: int = 1,
     end: int = END,
+    interval: int = 4096,
+    found: dict[str, IndexFile] | None = None,
+    **given: bool,
 ) -> list[IndexProblem]:
-    audit = IndexAudit(
-        0, np.array(offsets, np.int64).reshape(-1, 2), np.array(times, np.int64).reshape(-1, 2)
-    )
-    for piece in np.array_split(BATCHES, pieces):
+    audit = IndexAudit(base, *(np.array(entries, np.int64).reshape(-1, 2) for entries in (offsets, times)))
+    for piece in np.array_split(batches, pieces):
         audit.feed(piece)
-    return audit.finish(end, 4096, files(offsets, times), active=active)
+    return audit.finish(end, interval, found or files(offsets, times), **{"active": False, **given})
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 20])
@@ -72,7 +76,7 @@ def test_true_entries_have_no_problem_however_the_log_is_read(pieces: int) -> No
     ],
 )
 def test_entries_that_differ_from_a_rebuild_but_are_true_are_no_problem(
-    offsets: list[tuple[int, int]], times: list[tuple[int, int]]
+    offsets: Entries, times: Entries
 ) -> None:
     assert audited(offsets, times) == []
 
@@ -80,55 +84,74 @@ def test_entries_that_differ_from_a_rebuild_but_are_true_are_no_problem(
 @pytest.mark.parametrize(
     ("offsets", "times", "rule", "position"),
     [
-        pytest.param([(59, 5001)], GOOD_TIMES, "KR203", 0, id="between batches"),
         pytest.param([(59, 5000), (99, 10_000)], GOOD_TIMES, "KR203", 8, id="offset behind the batch before"),
         pytest.param([(59, 5000), (250, 15_000)], GOOD_TIMES, "KR203", 8, id="offset past the log"),
-        pytest.param([(59, 5000), (159, 90_000)], GOOD_TIMES, "KR203", 8, id="position past the log"),
         pytest.param(GOOD_OFFSETS, [(104, 59), (119, 199)], "KR202", 0, id="timestamp of the batch before"),
         pytest.param(GOOD_OFFSETS, [(110, 59), (120, 199)], "KR202", 12, id="largest timestamp too high"),
         pytest.param(GOOD_OFFSETS, [(103, 59), (119, 199)], "KR202", 0, id="timestamp passed before"),
-        pytest.param(GOOD_OFFSETS, [(119, 300)], "KR202", 0, id="time entry past the log"),
         pytest.param(GOOD_OFFSETS, GOOD_TIMES[:-1], "KR202", 24, id="no closing entry"),
         pytest.param(GOOD_OFFSETS, [], "KR201", -1, id="never written"),
     ],
 )
 def test_entries_that_lie_are_found_at_their_place(
-    offsets: list[tuple[int, int]], times: list[tuple[int, int]], rule: str, position: int
+    offsets: Entries, times: Entries, rule: str, position: int
 ) -> None:
     assert [(each.rule, each.position) for each in audited(offsets, times)] == [(rule, position)]
 
 
-def test_active_segment_may_miss_its_closing_entry() -> None:
+def test_active_segment_is_taken_as_open_unless_it_is_said_to_be_closed() -> None:
+    """A running broker lays out its indexes ahead; a clean stop cuts them."""
     assert audited(GOOD_OFFSETS, GOOD_TIMES[:-1], active=True) == []
+    ahead = [*GOOD_OFFSETS, (250, 90_000)]
+    assert audited(ahead, GOOD_TIMES, active=True) == []
+    closed = audited(ahead, GOOD_TIMES, active=True, closed=True)
+    assert [(each.rule, each.position) for each in closed] == [("KR203", 24)]
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize(
+    ("offsets", "times", "stamps", "misleads"),
+    [
+        pytest.param([(18, 1000)], [], (-1, -1), True, id="offset of a batch"),
+        pytest.param([(19, 1000)], [], (-1, -1), True, id="last offset"),
+        pytest.param([(20, 1000)], [], (-1, -1), False, id="offset past the log"),
+        pytest.param([], [(7, 40)], (5, 8, 3), True, id="time of an earlier batch"),
+        pytest.param([], [(8, 40)], (5, 8, 3), True, id="largest time, of an earlier batch"),
+        pytest.param([], [(9, 40)], (5, 8, 3), False, id="time past the log"),
+        pytest.param([], [(5, 25)], (5, 8), True, id="time of the batch before the last"),
+        pytest.param([], [(8, 25)], (5, 8), False, id="time of the last batch alone"),
+    ],
+)
+def test_entry_past_the_log_misleads_only_if_it_hides_a_batch_before_the_last(
+    offsets: Entries, times: Entries, stamps: tuple[int, ...], misleads: bool, pieces: int
+) -> None:
+    batches = np.array([(100 * n, 10 * n + 9, stamp) for n, stamp in enumerate(stamps)], np.int64)
+    found = audited(offsets, times, batches, pieces=pieces, end=1000)
+    assert [one.misleads for one in found if "the log ends" in one.text] == [misleads]
+
+
+def test_missing_index_is_told_unless_the_segment_is_the_active_one() -> None:
+    none, one = {INDEX: MISSING, TIME_INDEX: MISSING}, np.array([(0, 9, 5)], np.int64)
+    told = audited([], [], one, end=77, found=none)
+    assert [(each.suffix, each.rule, each.position, each.text) for each in told] == [
+        (INDEX, "KR203", -1, "is missing beside a log of 77 bytes"),
+        (TIME_INDEX, "KR201", -1, "is missing; the log's largest timestamp is 5"),
+    ]
+    assert audited([], [], one, end=77, found=none, active=True) == []
 
 
 @pytest.mark.parametrize(
-    ("log_end", "found"), [(CLEANER_CHUNK_BYTES, []), (CLEANER_CHUNK_BYTES * 2, ["KR206"])]
+    ("file", "rules"),
+    [
+        pytest.param(IndexFile(2**31), [], id="longer than a broker maps"),
+        pytest.param(IndexFile(99, unread=True), [], id="not read"),
+        pytest.param(IndexFile(2**31 - 1), ["KR206", "KR201"], id="as long as a broker maps"),
+    ],
 )
-def test_empty_index_is_right_up_to_the_cleaners_chunk(log_end: int, found: list[str]) -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.array([(199, 1)], np.int64))
-    for number in range(log_end // 1000 + 1):
-        audit.feed(np.array([(number * 1000, number, min(number, 199))], np.int64))
-    problems = audit.finish(log_end, 4096, files([], [(199, 1)]), active=False)
-    assert [each.rule for each in problems if each.suffix == INDEX] == found
-
-
-def test_bytes_tell_padding_torn_ends_and_lengths() -> None:
-    padded = IndexFile(1200, time_index.encode([TimeEntry(5, 1)]), padded=99)
-    assert [(each.rule, each.tail) for each in byte_problems(TIME_INDEX, padded, active=False)] == [
-        ("KR201", True)
-    ]
-    assert byte_problems(TIME_INDEX, padded, active=True) == []
-    assert last_timestamp_read(padded) == 0
-    torn = IndexFile(9, bytes(7) + b"\1", torn=1)
-    assert "KR205" in [each.rule for each in byte_problems(INDEX, torn, active=False)]
-    long = IndexFile(2**31, unread=True)
-    assert [each.rule for each in byte_problems(INDEX, long, active=False)] == ["KR207"]
-
-
-@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
-def test_bytes_of_a_missing_file_show_nothing(suffix: str) -> None:
-    assert byte_problems(suffix, MISSING, active=True) == byte_problems(suffix, MISSING, active=False) == []
+def test_only_an_index_that_was_read_is_judged_by_its_entries(file: IndexFile, rules: list[str]) -> None:
+    batches = np.array([(0, 9, 5), (10**7, 19, 5)], np.int64)
+    found = audited([], [], batches, end=3 * 10**7, found={INDEX: file, TIME_INDEX: file})
+    assert [each.rule for each in found] == rules
 
 
 def test_index_that_contradicts_itself_is_told_once_and_not_held_against_the_log() -> None:
@@ -144,26 +167,6 @@ def test_index_that_contradicts_itself_is_told_once_and_not_held_against_the_log
     half.audit.feed(np.array([(0, 9, 5), (100, 19, 6)], np.int64))
     half.finish(end, 4096, whole=True, clean=True)
     assert [problem.suffix for problem in half.problems if problem not in own] == [TIME_INDEX]
-
-
-def test_entry_behind_the_log_misleads_only_for_an_offset_that_the_log_has() -> None:
-    for offset, misleads in ((18, True), (19, True), (20, False)):
-        audit = IndexAudit(0, np.array([(offset, 1000)], np.int64), np.empty((0, 2), np.int64))
-        audit.feed(np.array([(0, 9, -1), (100, 19, -1)], np.int64))
-        (found,) = audit.finish(1000, 4096, files([(offset, 1000)], []), active=False)
-        assert (found.rule, found.misleads) == ("KR203", misleads)
-
-
-@pytest.mark.parametrize("fed_at_once", [True, False])
-def test_time_behind_the_log_misleads_only_if_an_earlier_batch_has_it_too(fed_at_once: bool) -> None:
-    rows = np.array([(0, 9, 5), (100, 19, 8), (200, 29, 3)], np.int64)
-    for timestamp, misleads in ((7, True), (8, True), (9, False)):
-        audit = IndexAudit(0, np.empty((0, 2), np.int64), np.array([(timestamp, 40)], np.int64))
-        for part in (rows,) if fed_at_once else (rows[:1], rows[1:2], rows[2:]):
-            audit.feed(part)
-        problems = audit.finish(1000, 4096, files([], [(timestamp, 40)]), active=False)
-        (found,) = [one for one in problems if "the log ends with offset 29" in one.text]
-        assert found.misleads == misleads
 
 
 def clock(base_offset: int, last: int, largest: int, **more: object) -> SegmentClock:
@@ -221,14 +224,18 @@ def test_zeros_behind_the_entries_are_told_of_each_index_by_its_own_rule(
 
 @pytest.mark.parametrize(("suffix", "rule", "size"), [(INDEX, "KR203", 8), (TIME_INDEX, "KR202", 12)])
 def test_what_the_bytes_say_is_told_at_its_place(suffix: str, rule: str, size: int) -> None:
-    assert byte_problems(suffix, MISSING, active=False) == []
-    assert byte_problems(suffix, IndexFile(0), active=False) == []
-    long = byte_problems(suffix, IndexFile(2**31), active=False)
+    for nothing in (MISSING, IndexFile(0)):
+        assert (
+            byte_problems(suffix, nothing, active=True) == byte_problems(suffix, nothing, active=False) == []
+        )
+    long = byte_problems(suffix, IndexFile(2**31, unread=True), active=False)
     assert long == [IndexProblem(suffix, "KR207", -1, f"{2**31} bytes; a broker maps at most {2**31 - 1}")]
     unread = byte_problems(suffix, IndexFile(2**31 - 1, unread=True), active=False)
     assert unread == [IndexProblem(suffix, rule, -1, f"{2**31 - 1} bytes, more than its log could need")]
-    torn = byte_problems(suffix, IndexFile(3, torn=3), active=True)
-    assert torn == [IndexProblem(suffix, "KR205", 0, f"3 bytes, which is no multiple of {size}", tail=True)]
+    for active in (False, True):
+        torn = byte_problems(suffix, IndexFile(3, torn=3), active=active)
+        told = f"3 bytes, which is no multiple of {size}"
+        assert torn == [IndexProblem(suffix, "KR205", 0, told, tail=True)]
     back = (
         offset_index.encode([OffsetEntry(9, 9), OffsetEntry(8, 10)])
         if suffix == INDEX
@@ -272,20 +279,10 @@ def test_entries_are_read_with_absolute_offsets() -> None:
 
 
 def problems_of(
-    offsets: list[tuple[int, int]],
-    times: list[tuple[int, int]],
-    *batches: tuple[int, int, int],
-    end: int = 1000,
-    interval: int = 4096,
-    base: int = 0,
-    **given: object,
+    offsets: Entries, times: Entries, *batches: tuple[int, int, int], end: int = 1000, **given: int
 ) -> list[tuple[str, int, str]]:
-    audit = IndexAudit(
-        base, np.array(offsets, np.int64).reshape(-1, 2), np.array(times, np.int64).reshape(-1, 2)
-    )
-    audit.feed(np.array(batches, np.int64).reshape(-1, 3))
-    values = {"active": False} | given
-    found = audit.finish(end, interval, files(offsets, times), **values)  # type: ignore[arg-type]
+    rows = np.array(batches, np.int64).reshape(-1, 3)
+    found = audited(offsets, times, rows, end=end, **given)  # type: ignore[arg-type]
     return [(each.rule, each.position, each.text) for each in found]
 
 
@@ -325,6 +322,8 @@ def test_time_entry_that_a_search_goes_wrong_by_is_told_with_what_is_before_it()
     for last in (8, 10):
         text = f"the last entry has timestamp {last}, the log's largest is 9"
         assert problems_of([], [(last, 29)], *batches) == [("KR202", 0, text)]
+    evidence = "entry (timestamp 7, offset 19): a batch before that offset has timestamp 7"
+    assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == [("KR202", 0, evidence)]
     assert problems_of([], [(9, 30)], *batches) == [
         ("KR202", 0, "entry (timestamp 9, offset 30): the log ends with offset 29")
     ]
@@ -335,29 +334,6 @@ def test_log_whose_offsets_do_not_ascend_says_nothing_of_its_indexes() -> None:
     assert problems_of([(99, 1)], [], (0, 9, 5), (100, 8, 5)) == []
     assert problems_of([(99, 1)], [], (0, 9, 5), (100, 9, 5), (200, 19, 5)) == []
     assert problems_of([(99, 1)], [(5, 9)], (0, 9, 5), (100, 10, 5)) != []
-
-
-def test_missing_index_is_told_unless_the_segment_is_the_active_one() -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    audit.feed(np.array([(0, 9, 5)], np.int64))
-    none = {INDEX: MISSING, TIME_INDEX: MISSING}
-    assert [
-        (each.suffix, each.rule, each.position, each.text)
-        for each in audit.finish(77, 4096, none, active=False)
-    ] == [
-        (INDEX, "KR203", -1, "is missing beside a log of 77 bytes"),
-        (TIME_INDEX, "KR201", -1, "is missing; the log's largest timestamp is 5"),
-    ]
-    again = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    again.feed(np.array([(0, 9, 5)], np.int64))
-    assert again.finish(77, 4096, none, active=True) == []
-
-
-@pytest.mark.parametrize("file", [IndexFile(2**31), IndexFile(99, unread=True)])
-def test_index_that_was_not_read_is_not_judged_by_its_entries(file: IndexFile) -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    audit.feed(np.array([(0, 9, 5), (10**7, 19, 5)], np.int64))
-    assert audit.finish(2 * 10**7, 4096, {INDEX: file, TIME_INDEX: file}, active=False) == []
 
 
 def test_log_without_timestamps_needs_no_time_index() -> None:
@@ -412,26 +388,23 @@ def test_batches_fed_in_pieces_tell_the_largest_timestamp_and_batch() -> None:
     assert (audit.last_offset, audit.largest, audit.largest_batch) == (9, -1, 0)
     audit.feed(np.empty((0, 3), np.int64))
     audit.feed(np.array([(0, 11, 7), (100, 12, 9)], np.int64))
-    assert (audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch) == (
+    assert [audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch] == [
         12,
         9,
         12,
         100,
-    )
+    ]
     audit.feed(np.array([(250, 13, 9), (260, 14, 3)], np.int64))
-    assert (audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch) == (
+    assert [audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch] == [
         14,
         9,
         12,
         150,
-    )
+    ]
     audit.finish(500, 4096, files([], []), active=True)
     assert audit.largest_batch == 240
-
-
-def test_entry_of_a_time_that_an_earlier_batch_has_too_hides_that_batch() -> None:
-    evidence = "entry (timestamp 7, offset 19): a batch before that offset has timestamp 7"
-    assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == [("KR202", 0, evidence)]
+    empty = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    assert (empty.finish(500, 4096, files([], []), active=False), empty.largest_batch) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -440,35 +413,3 @@ def test_entry_of_a_time_that_an_earlier_batch_has_too_hides_that_batch() -> Non
 def test_time_entry_that_the_log_has_no_such_time_for_is_told(largest: int, log: str) -> None:
     found = problems_of([], [(7, 9)], (0, 9, largest))
     assert found == [("KR202", 0, f"the last entry has timestamp 7, {log}")]
-
-
-@pytest.mark.parametrize(("time", "misleads"), [(5, True), (8, False)])
-def test_time_entry_past_the_log_end_hides_only_batches_before_the_last(time: int, misleads: bool) -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.array([(time, 25)], np.int64))
-    audit.feed(np.array([(0, 9, 5), (100, 19, 8)], np.int64))
-    found = audit.finish(200, 4096, files([], [(time, 25)]), active=False)
-    assert [one.misleads for one in found if "the log ends with offset 19" in one.text] == [misleads]
-
-
-def test_log_without_a_batch_has_no_largest_one() -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    assert audit.finish(500, 4096, files([], []), active=False) == []
-    assert audit.largest_batch == 0
-
-
-def test_active_segment_is_taken_as_open_unless_it_is_said_to_be_closed() -> None:
-    """A running broker lays out its indexes ahead; a clean stop cuts them."""
-    ahead = [*GOOD_OFFSETS, (250, 90_000)]
-    assert audited(ahead, GOOD_TIMES, active=True) == []
-    audit = IndexAudit(0, np.array(ahead, np.int64), np.array(GOOD_TIMES, np.int64))
-    audit.feed(BATCHES)
-    found = audit.finish(END, 4096, files(ahead, GOOD_TIMES), active=True, closed=True)
-    assert [(each.rule, each.position) for each in found] == [("KR203", 24)]
-
-
-def test_index_as_long_as_a_broker_maps_is_judged_by_its_entries() -> None:
-    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    audit.feed(np.array([(0, 9, 5), (10**7, 19, 5)], np.int64))
-    longest = IndexFile(2**31 - 1)
-    found = audit.finish(3 * 10**7, 4096, {INDEX: longest, TIME_INDEX: longest}, active=False)
-    assert [each.rule for each in found] == ["KR206", "KR201"]

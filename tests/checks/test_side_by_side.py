@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
 from krepair.formats.arrays import Int64s
-from tests.builders import data
+from tests.builders import data, reading
 
 Rows = dict[int, int]
 logs = st.dictionaries(st.integers(0, 60), st.integers(0, 2), max_size=40)
@@ -50,12 +50,7 @@ def test_a_log_and_its_beginning_agree_and_another_value_tells_where_they_part()
     other = part[: len(part) // 6 * 4] + b"".join(data(o, 2, timestamp=7).raw for o in range(8, 12, 2))
 
     def read(raw: bytes) -> Iterator[Int64s]:
-        def read_into(buffer: memoryview, position: int) -> int:
-            piece = raw[position : position + len(buffer)]
-            buffer[: len(piece)] = piece
-            return len(piece)
-
-        return batches_of([(read_into, len(raw))])
+        return batches_of([(reading(raw), len(raw))])
 
     assert side_by_side(read(whole), read(part)) == SideBySide(
         same=6, first_end=20, second_end=12, after_second=4

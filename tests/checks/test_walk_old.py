@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.audit import audit_window
 from krepair.checks.walk import walk
 from krepair.ops.verify import verify_log_dir
 from tests import builders
@@ -75,25 +74,6 @@ def test_offsets_must_ascend_over_the_borders_of_formats() -> None:
     ):
         found, problem, _ = walked(first.raw + second.raw)
         assert (len(found), "does not ascend" in problem) == (1, True)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_an_old_message_may_not_go(magic: int) -> None:
-    batches = [
-        builders.commit(0, pid=1),
-        plain(1, magic=magic),
-        builders.commit(2, pid=1),
-        plain(3, None, magic=0),
-    ]
-    window = np.frombuffer(b"".join(batch.raw for batch in batches), np.uint8)
-    starts = np.array([start for start, _ in placed(batches)], np.int32)
-    kept = np.array([False, True, False, True])
-    assert audit_window(window, starts, len(window), kept) == ""
-    kept[1] = False
-    assert (
-        audit_window(window, starts, len(window), kept)
-        == f"the message of an old format at place {starts[1]} would go"
-    )
 
 
 def test_indexes_that_a_live_broker_wrote_for_old_formats_are_true(tmp_path: Path) -> None:
