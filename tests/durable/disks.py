@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from krepair.durable.disk import Attributes, Disk
@@ -67,17 +68,19 @@ class PassingDisk:
     def _after(self, call: Call) -> None:
         return
 
-    def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
-        call = Call("make_dir", path, detail=oct(mode))
+    @contextlib.contextmanager
+    def _around(self, call: Call) -> Iterator[None]:
         self._before(call)
-        self.inner.make_dir(path, mode, owner)
+        yield
         self._after(call)
 
+    def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
+        with self._around(Call("make_dir", path, detail=oct(mode))):
+            self.inner.make_dir(path, mode, owner)
+
     def remove_dir(self, path: str) -> None:
-        call = Call("remove_dir", path)
-        self._before(call)
-        self.inner.remove_dir(path)
-        self._after(call)
+        with self._around(Call("remove_dir", path)):
+            self.inner.remove_dir(path)
 
     def create(
         self,
@@ -88,83 +91,60 @@ class PassingDisk:
         *,
         synced: bool = True,
     ) -> None:
-        call = Call("create", path, detail=f"{len(data)} bytes{'' if synced else ', not synced'}")
-        self._before(call)
-        self.inner.create(path, data, like, owner, synced=synced)
-        self._after(call)
+        with self._around(
+            Call("create", path, detail=f"{len(data)} bytes{'' if synced else ', not synced'}")
+        ):
+            self.inner.create(path, data, like, owner, synced=synced)
 
     def append(self, path: str, data: bytes) -> None:
-        call = Call("append", path, detail=f"{len(data)} bytes")
-        self._before(call)
-        self.inner.append(path, data)
-        self._after(call)
+        with self._around(Call("append", path, detail=f"{len(data)} bytes")):
+            self.inner.append(path, data)
 
     def reserve(self, path: str, size: int) -> None:
-        call = Call("reserve", path, detail=f"{size} bytes")
-        self._before(call)
-        self.inner.reserve(path, size)
-        self._after(call)
+        with self._around(Call("reserve", path, detail=f"{size} bytes")):
+            self.inner.reserve(path, size)
 
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
-        call = Call("write_at", path, detail=f"{sum(piece.nbytes for piece in pieces)} bytes at {position}")
-        self._before(call)
-        written = self.inner.write_at(path, position, pieces)
-        self._after(call)
-        return written
+        with self._around(
+            Call("write_at", path, detail=f"{sum(piece.nbytes for piece in pieces)} bytes at {position}")
+        ):
+            return self.inner.write_at(path, position, pieces)
 
     def truncate(self, path: str, size: int) -> None:
-        call = Call("truncate", path, detail=f"{size} bytes")
-        self._before(call)
-        self.inner.truncate(path, size)
-        self._after(call)
+        with self._around(Call("truncate", path, detail=f"{size} bytes")):
+            self.inner.truncate(path, size)
 
     def rename(self, source: str, target: str) -> None:
-        call = Call("rename", source, target)
-        self._before(call)
-        self.inner.rename(source, target)
-        self._after(call)
+        with self._around(Call("rename", source, target)):
+            self.inner.rename(source, target)
 
     def link(self, source: str, target: str) -> None:
-        call = Call("link", source, target)
-        self._before(call)
-        self.inner.link(source, target)
-        self._after(call)
+        with self._around(Call("link", source, target)):
+            self.inner.link(source, target)
 
     def copy(self, source: str, target: str, of: Tree | None = None) -> None:
-        call = Call("copy", source, target)
-        self._before(call)
-        self.inner.copy(source, target, of)
-        self._after(call)
+        with self._around(Call("copy", source, target)):
+            self.inner.copy(source, target, of)
 
     def unlink(self, path: str) -> None:
-        call = Call("unlink", path)
-        self._before(call)
-        self.inner.unlink(path)
-        self._after(call)
+        with self._around(Call("unlink", path)):
+            self.inner.unlink(path)
 
     def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
-        call = Call("set_attributes", path, detail=f"mtime_ns {attributes.mtime_ns}")
-        self._before(call)
-        self.inner.set_attributes(path, attributes, inode)
-        self._after(call)
+        with self._around(Call("set_attributes", path, detail=f"mtime_ns {attributes.mtime_ns}")):
+            self.inner.set_attributes(path, attributes, inode)
 
     def sync_file(self, path: str) -> None:
-        call = Call("sync_file", path)
-        self._before(call)
-        self.inner.sync_file(path)
-        self._after(call)
+        with self._around(Call("sync_file", path)):
+            self.inner.sync_file(path)
 
     def sync_dir(self, path: str) -> None:
-        call = Call("sync_dir", path)
-        self._before(call)
-        self.inner.sync_dir(path)
-        self._after(call)
+        with self._around(Call("sync_dir", path)):
+            self.inner.sync_dir(path)
 
     def check_written(self, path: str) -> None:
-        call = Call("check_written", path)
-        self._before(call)
-        self.inner.check_written(path)
-        self._after(call)
+        with self._around(Call("check_written", path)):
+            self.inner.check_written(path)
 
     def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
         call = Call("sync_file_system", path)

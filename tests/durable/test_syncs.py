@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from krepair.durable import medium, writeback
-from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError, file_system_of
@@ -87,16 +86,6 @@ def test_file_is_synced_once_as_it_is_in_the_end(
     assert synced.seen == [state(path)]
 
 
-def test_copy_has_the_bytes_and_the_attributes_of_its_source(tmp_path: Path) -> None:
-    source = tmp_path / "old"
-    source.write_bytes(os.urandom(3_000_000))
-    source.chmod(0o604)
-    os.utime(source, ns=(5, 9_000_000_001))
-    RealDisk().copy(str(source), str(tmp_path / "copy"))
-    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
-    assert read_attributes(str(tmp_path / "copy")) == read_attributes(str(source))
-
-
 @pytest.mark.parametrize("name", ["create", "append", "copy"])
 def test_failed_fsync_is_a_failure_and_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -131,21 +120,6 @@ def test_failure_of_the_cleaning_up_does_not_hide_the_first_one(
         WRITES[name](RealDisk(), tmp_path)
 
 
-@pytest.mark.parametrize("most", [1, 7, 1 << 20])
-def test_copy_goes_on_where_the_kernel_copies_little_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    real = os.copy_file_range
-    monkeypatch.setattr(
-        os,
-        "copy_file_range",
-        lambda reader, writer, count, *places: real(reader, writer, min(count, most), *places),
-    )
-    (tmp_path / "old").write_bytes(bytes(range(200)))
-    RealDisk().copy(str(tmp_path / "old"), str(tmp_path / "copy"))
-    assert (tmp_path / "copy").read_bytes() == bytes(range(200))
-
-
 def test_copy_is_whole_where_the_kernel_says_too_early_that_it_is_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,20 +127,6 @@ def test_copy_is_whole_where_the_kernel_says_too_early_that_it_is_at_the_end(
     (tmp_path / "old").write_bytes(b"x" * 70_000)
     RealDisk().copy(str(tmp_path / "old"), str(tmp_path / "copy"))
     assert (tmp_path / "copy").read_bytes() == b"x" * 70_000
-
-
-def test_write_that_takes_nothing_is_an_error_and_not_an_endless_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
-    with pytest.raises(OSError, match="nothing could be written at position 0"):
-        RealDisk().create(str(tmp_path / "new"), b"x")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
-    RealDisk().make_dir(str(tmp_path / "private"))
-    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
 
 
 def test_file_that_is_not_to_be_synced_yet_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

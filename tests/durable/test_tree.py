@@ -98,9 +98,12 @@ def test_a_path_that_leads_out_is_refused(tree: Tree) -> None:
         assert code_of(lambda path=path: tree.status(path)) == errno.EXDEV
 
 
-def test_another_directory_under_the_name_is_noticed(tree: Tree) -> None:
+def test_another_directory_under_the_name_is_noticed_and_closed_again(tree: Tree) -> None:
+    without_links().names("/")  # it is opened once
+    before = open_descriptors(tree.path)
     wrong = Tree(tree.path, os.stat(tree.path).st_ino + 1)
     assert code_of(lambda: wrong.names(tree.path)) == errno.ESTALE
+    assert open_descriptors(tree.path) == before
     assert Tree(tree.path, os.stat(tree.path).st_ino).names(tree.path) == ["t-0"]
 
 
@@ -167,27 +170,6 @@ def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
         with pytest.raises(OSError):
             call(f"{at}/a.log")
     os.close(tree.open(f"{at}/a.log", os.O_RDONLY))
-    assert open_descriptors(tree.path) == before
-
-
-def test_folders_are_kept_open_only_as_long_as_the_body_runs(tree: Tree) -> None:
-    at = f"{tree.path}/t-0"
-    tree.names(tree.path)
-    before = open_descriptors(tree.path)
-    with tree.keeping_folders():
-        with tree.keeping_folders():
-            tree.status(f"{at}/a.log")
-        kept = open_descriptors(tree.path)
-        tree.let_go(f"{at}/none")
-        assert open_descriptors(tree.path) == kept != before, "the outer body still runs"
-    assert open_descriptors(tree.path) == before
-
-
-def test_another_directory_under_the_name_is_closed_again(tree: Tree) -> None:
-    without_links().names("/")  # it is opened once
-    before = open_descriptors(tree.path)
-    with pytest.raises(OSError):
-        Tree(tree.path, os.stat(tree.path).st_ino + 1).names(tree.path)
     assert open_descriptors(tree.path) == before
 
 
@@ -415,8 +397,10 @@ def test_a_kept_folder_stays_that_folder_whatever_takes_its_name(tree: Tree, tmp
     assert open_descriptors(tree.path) == before
 
 
-@pytest.mark.parametrize("let_go", [True, False], ids=["let go before", "kept to the end"])
-def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree, let_go: bool) -> None:
+@pytest.mark.parametrize(
+    "let_go", ["", "none", "."], ids=["kept to the end", "another one let go", "let go before"]
+)
+def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree, let_go: str) -> None:
     at = f"{tree.path}/t-0"
     tree.status(at)
     before = open_descriptors(tree.path)
@@ -424,10 +408,11 @@ def test_kept_folders_are_closed_with_the_last_who_keeps_them(tree: Tree, let_go
         with tree.keeping_folders():
             tree.status(f"{at}/a.log")
             tree.status(f"{at}/inner/x")
-        assert open_descriptors(tree.path) == before + 2
         if let_go:
-            tree.let_go(at)  # and what is below it
-            assert open_descriptors(tree.path) == before
+            tree.let_go(at if let_go == "." else f"{at}/{let_go}")  # and what is below it
+        assert open_descriptors(tree.path) == before + (0 if let_go == "." else 2), (
+            "the outer body still runs"
+        )
     assert open_descriptors(tree.path) == before
     tree.status(f"{at}/a.log")
     assert open_descriptors(tree.path) == before
