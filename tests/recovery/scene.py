@@ -92,6 +92,13 @@ class Verbs:
         return report
 
 
+def planned(root: Path, **common: object) -> tuple[Path, Verbs, Plan]:
+    """An unclean directory, its verbs and its plan."""
+    path = write_unclean(root)
+    verbs = Verbs(path, **common)
+    return path, verbs, verbs.plan()
+
+
 def started(judge: Judge, path: Path, scratch: Path, folder: str = "t-0") -> Started:
     """What an unclean start does to a copy of a partition, with the recovery point that the root names."""
     copy = scratch / "start" / folder

@@ -83,15 +83,12 @@ def test_next_apply_raises_the_point_that_stayed_and_undo_takes_all_points_back(
     assert tree(scene.path) == scene.before
 
 
-def test_verify_names_the_partition_whose_point_stayed(tmp_path: Path) -> None:
+def test_while_it_stays_in_the_way_every_apply_and_verify_says_so_and_no_point_is_lowered(
+    tmp_path: Path,
+) -> None:
     scene = Scene(tmp_path / "logs")
-    assert any("t-0 its recovery point is not raised" in text for text in scene.verbs.wrong(scene.plan)), (
-        scene.verbs.wrong(scene.plan)
-    )
-
-
-def test_while_it_stays_in_the_way_every_apply_says_so_and_lowers_no_point(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
+    told = scene.verbs.wrong(scene.plan)
+    assert any("t-0 its recovery point is not raised" in text for text in told), told
     scene.put_in_the_way()
     for _ in range(2):
         report = scene.apply()
@@ -102,6 +99,14 @@ def test_while_it_stays_in_the_way_every_apply_says_so_and_lowers_no_point(tmp_p
     scene.verbs.apply(scene.plan)
     scene.verbs.undo(scene.plan)
     assert tree(scene.path) == scene.before
+
+
+def test_undo_while_it_is_in_the_way_takes_the_other_point_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.put_in_the_way()
+    assert not (scene.path / "t-0" / f"{450:020d}.log").exists()
+    scene.verbs.undo(scene.plan)
+    assert points_of(scene.path) == OLD
 
 
 def test_after_a_purge_the_next_apply_raises_the_point_too_and_its_undo_takes_back_what_it_raised(

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from krepair.ops.apply import apply
+from krepair.ops.apply import ApplyReport, apply
 from krepair.ops.undo import undo
 from krepair.pipeline.readings import recovered
 from tests.ops.scene import tree
-from tests.recovery.scene import POINTS, Verbs, points_of, set_points, write_unclean
+from tests.recovery.scene import POINTS, Verbs, planned, points_of, set_points, write_unclean
 
 
 def name_of(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def fails_for(name: str, size: int | None = None) -> Callable[..., None]:
+    """Stands for ``make_sure_it_is_written``: it fails for a file of ``t-0``, or only while that has this size."""
+
+    def fails(descriptor: int, *, barrier: bool) -> None:
+        del barrier
+        if name_of(descriptor).endswith(f"t-0/{name}") and size in {None, os.fstat(descriptor).st_size}:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    return fails
+
+
+def why_it_stopped(report: ApplyReport, path: Path) -> str:
+    """Why ``t-0`` was stopped; the other partition was not, and its point has risen alone."""
+    failed = {one.partition: one.why for one in report.results if one.outcome == "failed"}
+    assert set(failed) == {"t-0"}
+    assert points_of(path) == {"t": 250, "o": 3}
+    return failed["t-0"]
 
 
 @pytest.mark.parametrize(
@@ -25,22 +45,11 @@ def name_of(descriptor: int) -> str:
 def test_file_that_cannot_be_written_out_stops_its_partition_and_no_other(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
-    plan = verbs.plan()
+    path, verbs, plan = planned(tmp_path / "logs")
     before = tree(path / "t-0")
-
-    def fails(descriptor: int, *, barrier: bool) -> None:
-        del barrier
-        if name_of(descriptor).endswith(f"t-0/{name}"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(recovered, "make_sure_it_is_written", fails)
-    report = apply(plan, verbs.options())
-    failed = {one.partition: one.why for one in report.results if one.outcome == "failed"}
-    assert set(failed) == {"t-0"}
-    assert f"{name}: could not be written to the disk" in failed["t-0"]
-    assert points_of(path) == {"t": 250, "o": 3}
+    monkeypatch.setattr(recovered, "make_sure_it_is_written", fails_for(name))
+    why = why_it_stopped(apply(plan, verbs.options()), path)
+    assert f"{name}: could not be written to the disk" in why
     assert tree(path / "t-0") == before
 
 
@@ -67,11 +76,7 @@ def test_bytes_that_come_back_from_the_disk_otherwise_stop_their_partition(
             os.utime(log, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     monkeypatch.setattr(recovered, "forget_pages", lies)
-    report = apply(plan, verbs.options())
-    failed = {one.partition: one.why for one in report.results if one.outcome == "failed"}
-    assert set(failed) == {"t-0"}
-    assert "CRC-32C" in failed["t-0"]
-    assert points_of(path) == {"t": 250, "o": 3}
+    assert "CRC-32C" in why_it_stopped(apply(plan, verbs.options()), path)
 
 
 def test_disk_that_fails_after_the_cut_of_a_torn_tail_keeps_the_point_and_the_other_one_rises(
@@ -83,20 +88,11 @@ def test_disk_that_fails_after_the_cut_of_a_torn_tail_keeps_the_point_and_the_ot
     before = tree(path)
     verbs = Verbs(path)
     plan = verbs.plan()
-    size = log.stat().st_size - 70
-
-    def fails(descriptor: int, *, barrier: bool) -> None:
-        del barrier
-        if name_of(descriptor).endswith(f"t-0/{400:020d}.log") and os.fstat(descriptor).st_size == size:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
+    fails = fails_for(log.name, log.stat().st_size - 70)
     with monkeypatch.context() as patched:
         patched.setattr(recovered, "make_sure_it_is_written", fails)
         report = apply(plan, verbs.options())
-    failed = {one.partition: one.why for one in report.results if one.outcome == "failed"}
-    assert set(failed) == {"t-0"}
-    assert "its recovery point stays" in failed["t-0"]
-    assert points_of(path) == {"t": 250, "o": 3}
+    assert "its recovery point stays" in why_it_stopped(report, path)
     verbs.undo(plan)
     assert tree(path) == before
 
@@ -104,9 +100,7 @@ def test_disk_that_fails_after_the_cut_of_a_torn_tail_keeps_the_point_and_the_ot
 def test_undo_takes_nothing_back_of_a_partition_whose_point_a_broker_has_written_since(
     tmp_path: Path,
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
-    plan = verbs.plan()
+    path, verbs, plan = planned(tmp_path / "logs")
     verbs.apply(plan)
     set_points(path, {"t": 460, "o": 3})
     before = tree(path)

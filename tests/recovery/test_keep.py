@@ -13,7 +13,7 @@ from krepair.ops.undo import undo
 from krepair.plan.review import review
 from tests.ops.by_hand import take_back_by_hand
 from tests.ops.scene import tree
-from tests.recovery.scene import Verbs, points_of, write_unclean
+from tests.recovery.scene import planned, points_of
 
 RAISED = {"t": 450, "o": 3}
 
@@ -26,10 +26,8 @@ def of_the_broker(path: Path) -> dict[str, object]:
 def test_until_verified_the_points_and_the_new_segments_are_taken_back_and_undo_names_what_stays(
     tmp_path: Path,
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
+    path, verbs, plan = planned(tmp_path / "logs", keep="until-verified")
     before = of_the_broker(path)
-    verbs = Verbs(path, keep="until-verified")
-    plan = verbs.plan()
     assert review(plan) == []
     verbs.apply(plan)
     after = of_the_broker(path)
@@ -55,9 +53,7 @@ def test_until_verified_the_points_and_the_new_segments_are_taken_back_and_undo_
 def test_under_each_keep_purge_leaves_nothing_of_krepair_and_the_points_raised(
     keep: str, tmp_path: Path
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path, keep=keep)
-    plan = verbs.plan()
+    path, verbs, plan = planned(tmp_path / "logs", keep=keep)
     verbs.apply(plan)
     assert purge(plan, verbs.options()).exit_code == ExitCode.DONE
     assert tree(path) == of_the_broker(path)
@@ -70,10 +66,8 @@ def test_under_each_keep_purge_leaves_nothing_of_krepair_and_the_points_raised(
 def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept_for_its_undo(
     tmp_path: Path,
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
+    path, verbs, plan = planned(tmp_path / "logs")
     before = tree(path / "t-0")
-    plan = verbs.plan()
     verbs.apply(plan)
     journal = path / "t-0" / f"krepair~{plan.plan_id}" / "journal"
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.plan.model import Plan, RollSegment
 from tests.flips import flip
@@ -152,23 +151,6 @@ def test_standing_fence_refuses_the_plan(tmp_path: Path) -> None:
     (path / "o-0" / "krepair~0123abcd" / "fence").mkdir(parents=True)
     with pytest.raises(RefusedError, match="fence"):
         Verbs(path).plan()
-
-
-def test_partition_that_changed_since_the_plan_keeps_its_point_and_the_other_one_is_raised(
-    tmp_path: Path,
-) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
-    plan = verbs.plan()
-    log = path / "t-0" / f"{300:020d}.log"
-    log.touch()
-    report = apply(plan, verbs.options())
-    failed = {one.partition for one in report.results if one.outcome == "failed"}
-    assert failed == {"t-0"}
-    assert points_of(path) == {"t": 250, "o": 3}
-    assert not (path / "t-0" / f"{450:020d}.log").exists()
-    verbs.undo(plan)
-    assert points_of(path) == {"t": 250, "o": 0}
 
 
 @pytest.mark.parametrize(

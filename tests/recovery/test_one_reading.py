@@ -17,7 +17,7 @@ from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import ReplaceFile
 from tests.flips import flip
 from tests.ops.scene import tree
-from tests.recovery.scene import POINTS, Verbs, points_of, write_unclean
+from tests.recovery.scene import POINTS, Verbs, planned, points_of, write_unclean
 
 OLD, RAISED = {"t": 250, "o": 0}, {"t": 450, "o": 3}
 
@@ -91,9 +91,7 @@ def test_indexes_that_are_made_wrong_in_plan_and_apply_are_found_before_anything
 def test_damage_between_plan_and_apply_under_the_old_size_and_time_stops_its_partition_alone(
     tmp_path: Path, base: int
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
-    plan = verbs.plan()
+    path, verbs, plan = planned(tmp_path / "logs")
     log = path / "t-0" / f"{base:020d}.log"
     flip(log, log.stat().st_size // 2 + 3)
     before = tree(path / "t-0")

@@ -14,13 +14,11 @@ from krepair.plan.review import review
 from tests.journal.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.inline import there_and_back
-from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, points_of, started, write_unclean
+from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, planned, points_of, started, write_unclean
 
 
 def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_raised(tmp_path: Path) -> None:
-    path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
-    plan = verbs.plan()
+    path, verbs, plan = planned(tmp_path / "logs")
     assert review(plan) == []
     assert points_of(path) == {"t": 250, "o": 0}
     with there_and_back(path, plan, verbs.options()):
