@@ -45,6 +45,27 @@ def counted() -> Iterator[Counts]:
         yield counts
 
 
+def before_open(patch: pytest.MonkeyPatch, act: Callable[[str, int], object]) -> None:
+    """From here on, name and flags are handed over before each ``os.open``, which fails as that does."""
+    real = os.open
+
+    def opening(name: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        act(os.fspath(name), flags)
+        return real(name, flags, mode, dir_fd=dir_fd)
+
+    patch.setattr(os, "open", opening)
+
+
+def fail_to_open(patch: pytest.MonkeyPatch, failing: str, code: int) -> None:
+    """From here on, the system does not give files of this name."""
+
+    def act(name: str, _: int) -> None:
+        if os.path.basename(name) == failing:
+            raise OSError(code, os.strerror(code), name)
+
+    before_open(patch, act)
+
+
 def for_each(work: Callable[[int], object], few: int = 2, many: int = 6) -> dict[str, float]:
     """Calls for each partition: the work on many of them less that on a few, by name.
 

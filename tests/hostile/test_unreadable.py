@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.errors import ExitCode
+from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS
 from tests.hostile.verbs import every_verb, picture, run
 from tests.ops.conftest import memory_dir
@@ -28,18 +28,6 @@ NAMES = (
 IN_ROOT = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "meta.properties")
 
 
-def refusing(name: str, number: int) -> Callable[..., int]:
-    """``os.open`` of a system that does not give files of that name."""
-    real = os.open
-
-    def fake(path: object, *rest: object, **more: object) -> int:
-        if os.path.basename(os.fspath(path)) == name:  # type: ignore[call-overload]
-            raise OSError(number, os.strerror(number), name)
-        return real(path, *rest, **more)  # type: ignore[arg-type]
-
-    return fake
-
-
 pytestmark = pytest.mark.usefixtures("through_os_open")
 
 
@@ -50,7 +38,7 @@ def test_file_that_cannot_be_opened_is_no_damage_and_leaves_the_partition_alone(
 ) -> None:
     made = BASES["transactions"].write(memory_dir / "logs", "t")
     before = picture(made.log_dir)
-    monkeypatch.setattr(os, "open", refusing(name, number))
+    fail_to_open(monkeypatch, name, number)
     runs = every_verb(made.log_dir, memory_dir / "plan.krplan")
     monkeypatch.undo()
     assert picture(made.log_dir) == before
@@ -65,7 +53,7 @@ def test_file_of_the_root_that_cannot_be_opened_ends_every_verb_with_15(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     made = BASES["plain"].write(memory_dir / "logs", "t")
-    monkeypatch.setattr(os, "open", refusing(name, errno.EIO))
+    fail_to_open(monkeypatch, name, errno.EIO)
     for words in (("check",), ("verify",), ("plan", "--out", str(memory_dir / "plan"))):
         ran = run(words[0], str(made.log_dir), *words[1:], "--engine", "inline")
         assert ran.code == ExitCode.UNREADABLE, ran

@@ -23,7 +23,7 @@ from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.logdir import lock as locks
 from krepair.logdir import lock_reach
 from krepair.logdir.holder import UNKNOWN_PID, Holder
-from krepair.logdir.lock import hold_lock, hold_own_lock, is_locked
+from krepair.logdir.lock import Lock, hold_lock, hold_own_lock, is_locked
 from tests.durable.disks import FailingDisk, RecordingDisk
 
 Hold = Callable[[str, Disk], AbstractContextManager[object]]
@@ -85,9 +85,31 @@ def log_dir(tmp_path: Path) -> Path:
     return root
 
 
+def held(log_dir: Path) -> AbstractContextManager[Lock]:
+    return hold_lock(str(log_dir), RealDisk(str(log_dir)))
+
+
+def refused(log_dir: Path, error: type[Exception], words: str, hold: Hold = hold_lock) -> None:
+    """It is not to be had, for this reason."""
+    with pytest.raises(error, match=words), hold(str(log_dir), RealDisk(str(log_dir))):
+        pytest.fail("it was held")
+
+
+def removed_before_locking(log_dir: Path, monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
+    """The file is deleted between its opening and its locking, so many times."""
+    real, left = fcntl.fcntl, iter(range(times))
+
+    def removing(descriptor: int, command: int, argument: bytes | int = 0) -> object:
+        if command == fcntl.F_OFD_SETLK and next(left, None) is not None:
+            (log_dir / ".lock").unlink()
+        return real(descriptor, command, argument)
+
+    monkeypatch.setattr(fcntl, "fcntl", removing)
+
+
 class TestHolding:
     def test_a_missing_file_is_created_with_the_directorys_mode_and_removed(self, log_dir: Path) -> None:
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             status = (log_dir / ".lock").stat()
             assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o640, 0)
             assert (status.st_uid, status.st_gid) == (log_dir.stat().st_uid, log_dir.stat().st_gid)
@@ -97,7 +119,7 @@ class TestHolding:
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
     def test_a_created_file_gets_the_directorys_owner(self, log_dir: Path) -> None:
         os.chown(log_dir, 1234, 2345)
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))):
+        with held(log_dir):
             status = (log_dir / ".lock").stat()
             assert (status.st_uid, status.st_gid) == (1234, 2345)
 
@@ -112,25 +134,21 @@ class TestHolding:
         assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, 4)
 
     def test_it_is_free_again_after_the_body_raised(self, log_dir: Path) -> None:
-        with pytest.raises(ZeroDivisionError), hold_lock(str(log_dir), RealDisk(str(log_dir))):
+        with pytest.raises(ZeroDivisionError), held(log_dir):
             raise ZeroDivisionError
         assert is_locked(str(log_dir)) is None
         assert os.listdir(log_dir) == []
 
     def test_closing_another_descriptor_of_the_file_does_not_lose_it(self, log_dir: Path) -> None:
         (log_dir / ".lock").touch()
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))):
+        with held(log_dir):
             (log_dir / ".lock").read_bytes()
             with running([sys.executable, "-c", POSIX_HOLDER, str(log_dir / ".lock")]) as (_, word):
                 assert word == ""
 
     def test_a_second_holder_in_this_process_is_refused(self, log_dir: Path) -> None:
-        with (
-            hold_lock(str(log_dir), RealDisk(str(log_dir))),
-            pytest.raises(LockedError, match=f"process {os.getpid()} "),
-            hold_lock(str(log_dir), RealDisk(str(log_dir))),
-        ):
-            pytest.fail("two held it")
+        with held(log_dir):
+            refused(log_dir, LockedError, f"process {os.getpid()} ")
 
 
 class TestHeldByAnother:
@@ -139,11 +157,7 @@ class TestHeldByAnother:
         (log_dir / ".lock").touch()
         with python_holder(program, log_dir) as pid:
             command = Path(f"/proc/{pid}/comm").read_text().strip()
-            with (
-                pytest.raises(LockedError, match=f"process {pid} \\({command}\\)"),
-                hold_lock(str(log_dir), RealDisk(str(log_dir))),
-            ):
-                pytest.fail("two held it")
+            refused(log_dir, LockedError, f"process {pid} \\({command}\\)")
             assert is_locked(str(log_dir)) == Holder(pid, command)
         assert is_locked(str(log_dir)) is None
         assert (log_dir / ".lock").exists()
@@ -154,31 +168,27 @@ class TestHeldByAnother:
         source = tmp_path / "Locker.java"
         source.write_text(JAVA_LOCKER)
         locker = ["java", "-Xmx64m", str(source), str(log_dir / ".lock")]
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))), running(locker) as (_, word):
+        with held(log_dir), running(locker) as (_, word):
             assert word == "refused"
         with running(locker) as (pid, word):
             assert word == "held"
-            with (
-                pytest.raises(LockedError, match=f"process {pid} \\(java\\)"),
-                hold_lock(str(log_dir), RealDisk(str(log_dir))),
-            ):
-                pytest.fail("two held it")
+            refused(log_dir, LockedError, f"process {pid} \\(java\\)")
             holder = is_locked(str(log_dir))
             assert holder is not None
             assert holder.pid == pid
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             lock.check()
 
 
 class TestReplacedFile:
     def test_check_refuses_when_the_file_is_gone(self, log_dir: Path) -> None:
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             (log_dir / ".lock").unlink()
             with pytest.raises(RefusedError, match="gone"):
                 lock.check()
 
     def test_check_refuses_when_the_file_was_replaced(self, log_dir: Path) -> None:
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             (log_dir / "other").write_bytes(b"")
             (log_dir / "other").rename(log_dir / ".lock")
             with pytest.raises(RefusedError, match="replaced"):
@@ -187,7 +197,7 @@ class TestReplacedFile:
         assert (log_dir / ".lock").exists()
 
     def test_check_names_who_holds_the_new_file(self, log_dir: Path) -> None:
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             (log_dir / "other").write_bytes(b"")
             (log_dir / "other").rename(log_dir / ".lock")
             with python_holder(POSIX_HOLDER, log_dir) as pid, pytest.raises(LockedError, match=str(pid)):
@@ -198,17 +208,8 @@ class TestReplacedFile:
     ) -> None:
         """As when a broker of 3.9 ends its clean stop just then."""
         (log_dir / ".lock").touch()
-        real_fcntl = fcntl.fcntl
-        removed: list[str] = []
-
-        def removing_fcntl(descriptor: int, command: int, argument: bytes | int = 0) -> object:
-            if command == fcntl.F_OFD_SETLK and not removed:
-                removed.append(".lock")
-                (log_dir / ".lock").unlink()
-            return real_fcntl(descriptor, command, argument)
-
-        monkeypatch.setattr(fcntl, "fcntl", removing_fcntl)
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        removed_before_locking(log_dir, monkeypatch, times=1)
+        with held(log_dir) as lock:
             lock.check()
             assert lock.created
         assert os.listdir(log_dir) == []
@@ -216,19 +217,8 @@ class TestReplacedFile:
     def test_a_file_replaced_every_time_is_given_up(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real_fcntl = fcntl.fcntl
-
-        def removing_fcntl(descriptor: int, command: int, argument: bytes | int = 0) -> object:
-            if command == fcntl.F_OFD_SETLK:
-                (log_dir / ".lock").unlink()
-            return real_fcntl(descriptor, command, argument)
-
-        monkeypatch.setattr(fcntl, "fcntl", removing_fcntl)
-        with (
-            pytest.raises(RefusedError, match="replaced"),
-            hold_lock(str(log_dir), RealDisk(str(log_dir))),
-        ):
-            pytest.fail("held a file without a name")
+        removed_before_locking(log_dir, monkeypatch, times=sys.maxsize)
+        refused(log_dir, RefusedError, "replaced")
 
 
 class TestBadFile:
@@ -244,11 +234,7 @@ class TestBadFile:
             path.mkdir()
         with pytest.raises(RefusedError, match="regular file"):
             is_locked(str(log_dir))
-        with (
-            pytest.raises(RefusedError, match="regular file"),
-            hold_lock(str(log_dir), RealDisk(str(log_dir))),
-        ):
-            pytest.fail("held something else")
+        refused(log_dir, RefusedError, "regular file")
 
     @pytest.mark.parametrize("call", ["create", "set_attributes"])
     @pytest.mark.parametrize(
@@ -282,7 +268,7 @@ def test_a_lock_file_that_a_killed_krepair_left_with_root_as_its_owner_does_not_
     """Killed between making the file and giving it away: a broker of another user could not open it."""
     os.chown(tmp_path, 4242, 4343)
     (tmp_path / ".lock").touch(0o600)
-    with hold_lock(str(tmp_path), RealDisk(str(tmp_path))) as lock:
+    with held(tmp_path) as lock:
         found = (tmp_path / ".lock").stat()
         assert (found.st_uid, found.st_gid) == (4242, 4343)
         lock.check()
@@ -294,7 +280,7 @@ def test_a_lock_file_of_the_directory_s_owner_stays(tmp_path: Path) -> None:
     os.chown(tmp_path, 4242, 4343)
     (tmp_path / ".lock").touch(0o600)
     os.chown(tmp_path / ".lock", 4242, 4343)
-    with hold_lock(str(tmp_path), RealDisk(str(tmp_path))):
+    with held(tmp_path):
         pass
     assert (tmp_path / ".lock").exists()
 
@@ -315,31 +301,21 @@ class TestNetworkStorage:
             ("cifs", "nobrl"),
             ("lustre", "localflock"),
             ("ocfs2", "localflocks"),
+            ("fuse.sshfs", ""),
+            ("9p", ""),
+            ("ext5", ""),
+            ("", ""),
         ],
     )
-    def test_where_the_mount_keeps_locks_on_this_host_nothing_may_be_changed(
+    def test_where_a_lock_may_not_reach_other_hosts_nothing_may_be_changed(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, kind: str, option: str
     ) -> None:
         mounted = FileSystem("/data", kind, f"rw,{option},addr=x")
         monkeypatch.setattr(lock_reach, "file_system_of", lambda path: mounted)
-        with (
-            pytest.raises(RefusedError, match=rf"/data \({kind}\) is mounted with {option}"),
-            hold(str(log_dir), RealDisk(str(log_dir))),
-        ):
-            pytest.fail("it was held")
+        of_mount = rf"/data \({kind}\) is mounted with {option}"
+        of_kind = "does not know whether a lock reaches other hosts"
+        refused(log_dir, RefusedError, of_mount if option else of_kind, hold)
         assert not (log_dir / ".lock").exists()
-
-    @pytest.mark.parametrize("hold", [hold_lock, hold_own_lock])
-    @pytest.mark.parametrize("kind", ["fuse.sshfs", "9p", "ext5", ""])
-    def test_on_a_type_that_is_not_known_nothing_may_be_changed(
-        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, kind: str
-    ) -> None:
-        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: FileSystem("/data", kind, "rw"))
-        with (
-            pytest.raises(RefusedError, match="does not know whether a lock reaches other hosts"),
-            hold(str(log_dir), RealDisk(str(log_dir))),
-        ):
-            pytest.fail("it was held")
 
     @pytest.mark.parametrize(
         ("kind", "options"),
@@ -349,7 +325,7 @@ class TestNetworkStorage:
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
     ) -> None:
         monkeypatch.setattr(lock_reach, "file_system_of", lambda path: FileSystem("/data", kind, options))
-        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+        with held(log_dir) as lock:
             lock.check()
 
     def test_a_process_that_this_host_does_not_know_may_be_on_another_one(

@@ -15,6 +15,7 @@ import pytest
 from krepair.errors import NotALogDirError, UnreadableError
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_log_dir
+from tests.calls import before_open, fail_to_open
 from tests.fixture_dirs import unpack
 
 BLOAT = "offsets-bloat-2.2.0-clean"
@@ -325,13 +326,7 @@ class TestPartition:
         for base in range(10_000):
             os.close(os.open(folder / log_name(base), os.O_CREAT | os.O_WRONLY))
         opened: list[object] = []
-        real_open = os.open
-
-        def counting_open(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-            opened.append(name)
-            return real_open(name, flags, mode, dir_fd=dir_fd)
-
-        monkeypatch.setattr(os, "open", counting_open)
+        before_open(monkeypatch, lambda name, _: opened.append(name))
         found = read_log_dir(str(log_dir))
         assert len(found.partitions[1].segments) == 10_000
         on_the_way = log_dir.parts[1:]
@@ -344,7 +339,7 @@ class TestUnreadable:
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (log_dir / "t-1").mkdir()
-        fail_open_of(monkeypatch, "t-0", errno.EIO)
+        fail_to_open(monkeypatch, "t-0", errno.EIO)
         first, second = read_log_dir(str(log_dir)).partitions
         assert (first.segments, first.unreadable.endswith("could not be read: Input/output error (EIO)")) == (
             (),
@@ -355,15 +350,12 @@ class TestUnreadable:
     def test_a_partition_swapped_for_a_symlink_while_we_look_is_unreadable(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real_open = os.open
-
-        def swapping_open(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        def swap(name: str, _: int) -> None:
             if name == "t-0":
                 os.rename(log_dir / "t-0", log_dir.parent / "moved")
                 os.symlink(log_dir.parent / "moved", log_dir / "t-0")
-            return real_open(name, flags, mode, dir_fd=dir_fd)
 
-        monkeypatch.setattr(os, "open", swapping_open)
+        before_open(monkeypatch, swap)
         partition = only_partition(log_dir)
         assert (partition.segments, partition.unreadable != "") == ((), True)
 
@@ -373,38 +365,24 @@ class TestUnreadable:
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
     ) -> None:
         (log_dir / name).touch()
-        fail_open_of(monkeypatch, name, code)
+        fail_to_open(monkeypatch, name, code)
         with pytest.raises(UnreadableError, match=f"{name}: could not be read"):
             read_log_dir(str(log_dir))
 
     def test_an_unreadable_directory_is_an_error(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fail_open_of(monkeypatch, log_dir.name, errno.EACCES)
+        fail_to_open(monkeypatch, log_dir.name, errno.EACCES)
         with pytest.raises(UnreadableError, match="Permission denied"):
             read_log_dir(str(log_dir))
 
     def test_where_access_times_may_not_be_spared_it_reads_all_the_same(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real_open = os.open
-
-        def of_another_user(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        def of_another_user(name: str, flags: int) -> None:
             if flags & os.O_NOATIME:
                 raise PermissionError(errno.EPERM, "Operation not permitted", name)
-            return real_open(name, flags, mode, dir_fd=dir_fd)
 
         expected = read_log_dir(str(log_dir))
-        monkeypatch.setattr(os, "open", of_another_user)
+        before_open(monkeypatch, of_another_user)
         assert read_log_dir(str(log_dir)) == expected
-
-
-def fail_open_of(monkeypatch: pytest.MonkeyPatch, failing: str, code: int) -> None:
-    real_open = os.open
-
-    def failing_open(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if name == failing:
-            raise OSError(code, os.strerror(code), name)
-        return real_open(name, flags, mode, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", failing_open)
