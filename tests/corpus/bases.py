@@ -97,19 +97,20 @@ def _transactions(root: Path, topic: str) -> Path:
     return directory.write()
 
 
-def _bloated(root: Path, topic: str) -> Path:
-    """A compacted partition whose first segments are markers of transactions long since compacted away."""
-    directory = builders.LogDir(root)
-    partition = directory.partition(topic, index_interval_bytes=100)
-    day = 86_400_000
+def bloat(partition: builders.Partition) -> None:
+    """First segments of markers whose transactions were compacted away long since."""
+    long_ago = NOW_MS - 90 * 86_400_000
     for base in (0, 10, 20):
         markers = [
-            builders.commit(offset, pid=100 + offset, timestamp=NOW_MS - 90 * day)
-            for offset in range(base, base + 9)
+            builders.commit(offset, pid=100 + offset, timestamp=long_ago) for offset in range(base, base + 9)
         ]
-        kept = data(base + 9, 1, timestamp=NOW_MS - 90 * day)
-        partition.segment(*markers, kept, mtime_ms=NOW_MS - 90 * day)
+        partition.segment(*markers, data(base + 9, 1, timestamp=long_ago), mtime_ms=long_ago)
     partition.segment(data(30, 2, timestamp=NOW_MS))
+
+
+def _bloated(root: Path, topic: str) -> Path:
+    directory = builders.LogDir(root)
+    bloat(directory.partition(topic, index_interval_bytes=100))
     return directory.write()
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from tests.corpus.bases import Made
+from tests.corpus.bases import MARKER, Made
 
 Damage = Callable[[Made], None]
+Change = Callable[[bytes], bytes | None]
+"""What becomes of the bytes of a file; None takes it away. One that is not there has no bytes."""
 VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 
 
@@ -26,6 +29,8 @@ class Before(NamedTuple):
 
 UNHARMED = Before("start", "start", "start")
 REFUSED = Before("refuse", "refuse", "refuse")
+RECOVERS = Before("recover", "recover", "recover")
+UNKNOWN = Before("unknown", "unknown", "unknown")
 CHECKED = Before("recover", "start", "start")
 """Up to 2.2 a broker looks into every index, and recovers a segment whose index contradicts itself."""
 
@@ -79,6 +84,7 @@ def case_of(
     differs: str = "",
     in_partition: bool = True,
     consents: str = "",
+    restores: str = "",
 ) -> Case:
     """One line of a table; rules and what is left are divided by blanks, fixes by commas."""
     return Case(
@@ -94,4 +100,34 @@ def case_of(
         differs=frozenset(differs.split()),
         in_partition=in_partition,
         consents=tuple(consents.split()),
+        restores=tuple(restores.split()),
     )
+
+
+def rewrite(path: Path, change: Change) -> None:
+    """Change one file."""
+    new = change(path.read_bytes() if path.exists() else b"")
+    if new is None:
+        path.unlink()
+    else:
+        path.write_bytes(new)
+
+
+def on_segment(base_offset: int, suffix: str, change: Change) -> Damage:
+    """The damage of one file of a segment."""
+    return lambda made: rewrite(made.file(base_offset, suffix), change)
+
+
+def all_of(*damages: Damage) -> Damage:
+    """One after the other."""
+
+    def damage(made: Made) -> None:
+        for each in damages:
+            each(made)
+
+    return damage
+
+
+def unclean(made: Made) -> None:
+    """The broker was not stopped cleanly."""
+    (made.log_dir / MARKER).unlink()

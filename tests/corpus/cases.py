@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.corpus.bases import CLEANED, EPOCHS, MARKER, POINTS, STARTS, WATERMARKS, Made
-from tests.corpus.case import REFUSED, UNHARMED, Before, Case, Damage
+from tests.corpus.bases import CLEANED, EPOCHS, POINTS, STARTS, WATERMARKS, Made
+from tests.corpus.case import (
+    RECOVERS,
+    REFUSED,
+    UNHARMED,
+    Before,
+    Case,
+    Change,
+    Damage,
+    all_of,
+    case_of,
+    rewrite,
+    unclean,
+)
 from tests.corpus.index_cases import INDEX_CASES
 from tests.corpus.other_cases import OTHER_CASES
 from tests.corpus.tail_cases import TAIL_CASES
@@ -28,7 +40,7 @@ class OnBytes(NamedTuple):
     """
 
     name: str
-    change: Callable[[bytes], bytes | None]
+    change: Change
     rules: str
     before: Before = UNHARMED
     bases: tuple[str, ...] = ("plain", "ten segments")
@@ -115,18 +127,9 @@ def _later(line: bytes) -> bytes:
     return b"%s %d" % (epoch, int(start) + 2)
 
 
-def _on_file(name: str, change: Callable[[bytes], bytes | None]) -> Damage:
+def _on_file(name: str, change: Change) -> Damage:
     """The damage of a file of the partition folder, or of the root."""
-
-    def damage(made: Made) -> None:
-        path = made.folder / name if name == EPOCHS else made.log_dir / name
-        new = change(path.read_bytes())
-        if new is None:
-            path.unlink()
-        else:
-            path.write_bytes(new)
-
-    return damage
+    return lambda made: rewrite((made.folder if name == EPOCHS else made.log_dir) / name, change)
 
 
 def _epoch_cases() -> Iterator[Case]:
@@ -163,58 +166,40 @@ def _leader_without_data(made: Made) -> None:
     path.write_bytes(_with([*_lines(path.read_bytes()), b"9 30"]))
 
 
-def _unclean(damage: Damage) -> Damage:
-    def both(made: Made) -> None:
-        (made.log_dir / MARKER).unlink()
-        damage(made)
-
-    return both
-
-
-RECOVERS = Before("recover", "recover", "recover")
-
 OTHER_EPOCH_CASES = (
-    Case(
-        name="epochs-below-the-log-start",
-        base="plain",
-        damage=_epochs_and_log_start,
-        findings=frozenset({"KR402"}),
-        fixes=("epochs",),
+    case_of(
+        "epochs-below-the-log-start",
+        "plain",
+        _epochs_and_log_start,
+        "KR402",
+        "epochs",
         in_partition=False,
-        differs=frozenset({"records", "epochs"}),
+        differs="records epochs",
     ),
-    Case(
-        name="epochs-of-a-leader-without-data",
-        base="plain",
-        damage=_leader_without_data,
-        findings=frozenset(),
-        fixes=("epochs",),
-        mended=False,
-    ),
-    Case(
-        name="epochs-missing-unclean",
-        base="plain",
-        damage=_unclean(_on_file(EPOCHS, lambda data: None)),
-        findings=frozenset({"KR401", "KR801"}),
-        fixes=("epochs",),
-        before=RECOVERS,
-        left=frozenset({"KR801"}),
+    case_of("epochs-of-a-leader-without-data", "plain", _leader_without_data, "", "epochs", mended=False),
+    case_of(
+        "epochs-missing-unclean",
+        "plain",
+        all_of(unclean, _on_file(EPOCHS, lambda data: None)),
+        "KR401 KR801",
+        "epochs",
+        RECOVERS,
+        left="KR801",
         after="recover",
-        restores=(EPOCHS,),
+        restores=EPOCHS,
     ),
-    Case(
-        name="epochs-nul-unclean",
-        base="ten segments",
-        damage=_unclean(_on_file(EPOCHS, lambda data: b"\0" * 40)),
-        findings=frozenset({"KR401", "KR803"}),
-        fixes=("epochs",),
-        before=REFUSED,
-        left=frozenset({"KR801"}),
+    case_of(
+        "epochs-nul-unclean",
+        "ten segments",
+        all_of(unclean, _on_file(EPOCHS, lambda data: b"\0" * 40)),
+        "KR401 KR803",
+        "epochs",
+        REFUSED,
+        left="KR801",
         after="recover",
-        restores=(EPOCHS,),
+        restores=EPOCHS,
     ),
 )
-
 
 # -- offset checkpoints of the root ---------------------------------------------------------------
 OFFSETS = {POINTS: ("KR403", 30), WATERMARKS: ("KR404", 30), STARTS: ("KR405", 0), CLEANED: ("KR410", 20)}
@@ -250,12 +235,11 @@ def _offset(data: bytes, offset: bytes) -> bytes:
     return _with([b" ".join((*line.split()[:2], offset)) for line in _lines(data)])
 
 
-def _on_offsets(name: str, offset: int, change: Callable[[bytes], bytes | None]) -> Damage:
-    def damage(made: Made) -> None:
+def _on_offsets(name: str, offset: int, change: Change) -> Damage:
+    def write(made: Made) -> None:
         (made.log_dir / name).write_bytes(_text(made, offset))
-        _on_file(name, change)(made)
 
-    return damage
+    return all_of(write, _on_file(name, change))
 
 
 def _offset_cases() -> Iterator[Case]:

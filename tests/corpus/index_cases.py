@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.builders import NOW_MS
-from tests.corpus.bases import MARKER, Made
-from tests.corpus.case import CHECKED, UNHARMED, Before, Case, Damage, case_of
+from tests.corpus.bases import Made
+from tests.corpus.case import (
+    CHECKED,
+    RECOVERS,
+    UNHARMED,
+    Before,
+    Case,
+    Change,
+    all_of,
+    case_of,
+    on_segment,
+    unclean,
+)
 
 OFFSETS, TIMES, ABORTED = ".index", ".timeindex", ".txnindex"
 ENTRY = {OFFSETS: 8, TIMES: 12, ABORTED: 34}
 REBUILT = Before("start", "recover", "recover")
 """Without an offset index 3.9 and 4.3 read the segment; 2.2.1 makes an empty one."""
-
-ALL_RECOVER = Before("recover", "recover", "recover")
-"""An aborted transaction that ends below the base offset makes every version recover the segment."""
 YOUNGER_THAN_THE_REAL_ONES = frozenset({"timeindex-too-young", "timeindex-past-the-log"})
 """The first entry of the real time index is later than the last one that these make up."""
-
-Change = Callable[[bytes], bytes | None]
 
 
 class OnIndex(NamedTuple):
@@ -101,20 +107,9 @@ ABORTED_DAMAGES = (
     OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
     OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
     OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204"),
-    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", ALL_RECOVER),
+    # an aborted transaction that ends below the base offset makes every version recover the segment
+    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", RECOVERS),
 )
-
-
-def _on_index(base_offset: int, suffix: str, change: Change) -> Damage:
-    def damage(made: Made) -> None:
-        path = made.file(base_offset, suffix)
-        new = change(path.read_bytes())
-        if new is None:
-            path.unlink()
-        else:
-            path.write_bytes(new)
-
-    return damage
 
 
 def _cases(base: str, base_offset: int, rows: tuple[OnIndex, ...], fix: str = "index") -> Iterator[Case]:
@@ -124,7 +119,7 @@ def _cases(base: str, base_offset: int, rows: tuple[OnIndex, ...], fix: str = "i
         yield Case(
             name=f"{name}-{base}".replace(" ", "-"),
             base=base,
-            damage=_on_index(base_offset, row.suffix, row.change),
+            damage=on_segment(base_offset, row.suffix, row.change),
             findings=frozenset(row.rules.split()),
             fixes=(fix,),
             before=CHECKED if earlier else row.before,
@@ -162,55 +157,51 @@ def _padded_everywhere(made: Made) -> None:
             os.truncate(made.file(base_offset, suffix), (10 << 20) // ENTRY[suffix] * ENTRY[suffix])
 
 
-def _padded_unclean(made: Made) -> None:
-    (made.log_dir / MARKER).unlink()
-    _padded_everywhere(made)
-
-
-def _row(
-    name: str,
-    base: str,
-    damage: Damage,
-    rules: str,
-    before: Before = UNHARMED,
-    *,
-    mended: bool = True,
-    fix: str = "index",
-) -> Case:
-    return case_of(name, base, damage, rules, fix, before, mended=mended)
-
-
 OTHERS = (
-    _row(
-        "index-empty-beside-a-small-log", "plain", _on_index(10, OFFSETS, lambda data: b""), "", mended=False
+    case_of(
+        "index-empty-beside-a-small-log",
+        "plain",
+        on_segment(10, OFFSETS, lambda data: b""),
+        "",
+        "index",
+        mended=False,
     ),
-    _row(
+    case_of(
         "index-empty-beside-a-large-log",
         "large",
-        _on_index(0, OFFSETS, lambda data: b""),
+        on_segment(0, OFFSETS, lambda data: b""),
         "KR206",
-        fix="index=regenerate",
+        "index=regenerate",
     ),
-    _row("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205", CHECKED),
-    _row("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", REBUILT),
-    _row("indexes-without-a-log", "plain", _orphans, "KR205 KR701", mended=False),
-    _row("indexes-of-the-active-segment-preallocated", "plain", _preallocated, "", CHECKED, mended=False),
-    _row("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203", CHECKED),
-    _row(
+    case_of("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205", "index", CHECKED),
+    case_of("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", "index", REBUILT),
+    case_of("indexes-without-a-log", "plain", _orphans, "KR205 KR701", "index", mended=False),
+    case_of(
+        "indexes-of-the-active-segment-preallocated",
+        "plain",
+        _preallocated,
+        "",
+        "index",
+        CHECKED,
+        mended=False,
+    ),
+    case_of("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203", "index", CHECKED),
+    case_of(
         "indexes-never-trimmed-expiring",
         "expiring",
         _padded_everywhere,
         "KR201 KR203 KR802",
+        "index",
         Before("recover", "delete", "delete"),
     ),
-    Case(
-        name="indexes-never-trimmed-unclean",
-        base="plain",
-        damage=_padded_unclean,
-        findings=frozenset({"KR201", "KR203", "KR801"}),
-        fixes=("index",),
-        before=Before("recover", "recover", "recover"),
-        left=frozenset({"KR801"}),
+    case_of(
+        "indexes-never-trimmed-unclean",
+        "plain",
+        all_of(unclean, _padded_everywhere),
+        "KR201 KR203 KR801",
+        "index",
+        RECOVERS,
+        left="KR801",
         after="recover",
     ),
 )

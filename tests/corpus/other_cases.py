@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tests import builders
 from tests.builders import NOW_MS
-from tests.corpus.bases import EPOCHS, MARKER, POINTS, Made
-from tests.corpus.case import CHECKED, REFUSED, Before, Case, Damage, case_of
+from tests.corpus.bases import EPOCHS, POINTS, Made
+from tests.corpus.case import (
+    CHECKED,
+    RECOVERS,
+    REFUSED,
+    UNKNOWN,
+    Before,
+    Case,
+    Change,
+    Damage,
+    all_of,
+    case_of,
+    on_segment,
+    rewrite,
+    unclean,
+)
 
-RECOVERS = Before("recover", "recover", "recover")
 TRUNCATES = Before("truncate", "truncate", "truncate")
-Change = Callable[[bytes], bytes | None]
-
-
-def _on(base_offset: int, suffix: str, change: Change) -> Damage:
-    def damage(made: Made) -> None:
-        path = made.file(base_offset, suffix)
-        new = change(path.read_bytes() if path.exists() else b"")
-        if new is None:
-            path.unlink()
-        else:
-            path.write_bytes(new)
-
-    return damage
-
-
-def _all(*damages: Damage) -> Damage:
-    def damage(made: Made) -> None:
-        for each in damages:
-            each(made)
-
-    return damage
-
-
-def _unclean(made: Made) -> None:
-    (made.log_dir / MARKER).unlink()
-
-
 # -- producer snapshots: those of "transactions" are at 6, 10 and at the end, 12 ---------------------
 SNAPSHOT = ".snapshot"
 
@@ -46,11 +32,7 @@ SNAPSHOT = ".snapshot"
 def _every_snapshot(change: Change) -> Damage:
     def damage(made: Made) -> None:
         for path in made.folder.glob("*.snapshot"):
-            new = change(path.read_bytes())
-            if new is None:
-                path.unlink()
-            else:
-                path.write_bytes(new)
+            rewrite(path, change)
 
     return damage
 
@@ -70,7 +52,9 @@ SNAPSHOT_DAMAGES: dict[str, tuple[Change, str]] = {
 
 def _snapshot_cases() -> Iterator[Case]:
     for name, (change, rules) in SNAPSHOT_DAMAGES.items():
-        yield case_of(f"snapshot-{name}", "transactions", _on(12, SNAPSHOT, change), rules, "snapshots")
+        yield case_of(
+            f"snapshot-{name}", "transactions", on_segment(12, SNAPSHOT, change), rules, "snapshots"
+        )
     yield case_of(
         "snapshots-missing", "transactions", _every_snapshot(lambda data: None), "KR503", "snapshots"
     )
@@ -80,7 +64,7 @@ def _snapshot_cases() -> Iterator[Case]:
     yield case_of(
         "snapshot-past-the-end",
         "transactions",
-        _on(90, SNAPSHOT, lambda data: b"\xa5" * 30),
+        on_segment(90, SNAPSHOT, lambda data: b"\xa5" * 30),
         "KR501",
         "snapshots",
     )
@@ -112,7 +96,7 @@ LEFTOVERS = (
         _left(f"{10:020d}.log.swap", b""),
         "KR601",
         "leftovers",
-        Before("unknown", "unknown", "unknown"),
+        UNKNOWN,
         mended=False,
     ),
     case_of(
@@ -121,7 +105,7 @@ LEFTOVERS = (
         _left(f"{10:020d}.log.swap", b"\xa5" * 200),
         "KR601",
         "leftovers",
-        Before("unknown", "unknown", "unknown"),
+        UNKNOWN,
         mended=False,
     ),
     case_of("left-index-swap-alone", "plain", _left(f"{10:020d}.index.swap", bytes(8)), "KR601", "leftovers"),
@@ -130,7 +114,7 @@ LEFTOVERS = (
 
 # -- ends of logs --------------------------------------------------------------------------------------
 def _tail(content: bytes) -> Damage:
-    return _on(20, ".log", lambda data: data + content)
+    return on_segment(20, ".log", lambda data: data + content)
 
 
 def _torn(made: Made) -> None:
@@ -145,7 +129,7 @@ TAILS = (
     case_of(
         "tail-torn-unclean",
         "plain",
-        _all(_torn, _unclean),
+        all_of(_torn, unclean),
         "KR301 KR801",
         "tail",
         TRUNCATES,
@@ -156,7 +140,7 @@ TAILS = (
     case_of(
         "middle-bit-flipped",
         "plain",
-        _on(0, ".log", lambda data: data[:70] + b"\xff" + data[71:]),
+        on_segment(0, ".log", lambda data: data[:70] + b"\xff" + data[71:]),
         "KR302",
         "tail",
         mended=False,
@@ -164,7 +148,7 @@ TAILS = (
     case_of(
         "middle-zeros",
         "plain",
-        _on(10, ".log", lambda data: data[:99] + bytes(99) + data[198:]),
+        on_segment(10, ".log", lambda data: data[:99] + bytes(99) + data[198:]),
         "KR302",
         "tail",
         mended=False,
@@ -174,7 +158,7 @@ TAILS = (
 
 def _flipped(made: Made) -> None:
     """A bit in the second of the five batches of segment 0."""
-    _on(0, ".log", lambda data: data[:180] + bytes([data[180] ^ 1]) + data[181:])(made)
+    on_segment(0, ".log", lambda data: data[:180] + bytes([data[180] ^ 1]) + data[181:])(made)
 
 
 CONSENTED = (
@@ -227,7 +211,7 @@ BLOATED = (
         _epochs_cut,
         "KR101 KR401 KR803",
         ALL,
-        Before("refuse", "refuse", "refuse"),
+        REFUSED,
     ),
     case_of(
         "bloated-points",
@@ -235,22 +219,24 @@ BLOATED = (
         _points_cut,
         "KR101 KR403 KR803",
         ALL,
-        Before("refuse", "refuse", "refuse"),
+        REFUSED,
         in_partition=False,
     ),
     case_of("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL, CHECKED),
-    case_of("bloated-snapshot", "bloated", _on(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL),
+    case_of(
+        "bloated-snapshot", "bloated", on_segment(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL
+    ),
     case_of(
         "bloated-torn",
         "bloated",
-        _on(30, ".log", lambda data: data + b"\0" * 7),
+        on_segment(30, ".log", lambda data: data + b"\0" * 7),
         "KR101 KR305",
         "markers,tail",
     ),
     case_of(
         "bloated-unclean",
         "bloated",
-        _unclean,
+        unclean,
         "KR101 KR801",
         "markers",
         RECOVERS,
@@ -260,10 +246,10 @@ BLOATED = (
     case_of(
         "bloated-and-everything",
         "bloated",
-        _all(_epochs_cut, _points_cut, _index_padded, _on(32, SNAPSHOT, lambda data: b"\xa5")),
+        all_of(_epochs_cut, _points_cut, _index_padded, on_segment(32, SNAPSHOT, lambda data: b"\xa5")),
         "KR101 KR201 KR203 KR401 KR403 KR501 KR803",
         ALL,
-        Before("refuse", "refuse", "refuse"),
+        REFUSED,
         in_partition=False,
     ),
 )

@@ -1,12 +1,15 @@
-"""A log directory of three small partitions that a plan changes in every way, and the words that make the plan."""
+"""A log directory of three small partitions that a plan changes in every way, and each verb on it and its plan."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests import builders
 from tests.builders import NOW_MS, data
-from tests.hostile.verbs import ALL_FIXES
+from tests.corpus.bases import bloat
+from tests.hostile.verbs import ALL_FIXES, Ran, run
 
 PARTITIONS = ("m-0", "i-0", "c-0")
 """Markers go from the first, indexes of the second are made anew, the end of the third is cut off."""
@@ -25,13 +28,12 @@ WORDS = (
     ),
     *("--set", "index.interval.bytes=100"),
 )
-_DAY_MS = 86_400_000
 
 
 def write(root: Path) -> Path:
     """Write it; returns the log directory."""
     directory = builders.LogDir(root)
-    _emptied_by_markers(directory.partition("m", index_interval_bytes=100))
+    bloat(directory.partition("m", index_interval_bytes=100))
     for topic in ("i", "c"):
         partition = directory.partition(topic, index_interval_bytes=100)
         partition.segment(*(data(offset, 2, timestamp=NOW_MS) for offset in range(0, 10, 2)))
@@ -46,12 +48,42 @@ def write(root: Path) -> Path:
     return path
 
 
-def _emptied_by_markers(partition: builders.Partition) -> None:
-    for base in (0, 10, 20):
-        markers = [
-            builders.commit(offset, pid=100 + offset, timestamp=NOW_MS - 90 * _DAY_MS)
-            for offset in range(base, base + 9)
-        ]
-        kept = data(base + 9, 1, timestamp=NOW_MS - 90 * _DAY_MS)
-        partition.segment(*markers, kept, mtime_ms=NOW_MS - 90 * _DAY_MS)
-    partition.segment(data(30, 2, timestamp=NOW_MS))
+@dataclass
+class Scene:
+    """The directory and its plan.
+
+    Attributes:
+        root: of everything.
+    """
+
+    root: Path
+
+    @property
+    def log_dir(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "p.plan"
+
+    def anew(self) -> None:
+        """The directory as it is before its first plan."""
+        shutil.rmtree(self.log_dir, ignore_errors=True)
+        for plan in self.root.glob("*.plan"):
+            plan.unlink()
+        write(self.log_dir)
+
+    def words(self, verb: str) -> tuple[str, ...]:
+        """How a verb is called."""
+        words = {
+            "check": (str(self.log_dir), "--engine", "inline"),
+            "plan": (str(self.log_dir), *WORDS, "--out", str(self.plan)),
+            "verify": (str(self.plan), "--originals", "--engine", "inline"),
+            "apply": (str(self.plan), "--engine", "inline"),
+            "explain": ("KR101",),
+        }
+        return words.get(verb, (str(self.plan),))
+
+    def run(self, verb: str) -> Ran:
+        """Run a verb."""
+        return run(verb, *self.words(verb))

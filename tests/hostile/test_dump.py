@@ -13,6 +13,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests import builders
+from tests.hostile.names import make_terabytes
 from tests.hostile.verbs import CONTROL, picture, run
 from tests.ops.conftest import memory_dir
 
@@ -102,12 +103,7 @@ def test_a_file_of_terabytes_ends_soon_in_little_memory(memory_dir: Path, name: 
     folder.mkdir()
     path = folder / name
     path.write_bytes(builders.data(0, 2).raw if name.endswith(".log") else b"")
-    for size in (8 << 40, 1 << 40, 15 << 30):
-        try:
-            os.truncate(path, size)
-            break
-        except OSError:
-            continue
+    make_terabytes(path)
     script = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\n"

@@ -13,7 +13,6 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -41,23 +40,8 @@ _RENAME_EXCHANGE = 2
 _DONE_IN_PART = {ExitCode.PARTLY, ExitCode.STALE_PLAN, ExitCode.REFUSED}
 
 
-@dataclass
-class Scene:
-    """A log directory, its plan, and beside it what must never be touched.
-
-    Attributes:
-        root: of everything.
-    """
-
-    root: Path
-
-    @property
-    def log_dir(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def plan(self) -> Path:
-        return self.root / "p.plan"
+class Scene(small.Scene):
+    """And beside it what must never be touched."""
 
     @property
     def victims(self) -> Path:
@@ -69,13 +53,11 @@ class Scene:
 
     def make(self, state: str) -> None:
         """Make all anew, as it is ``planned``, ``applied``, or ``stopped`` in the middle of an apply."""
-        for folder in (self.log_dir, self.victims):
-            shutil.rmtree(folder, ignore_errors=True)
-        self.plan.unlink(missing_ok=True)
-        small.write(self.log_dir)
+        self.anew()
+        shutil.rmtree(self.victims, ignore_errors=True)
         self.victims.mkdir(parents=True)
         (self.victims / "precious").write_bytes(b"precious")
-        assert run("plan", str(self.log_dir), *small.WORDS, "--out", str(self.plan)).code == ExitCode.FOUND
+        assert run("plan", *super().words("plan")).code == ExitCode.FOUND
         if state == "applied":
             assert self.run("apply").code == ExitCode.DONE
         elif state == "stopped":
@@ -88,16 +70,13 @@ class Scene:
         with pytest.raises(SimulatedCrash):
             apply(plan, Options(engine=Engine.INLINE), disk=disk)
 
-    def run(self, verb: str, *more: str) -> Ran:
-        """Run a verb on the directory or its plan."""
-        words = {
+    def words(self, verb: str) -> tuple[str, ...]:
+        """How a verb is called; a second plan is another file."""
+        others = {
             "check": (str(self.log_dir), "--all", "--engine", "inline"),
             "plan": (str(self.log_dir), *small.WORDS, "--out", str(self.root / "again.plan")),
-            "verify": (str(self.plan), "--originals", "--engine", "inline"),
-            "apply": (str(self.plan), *(more or ("--engine", "inline"))),
         }
-        (self.root / "again.plan").unlink(missing_ok=True)
-        return run(verb, *words.get(verb, (str(self.plan),)))
+        return others.get(verb) or super().words(verb)
 
     def at(self, place: str) -> Path:
         """Where a place is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.corpus.bases import BASES, EPOCHS
-from tests.hostile.names import FILES, TEXTS, path_of
+from tests.hostile.names import FILES, TEXTS, make_terabytes, path_of
 from tests.hostile.verbs import ALL_FIXES, picture
 from tests.ops.conftest import memory_dir
 
@@ -69,30 +68,15 @@ def _lines(path: Path) -> None:
     path.write_bytes(TEXTS["200 000 lines"](b"t"))
 
 
-def _terabytes(path: Path) -> None:
-    """As long as the file system lets a file be, without a block."""
-    for size in (8 << 40, 1 << 40, 15 << 30):
-        try:
-            os.truncate(path, size)
-        except OSError:
-            continue
-        return
-
-
-def _sparse(path: Path) -> None:
-    path.touch()
-    _terabytes(path)
-
-
 SIZES = {
     **{f"line of 100 MB, {name}": (name, _endless_line) for name in FILES},
     **{f"200 000 lines, {name}": (name, _lines) for name in (EPOCHS, "recovery-point-offset-checkpoint")},
     **{
-        f"terabytes, {name}": (name, _sparse)
+        f"terabytes, {name}": (name, make_terabytes)
         for name in (EPOCHS, "recovery-point-offset-checkpoint", "meta.properties")
     },
     **{
-        f"terabytes, {base:020d}{suffix}": (f"{base:020d}{suffix}", _sparse)
+        f"terabytes, {base:020d}{suffix}": (f"{base:020d}{suffix}", make_terabytes)
         for base in (0, 10, 12)
         for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
         if not (base == 12 and suffix != ".snapshot") and not (base == 0 and suffix == ".snapshot")

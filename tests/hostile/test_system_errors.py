@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import pytest
 from krepair.cli.outcome import NO_FILE
 from krepair.errors import ExitCode
 from tests.hostile import small
-from tests.hostile.verbs import Ran, assert_tame, picture, run
+from tests.hostile.verbs import assert_tame, picture
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -86,25 +85,12 @@ class Failing:
         return fake
 
 
-@dataclass
-class Scene:
-    """The directory, its plan, and how each verb is called on them."""
-
-    root: Path
-
-    @property
-    def log_dir(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def plan(self) -> Path:
-        return self.root / "p.plan"
+class Scene(small.Scene):
+    """Made up to where a verb begins."""
 
     def make(self, verb: str) -> None:
         """Make all anew, up to where the verb begins."""
-        shutil.rmtree(self.log_dir, ignore_errors=True)
-        self.plan.unlink(missing_ok=True)
-        small.write(self.log_dir)
+        self.anew()
         before = {
             "show": ("plan",),
             "apply": ("plan",),
@@ -114,17 +100,6 @@ class Scene:
         }
         for earlier in before.get(verb, ()):
             assert self.run(earlier).code in {ExitCode.DONE, ExitCode.FOUND}
-
-    def run(self, verb: str) -> Ran:
-        """Run a verb."""
-        words = {
-            "check": (str(self.log_dir), "--engine", "inline"),
-            "plan": (str(self.log_dir), *small.WORDS, "--out", str(self.plan)),
-            "verify": (str(self.plan), "--originals", "--engine", "inline"),
-            "apply": (str(self.plan), "--engine", "inline"),
-            "explain": ("KR101",),
-        }
-        return run(verb, *words.get(verb, (str(self.plan),)))
 
     def names(self) -> Iterator[str]:
         """What a message may name."""
