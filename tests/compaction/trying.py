@@ -23,16 +23,10 @@ from tests.compaction.compacting import Compacted, compacted, proven, written
 from tests.compaction.directories import LONGEST_EXPIRY_MS, through_verbs
 from tests.compaction.histories import DAY_MS
 from tests.lab.judge import Judge, Reading
+from tests.rules.many import SETTINGS
 from tests.rules.scanned import Held, policy_of
 from tests.strategies import History, Shape
 
-SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": 100_000,
-    "index.interval.bytes": 200,
-    "segment.index.bytes": 4096,
-    "delete.retention.ms": 1000,
-}
 UNLIMITED = 2**60
 
 

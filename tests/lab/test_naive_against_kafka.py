@@ -24,17 +24,11 @@ from tests.lab.cleaned import (
     within_segments,
 )
 from tests.lab.judge import Judge
+from tests.rules.many import SETTINGS
 from tests.strategies import History, Shape, history
 
 pytestmark = pytest.mark.broker
 
-SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": 100_000,
-    "index.interval.bytes": 200,
-    "segment.index.bytes": 4096,
-    "delete.retention.ms": 1000,
-}
 UNLIMITED = 2**60
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
 

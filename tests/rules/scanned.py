@@ -24,7 +24,7 @@ from krepair.rules.model import (
     SegmentFacts,
 )
 from tests import naive
-from tests.builders import LogDir
+from tests.builders import LogDir, reading
 from tests.strategies import History
 
 
@@ -107,12 +107,6 @@ def newest(snapshots: dict[int, bytes]) -> tuple[int, tuple[ProducerSnapshotStat
 
 def scan(segment: naive.Segment, policy: MarkerPolicy, protected: np.ndarray | None = None) -> SegmentFacts:
     """One segment through the kernel, and over the wire as from a worker."""
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = segment.log[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
     entries = txn_index.view(segment.txnindex)
     summary = scan_segment(
         ScanInputs(
@@ -123,7 +117,7 @@ def scan(segment: naive.Segment, policy: MarkerPolicy, protected: np.ndarray | N
             entries=entry_pairs(segment.txnindex),
             protected=pairs(()) if protected is None else protected,
         ),
-        read_into,
+        reading(segment.log),
     )
     columns = [entries[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
     return SegmentFacts(

@@ -71,95 +71,111 @@ def test_damaged_file_gets_the_history_that_the_whole_log_shows(data: bytes | No
     assert (pairs(found), found.needed) == (FROM_LOG, True)
 
 
-def test_intact_file_is_left_as_it_is() -> None:
-    found = merged(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG))
-    assert (pairs(found), found.needed) == (FROM_LOG, False)
+def lines(*entries: tuple[int, int], count: int = 9) -> bytes:
+    """Of a file that is damaged, if only by the number of its lines."""
+    return f"0\n{count}\n".encode() + b"".join(b"%d %d\n" % entry for entry in entries)
 
 
-def test_entry_at_the_log_end_of_a_leader_without_data_stays() -> None:
-    found = merged(b"0\n9\n0 0\n2 40\n4 80\n6 120\n8 200\n")
-    assert (pairs(found), found.needed) == ([*FROM_LOG, (8, 200)], True)
+WITHOUT_0 = FROM_LOG[1:]
+OF_COMPACTED = [(2, 50), (4, 95), (6, 120)]
+HISTORIES: dict[str, tuple[bytes | None, LogEpochs, list[tuple[int, int]]]] = {
+    "a first epoch that is not 0 is missing": (
+        encode_epochs(EpochEntry(*pair) for pair in WITHOUT_0),
+        LOG._replace(rises=(Rise(1, 0, -1), *LOG.rises[1:])),
+        [(1, 0), *WITHOUT_0],
+    ),
+    "a leader without data at the log end": (lines(*FROM_LOG, (8, 200)), LOG, [*FROM_LOG, (8, 200)]),
+    "a start without the file cut it to one entry": (b"0\n1\n14 200\n", LOG, [*FROM_LOG, (14, 200)]),
+    "entries before the log start become one at it": (
+        encode_epochs(EpochEntry(*pair) for pair in FROM_LOG),
+        LOG._replace(start=90),
+        [(4, 90), (6, 120)],
+    ),
+    "no file, of a log that starts late": (None, LOG._replace(start=90), [(4, 90), (6, 120)]),
+    "the log end is hidden by damage": (
+        lines(*FROM_LOG, (8, 5000)),
+        LOG._replace(end=None),
+        [*FROM_LOG, (8, 5000)],
+    ),
+    "damaged, of a log without epochs": (b"0\n3\nx", LogEpochs((), -1, 0, 0, False), []),
+    "no line end": (lines(*FROM_LOG, (8, 200))[:-1], LOG, [*FROM_LOG, (8, 200)]),
+    "compacted: earlier starts, and epochs without batches": (
+        lines((0, 0), (1, 20), (2, 40), (3, 60), (4, 80), (6, 120)),
+        COMPACTED,
+        [(0, 0), (1, 20), (2, 40), (3, 60), (4, 80), (6, 120)],
+    ),
+    "compacted: no file": (None, COMPACTED, OF_COMPACTED),
+    "compacted: a higher epoch that starts earlier than that of the log": (
+        lines((3, 30)),
+        COMPACTED._replace(rises=(Rise(2, 50, 20), Rise(6, 120, 119))),
+        [(3, 30), (6, 120)],
+    ),
+    "compacted: a lower epoch that starts later than that of the log": (
+        lines((1, 60)),
+        COMPACTED,
+        [(1, 60), (4, 95), (6, 120)],
+    ),
+}
 
 
-def test_epoch_without_data_at_the_start_of_the_next_is_dropped_as_trivial() -> None:
-    found = merged(b"0\n9\n0 0\n2 40\n3 80\n4 80\n6 120\n")
-    dropped = next(one for one in found.decisions if one.epoch == 3)
-    assert (pairs(found), dropped.reason, dropped.trivial, dropped.conflict) == (
-        FROM_LOG,
-        EpochReason.NO_DATA,
-        True,
-        False,
-    )
-
-
-def test_contradiction_is_shown_both_ways_and_is_not_trivial() -> None:
-    found = merged(b"0\n4\n0 0\n2 60\n4 80\n6 120\n")
-    dropped = next(one for one in found.decisions if one.reason is EpochReason.CONTRADICTED)
-    assert (dropped.recorded, dropped.shown, dropped.trivial, dropped.conflict) == (60, 40, False, True)
-
-
-def test_history_that_a_start_without_the_file_cut_to_one_entry_comes_back_before_it() -> None:
-    assert pairs(merged(b"0\n1\n14 200\n")) == [*FROM_LOG, (14, 200)]
-
-
-def test_entries_before_the_log_start_become_one_at_it() -> None:
-    log = LOG._replace(start=90)
-    found = merged(b"0\n4\n0 0\n2 40\n4 80\n6 120\n", log)
-    assert (pairs(found), found.needed) == ([(4, 90), (6, 120)], True)
-    assert merged(found.data, log).needed is False
-
-
-def test_missing_file_of_a_log_that_starts_late_starts_there() -> None:
-    assert pairs(merged(None, LOG._replace(start=90))) == [(4, 90), (6, 120)]
-
-
-def test_compacted_log_keeps_earlier_starts_and_epochs_without_batches() -> None:
-    found = merged(b"0\n9\n0 0\n1 20\n2 40\n3 60\n4 80\n6 120\n", COMPACTED)
-    assert pairs(found) == [(0, 0), (1, 20), (2, 40), (3, 60), (4, 80), (6, 120)]
-
-
-def test_compacted_log_never_overrules_a_recorded_entry_but_both_sides_are_told() -> None:
-    found = merged(b"0\n3\n2 60\n4 80\n6 120\n", COMPACTED)
-    unproven = next(one for one in found.decisions if one.epoch == 2)
-    assert (pairs(found), found.needed) == ([(2, 60), (4, 80), (6, 120)], False)
-    assert (unproven.reason, unproven.conflict, unproven.shown) == (EpochReason.UNPROVEN, True, 50)
-
-
-def test_rebuild_from_a_compacted_log_alone_tells_which_starts_may_be_late() -> None:
-    found = merged(None, COMPACTED)
-    assert (pairs(found), found.may_be_late) == ([(2, 50), (4, 95), (6, 120)], (2, 4))
-
-
-def test_cut_number_counts_for_nothing_beside_a_compacted_log() -> None:
-    found = merged(b"0\n3\n2 40\n4 80\n6 12", COMPACTED)
-    assert (pairs(found), reasons(found)) == ([(2, 40), (4, 80), (6, 120)], {6: EpochReason.CUT})
-
-
-@pytest.mark.parametrize(("version", "first"), [(V2_2, (2, 40)), (V2_7, (0, 0)), (None, (0, 0))])
-def test_epoch_zero_is_written_as_the_target_version_takes_it_from_a_log(
-    version: tuple[int, int, int] | None, first: tuple[int, int]
+@pytest.mark.parametrize(("data", "log", "history"), HISTORIES.values(), ids=HISTORIES)
+def test_history_is_put_together_from_the_file_and_the_log(
+    data: bytes | None, log: LogEpochs, history: list[tuple[int, int]]
 ) -> None:
-    assert pairs(merged(None, LOG, version))[0] == first
+    found = merged(data, log)
+    assert (pairs(found), found.needed) == (history, True)
 
 
-def test_recorded_epoch_zero_stays_for_every_version() -> None:
-    assert pairs(merged(b"0\n9\n0 0\n", LOG, V2_2)) == FROM_LOG
+@pytest.mark.parametrize("history", [FROM_LOG, WITHOUT_0], ids=["whole", "without epoch 0"])
+def test_intact_file_is_left_as_it_is(history: list[tuple[int, int]]) -> None:
+    found = merged(encode_epochs(EpochEntry(*pair) for pair in history))
+    assert (pairs(found), found.needed) == (history, False)
+    assert [(one.epoch, one.start) for one in found.decisions] == history
 
 
-def test_intact_file_without_epoch_zero_is_left_as_it_is() -> None:
-    found = merged(b"0\n3\n2 40\n4 80\n6 120\n")
-    assert (pairs(found), found.needed) == (FROM_LOG[1:], False)
-    assert [(one.epoch, one.start) for one in found.decisions] == FROM_LOG[1:]
+@pytest.mark.parametrize(
+    ("data", "version", "first"),
+    [(None, V2_2, (2, 40)), (None, V2_7, (0, 0)), (None, None, (0, 0)), (lines((0, 0)), V2_2, (0, 0))],
+    ids=["2.2 takes none from a log", "2.7", "not known", "recorded, for 2.2"],
+)
+def test_epoch_zero_is_written_as_the_target_version_takes_it(
+    data: bytes | None, version: tuple[int, int, int] | None, first: tuple[int, int]
+) -> None:
+    assert pairs(merged(data, LOG, version))[0] == first
 
 
-def test_end_hidden_by_damage_drops_no_entry_for_being_past_it() -> None:
-    found = merged(b"0\n9\n0 0\n2 40\n4 80\n6 120\n8 5000\n", LOG._replace(end=None))
-    assert pairs(found) == [*FROM_LOG, (8, 5000)]
+@pytest.mark.parametrize(
+    ("data", "history", "dropped"),
+    [
+        (lines((2, 40), (4, 80), (6, 12))[:-1], [(2, 40), (4, 80), (6, 120)], {6: EpochReason.CUT}),
+        (lines((8, 199))[:-1], OF_COMPACTED, {8: EpochReason.CUT}),
+        (lines((8, 200))[:-1], OF_COMPACTED, {8: EpochReason.CUT}),
+        (lines((8, 200)), [*OF_COMPACTED, (8, 200)], {}),
+        (lines((6, 120))[:-1], OF_COMPACTED, {}),
+        (lines((1, 10), (5, 60)), [(1, 10), (2, 50), (5, 60), (6, 120)], {}),
+        (lines((3, 50)), [(3, 50), (4, 95), (6, 120)], {2: EpochReason.NO_DATA}),
+    ],
+)
+def test_of_a_compacted_log_each_entry_that_does_not_stay_has_its_reason(
+    data: bytes, history: list[tuple[int, int]], dropped: dict[int, EpochReason]
+) -> None:
+    found = merged(data, COMPACTED)
+    assert (pairs(found), reasons(found)) == (history, dropped)
 
 
-def test_damaged_file_of_a_log_without_epochs_becomes_an_empty_history() -> None:
-    found = merged(b"0\n3\nx", LogEpochs((), -1, 0, 0, False))
-    assert (found.data, found.needed) == (b"0\n0\n", True)
+@pytest.mark.parametrize(
+    ("data", "log", "reason", "recorded", "shown", "trivial"),
+    [
+        (b"0\n9\n0 0\n2 40\n3 80\n4 80\n6 120\n", LOG, EpochReason.NO_DATA, 80, 80, True),
+        (b"0\n4\n0 0\n2 60\n4 80\n6 120\n", LOG, EpochReason.CONTRADICTED, 60, 40, False),
+        (b"0\n3\n2 60\n4 80\n6 120\n", COMPACTED, EpochReason.UNPROVEN, 60, 50, False),
+    ],
+)
+def test_what_is_decided_against_one_side_tells_both_and_whether_it_matters(
+    data: bytes, log: LogEpochs, reason: EpochReason, recorded: int, shown: int, trivial: bool
+) -> None:
+    (one,) = [one for one in merged(data, log).decisions if one.reason is reason]
+    assert (one.recorded, one.shown, one.trivial, one.conflict) == (recorded, shown, trivial, not trivial)
 
 
 def test_a_hundred_megabytes_on_one_line_are_no_entries() -> None:
@@ -326,6 +342,7 @@ def test_old_messages_behind_new_batches_make_a_broker_forget_all_epochs(
         (b"0\n2\n2 40\n3", [(2, 40)], False, True),
         (b"7\n1\n2 40\n", [(2, 40)], False, True),
         (b"7\r\n1\r\n2 40\r\n", [(2, 40)], False, True),
+        (b"7\r1\r2 40\r", [(2, 40)], False, True),
         (b"2 40", [], True, True),
         (b"x" * 4096 + b"\n1\n2 40\n", [(2, 40)], False, True),
         (b"x" * 4097 + b"\n1\n2 40\n", [(2, 40)], False, True),
@@ -343,6 +360,7 @@ def test_history_is_intact_with_entries_and_without_damage() -> None:
     assert read_recorded(b"0\n1\n2 40\n").intact
     assert not read_recorded(b"0\n0\n").intact
     assert not read_recorded(b"0\n2\n2 40\n").intact
+    assert read_recorded(None).broker_reads, "a broker makes a missing file itself"
 
 
 @pytest.mark.parametrize(
@@ -453,14 +471,6 @@ def test_start_that_may_be_late_is_told_of_a_compacted_log_only() -> None:
     assert merged(None, COMPACTED._replace(start=50)).may_be_late == (4,)
 
 
-def test_epoch_of_the_log_that_a_recorded_one_of_a_compacted_log_speaks_against_is_not_put_in() -> None:
-    found = merged(b"0\n2\n1 10\n5 60\n", COMPACTED)
-    assert pairs(found) == [(1, 10), (2, 50), (5, 60), (6, 120)]
-    assert reasons(found) == {}
-    before = merged(b"0\n1\n3 30\n", COMPACTED._replace(rises=(Rise(2, 50, 20), Rise(6, 120, 119))))
-    assert pairs(before) == [(3, 30), (6, 120)]
-
-
 @pytest.mark.parametrize(
     ("version", "takes"), [(None, True), ((2, 6, 3), False), ((2, 7, 0), True), ((2, 7, 1), True)]
 )
@@ -475,39 +485,6 @@ def test_only_a_history_that_is_needed_and_may_be_is_mended() -> None:
     assert not SeenEpochs(recorded, wrong, "x", left="why").mends
     right = merged(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG))
     assert not SeenEpochs(recorded, right, "x").mends
-
-
-def test_lines_may_end_with_a_carriage_return_alone() -> None:
-    assert [tuple(entry) for entry in read_recorded(b"7\r1\r2 40\r").entries] == [(2, 40)]
-
-
-def test_broker_makes_a_missing_file_itself() -> None:
-    assert read_recorded(None).broker_reads
-
-
-def test_last_line_without_an_end_is_believed_where_nothing_was_compacted() -> None:
-    assert pairs(merged(b"0\n5\n0 0\n2 40\n4 80\n6 120\n8 200")) == [*FROM_LOG, (8, 200)]
-    assert reasons(merged(b"0\n1\n8 199", COMPACTED)) == {8: EpochReason.CUT}
-
-
-def test_epoch_of_the_log_between_neighbours_that_start_later_or_at_once_is_not_put_in() -> None:
-    later = merged(b"0\n1\n1 60\n", COMPACTED)
-    assert pairs(later) == [(1, 60), (4, 95), (6, 120)]
-    at_once = merged(b"0\n1\n3 50\n", COMPACTED)
-    assert pairs(at_once) == [(3, 50), (4, 95), (6, 120)]
-    assert reasons(at_once) == {2: EpochReason.NO_DATA}
-
-
-def test_history_without_its_first_epoch_is_only_left_where_that_is_epoch_0() -> None:
-    log = LOG._replace(rises=(Rise(1, 0, -1), *LOG.rises[1:]))
-    found = merged(b"0\n3\n2 40\n4 80\n6 120\n", log)
-    assert (pairs(found), found.needed) == ([(1, 0), (2, 40), (4, 80), (6, 120)], True)
-
-
-def test_cut_last_line_beside_a_compacted_log_is_believed_only_where_the_log_says_the_same() -> None:
-    assert reasons(merged(b"0\n1\n6 120", COMPACTED)) == {}
-    assert reasons(merged(b"0\n1\n8 200", COMPACTED)) == {8: EpochReason.CUT}
-    assert reasons(merged(b"0\n1\n8 200\n", COMPACTED)) == {}
 
 
 def test_recorded_and_shown_epoch_0_are_both_told_where_neither_stays() -> None:

@@ -11,27 +11,12 @@ from krepair.rules.grouping import group, index_bytes_at_most, index_entries_at_
 from krepair.rules.model import MarkerPolicy
 from krepair.rules.outcome import SourceSegment
 from tests.builders import NOW_MS, data, indexes
+from tests.plan.plans import source
 from tests.rules.facts import POLICY
 
 
 def outcome(base: int, kept: int) -> SourceSegment:
-    return SourceSegment(
-        base_offset=base,
-        log_bytes=1000,
-        batches=5,
-        kept_bytes=kept,
-        kept_batches=1,
-        kept_records=1,
-        kept_markers=0,
-        reasons=(),
-        drop_unstamped=False,
-        carried_open=(),
-        keep_positions=(),
-        protected=(),
-        last_position=-1,
-        decisions="0" * 16,
-        aborted_kept=(),
-    )
+    return source(base, kept_bytes=kept, aborted_kept=())
 
 
 def grouped(policy: MarkerPolicy, *outcomes: SourceSegment, last: int | None = None) -> list[tuple[int, ...]]:

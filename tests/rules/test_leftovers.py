@@ -72,10 +72,23 @@ def test_a_split_is_completed_part_by_part():
     ("swaps", "live", "told"),
     [
         ((swap(100, 150, problem="position 7: bad CRC"),), LIVE, "before 3.0 truncates it there"),
-        ((swap(100, 100, batches=0),), LIVE, "holds no batch"),
-        ((swap(100, 250), swap(200, 300)), LIVE, "begins inside of"),
-        ((swap(400, 440),), LIVE, "lower the log end"),
+        (
+            (swap(200, 200, batches=0),),
+            LIVE,
+            f"{200:020d}.log.swap: holds no batch, and every broker replaces the segment at 200 by it",
+        ),
+        (
+            (swap(100, 201), swap(200, 300)),
+            LIVE,
+            f"{200:020d}.log.swap: begins inside of {100:020d}.log.swap, which ends at 201",
+        ),
+        (
+            (swap(400, 449),),
+            LIVE,
+            "ends at 449, but the log ends at 450: completing it would lower the log end",
+        ),
         ((swap(150, 200),), LIVE, "before 3.0 deletes that segment, a later one keeps both"),
+        ((swap(199, 300),), LIVE, "segment 100 begins below the swap and ends inside it, at 200"),
         ((swap(100, 200), swap(300, 400)), LIVE, "since 3.0 deletes the 1 segment between them"),
     ],
 )
@@ -147,17 +160,9 @@ def test_both_sides_are_told_with_their_figures():
     )
 
 
-def test_swaps_may_touch_but_not_overlap():
-    assert replaced(decided(swap(100, 200), swap(200, 300))) == [(100, (100,)), (200, (200,))]
-    told = decided(swap(100, 201), swap(200, 300)).left
-    assert told == f"{200:020d}.log.swap: begins inside of {100:020d}.log.swap, which ends at 201"
-
-
 def test_active_segment_may_be_replaced_by_a_swap_that_reaches_the_log_end():
     assert replaced(decided(swap(400, 450))) == [(400, (400,))]
     assert replaced(decided(swap(300, 450))) == [(300, (300, 400))]
-    told = decided(swap(400, 449)).left
-    assert told.endswith("ends at 449, but the log ends at 450: completing it would lower the log end")
 
 
 def test_damaged_segment_that_ends_early_may_be_replaced_by_a_swap_that_goes_further():
@@ -169,14 +174,6 @@ def test_largest_end_of_what_is_replaced_counts():
     live = (LIVE[0], LiveSegment(100, 330, 1000, 10), LiveSegment(200, 300, 1000, 10))
     told = decided(swap(100, 320), live=live).left
     assert told.endswith("ends at 320, but the log ends at 330: completing it would lower the log end")
-
-
-@pytest.mark.parametrize(("base", "left"), [(199, True), (200, False), (100, False)])
-def test_swap_that_begins_inside_of_a_segment_is_left(base: int, left: bool):
-    decision = decided(swap(base, 300))
-    assert bool(decision.left) == left
-    if left:
-        assert "segment 100 begins below the swap and ends inside it, at 200" in decision.left
 
 
 def test_swap_that_begins_inside_of_a_segment_that_another_replaces_is_completed():
@@ -197,13 +194,6 @@ def test_segment_at_the_end_of_the_last_swap_is_not_between():
     assert decided(swap(100, 200), swap(200, 300), version=(3, 9, 2)).left == ""
     below = (LiveSegment(0, 50, 1000, 10), *LIVE[1:])
     assert decided(swap(100, 200), swap(200, 300), live=below, version=(3, 9, 2)).left == ""
-
-
-def test_empty_swap_is_told_with_its_base():
-    told = decided(swap(200, 200, batches=0)).left
-    assert told.startswith(
-        f"{200:020d}.log.swap: holds no batch, and every broker replaces the segment at 200 by it"
-    )
 
 
 def file(name: str) -> FileRef:

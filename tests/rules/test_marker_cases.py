@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from krepair.kernels import classes as c
-from krepair.rules.markers import _Corrected, _rescan, decide, stage_inputs
+from krepair.rules.markers import _rescan, decide, stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState
 from krepair.rules.producers import ProducerNeeds
 from tests.builders import NOW_MS, Partition, abort, commit, data, emptied
@@ -19,13 +18,18 @@ UNLIMITED = replace(POLICY, horizon=str(2**60), producer_expiry_ms=-1)
 """Every unstamped marker may go, and no producer is active but by an open transaction."""
 
 
-def reasons(made: Partition, policy: MarkerPolicy = UNLIMITED) -> dict[int, list[str]]:
-    """Base offset of a segment -> the reasons of its batches, one word for each."""
+def decision(made: Partition, policy: MarkerPolicy = UNLIMITED) -> PartitionDecision:
+    """It is decided, not left alone."""
     found = decided(holding(made), policy)
     assert isinstance(found, PartitionDecision), found
+    return found
+
+
+def reasons(made: Partition, policy: MarkerPolicy = UNLIMITED) -> dict[int, list[str]]:
+    """Base offset of a segment -> the reasons of its batches, one word for each."""
     return {
         outcome.base_offset: [tally.reason for tally in outcome.reasons for _ in range(tally.batches)]
-        for outcome in found.outcomes
+        for outcome in decision(made, policy).outcomes
     }
 
 
@@ -95,8 +99,7 @@ def test_horizon_keeps_markers_of_segments_younger_than_it() -> None:
     )
     policy = replace(UNLIMITED, horizon="100")
     assert reasons(made, policy) == {0: ["K01", "D03"], 10: ["K01", "K03"]}
-    found = decided(holding(made), policy)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made, policy)
     told = {one.name: (one.markers_dropped, one.log_bytes_after, one.horizon_ms) for one in found.horizons}
     size = len(data(1, 1).raw) + len(data(11, 1).raw)
     assert told == {
@@ -121,8 +124,7 @@ def test_stamped_marker_goes_when_its_own_horizon_has_passed() -> None:
         .segment(data(20, 1))
     )
     assert reasons(made, replace(UNLIMITED, horizon="0"))[0] == ["K01", "K04", "D04"]
-    found = decided(holding(made), UNLIMITED)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made)
     assert {one.name: one.markers_dropped for one in found.horizons if one.markers_dropped != 1} == {
         "none": 0
     }
@@ -130,8 +132,7 @@ def test_stamped_marker_goes_when_its_own_horizon_has_passed() -> None:
 
 def test_last_batch_of_the_span_stays_as_an_emptied_one() -> None:
     made = partition().segment(data(0, 1), commit(1, pid=8)).segment(data(20, 1))
-    found = decided(holding(made), UNLIMITED)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made)
     outcome = found.outcomes[0]
     assert [tally.reason for tally in outcome.reasons] == ["K01", "E01"]
     size = len(data(0, 1).raw)
@@ -141,8 +142,7 @@ def test_last_batch_of_the_span_stays_as_an_emptied_one() -> None:
 
 def test_last_marker_that_stays_anyway_is_left_as_it_is() -> None:
     made = partition().segment(data(0, 1, pid=7, txn=True), commit(1, pid=7)).segment(data(20, 1))
-    found = decided(holding(made), UNLIMITED)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made)
     assert (found.outcomes[0].last_position, [tally.reason for tally in found.outcomes[0].reasons]) == (
         -1,
         ["K01", "K02"],
@@ -187,8 +187,7 @@ def test_committed_transaction_over_a_border_needs_no_entry() -> None:
         .segment(commit(10, pid=7), data(11, 1))
         .segment(data(20, 1))
     )
-    found = decided(holding(made), UNLIMITED)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made)
     assert found.outcomes[1].carried_open == (7,)
     assert found.outcomes[1].aborted_kept == ()
 
@@ -200,8 +199,7 @@ def test_entry_of_an_abort_that_stays_is_carried_and_of_one_that_goes_is_not() -
         .segment(abort(10, pid=6), abort(11, pid=7), data(12, 1))
         .segment(data(20, 1))
     )
-    found = decided(holding(made), UNLIMITED)
-    assert isinstance(found, PartitionDecision)
+    found = decision(made)
     assert found.outcomes[1].aborted_kept == (1,)
     assert [tally.reason for tally in found.outcomes[1].reasons] == ["K01", "K02", "D03"]
 
@@ -230,18 +228,15 @@ def test_without_a_snapshot_the_scan_speaks_for_the_broker_too() -> None:
     state = ProducerSnapshotState(8, 0, 3, NOW_MS, 4)
     unread = replace(POLICY, snapshot_offset=-1, snapshot=(state,))
     assert reasons(made, unread)[5] == ["K01", "K07"]
-    read = decided(holding(made), replace(unread, snapshot_offset=0))
-    assert isinstance(read, PartitionDecision)
+    read = decision(made, replace(unread, snapshot_offset=0))
     assert (read.span.limit, read.active_producers) == ("open transaction", 2)
-    alone = decided(holding(made), unread)
-    assert isinstance(alone, PartitionDecision)
+    alone = decision(made, unread)
     assert (alone.span.limit, alone.active_producers) == ("active segment", 1)
 
 
 def test_figures_of_the_whole_are_told() -> None:
     made = partition().segment(data(0, 3)).segment(data(20, 5))
-    found = decided(holding(made), replace(UNLIMITED, snapshot_offset=0))
-    assert isinstance(found, PartitionDecision)
+    found = decision(made, replace(UNLIMITED, snapshot_offset=0))
     assert (found.log_end_offset, found.kept_last, found.active_producers) == (25, (), 0)
 
 
@@ -322,25 +317,6 @@ def test_marker_of_the_current_epoch_stays_for_an_active_producer_without_data()
     assert found.active_producers == 1
 
 
-def corrected() -> _Corrected:
-    tallies = np.zeros((c.CLASS_COUNT, 3), np.int64)
-    tallies[c.EMPTIED] = (2, 122, 5)
-    return _Corrected(facts(0), tallies, 2**63 - 1, (), (), (), np.zeros(0, np.uint8))
-
-
-def test_batch_that_changes_its_class_is_counted_there_and_not_here() -> None:
-    one = corrected()
-    one.move(61, 61, c.EMPTIED, c.EMPTIED_PRODUCER)
-    assert one.tallies[c.EMPTIED].tolist() == [1, 61, 5]
-    assert one.tallies[c.EMPTIED_PRODUCER].tolist() == [1, 61, 0]
-    assert -(2**63) <= one.decisions < 2**63
-    back = one.decisions
-    one.move(61, 61, c.EMPTIED_PRODUCER, c.EMPTIED)
-    assert (one.decisions, one.decisions != back) == (2**63 - 1, True)
-    one.move(61, 61, c.EMPTIED, c.EMPTIED)
-    assert one.tallies[c.EMPTIED].tolist() == [2, 122, 5]
-
-
 def test_marker_that_stays_for_two_batches_is_counted_once() -> None:
     """One batch of its transaction stays in an earlier segment, and an active producer needs the last one here."""
     made = (
@@ -349,8 +325,7 @@ def test_marker_that_stays_for_two_batches_is_counted_once() -> None:
         .segment(emptied(10, pid=7), commit(11, pid=7), data(12, 1))
         .segment(data(20, 1))
     )
-    found = decided(holding(made), replace(POLICY, horizon=str(2**60)))
-    assert isinstance(found, PartitionDecision)
+    found = decision(made, replace(POLICY, horizon=str(2**60)))
     tallies = {tally.reason: (tally.batches, tally.bytes) for tally in found.outcomes[1].reasons}
     assert tallies == {"K01": (1, len(data(12, 1).raw)), "K02": (1, 78), "K07": (1, 61)}
 
