@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from krepair.errors import UsageError
 from krepair.formats import batch_v2
-from krepair.formats.batch_v2 import HEADER, BatchHeader, PlacedBatch
+from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.damage import Damage
 from tests.formats.strategies import BATCH_HEADERS
 
@@ -56,16 +56,6 @@ def test_view_has_the_same_numbers_as_decode(items: tuple[tuple[BatchHeader, byt
     assert [tuple(row) for row in batch_v2.view(data).tolist()] == [
         tuple(batch.header) for batch in batch_v2.decode(data)
     ]
-
-
-@given(BATCHES, st.binary(max_size=80), st.integers(0, 400))
-def test_valid_batches_and_damage_add_up_to_the_buffer_whatever_it_holds(
-    items: tuple[tuple[BatchHeader, bytes], ...], tail: bytes, cut: int
-) -> None:
-    whole = batch_v2.encode(items) + tail
-    data = whole[: max(0, len(whole) - cut)]
-    sizes = [b.header.size_bytes if isinstance(b, PlacedBatch) else b.length for b in batch_v2.batches(data)]
-    assert sum(sizes) == len(data)
 
 
 @given(BATCH_HEADERS, st.binary(max_size=30), st.data())

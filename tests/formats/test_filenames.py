@@ -104,12 +104,6 @@ def test_folder_name_that_no_broker_gives_a_plain_partition_is_not_canonical(nam
     assert not parse_folder_name(name).is_canonical
 
 
-@given(st.text(max_size=60))
-def test_any_name_is_taken_apart(name: str) -> None:
-    assert parse_file_name(name).name == name
-    assert parse_folder_name(name).name == name
-
-
 @given(st.from_regex(r"[0-9a-f]{1,64}", fullmatch=True))
 def test_private_folder_is_named_after_its_plan_and_is_nothing_to_a_broker(plan_id: str) -> None:
     folder = filenames.private_folder(plan_id)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from krepair.errors import UsageError
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.damage import Damage
-from krepair.formats.message_set import Message, PlacedMessage
+from krepair.formats.message_set import Message
 from tests import wrappers
 from tests.formats.strategies import INT64, NULLABLE
 
@@ -81,16 +81,6 @@ def test_wrapper_with_offset_zero_has_absolute_inner_offsets_as_old_librdkafka_w
     run = tuple(Message(offset, 1, 0, 5, None, b"v") for offset in (0, 1, 2))
     wrapper = wrappers.wrap(run, compression.Codec.GZIP)._replace(offset=0)
     assert wrappers.inner_messages(wrapper) == run
-
-
-@given(OUTER, st.binary(max_size=60), st.integers(0, 200))
-def test_valid_messages_and_damage_add_up_to_the_buffer_whatever_it_holds(
-    items: tuple[Message, ...], tail: bytes, cut: int
-) -> None:
-    whole = message_set.encode(items) + tail
-    data = whole[: max(0, len(whole) - cut)]
-    walked = list(message_set.messages(data))
-    assert sum(p.size_bytes if isinstance(p, PlacedMessage) else p.length for p in walked) == len(data)
 
 
 @given(plain_messages(), st.data())

@@ -52,12 +52,6 @@ def test_zero_topic_id_is_not_written() -> None:
         partition_metadata.encode(PartitionMetadata(0, uuid.UUID(int=0)))
 
 
-@given(st.binary(max_size=100))
-def test_any_bytes_are_properties_and_metadata_or_damage(data: bytes) -> None:
-    assert isinstance(meta_properties.decode(data), MetaProperties | Damage)
-    assert isinstance(partition_metadata.decode(data), PartitionMetadata | Damage)
-
-
 def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
     old = meta_properties.decode(
         b"#\n#Sat Nov 21 10:31:52 UTC 2026\nbroker.id=3\nversion=0\ncluster.id=abc\n"

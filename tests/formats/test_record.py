@@ -106,23 +106,6 @@ def test_record_whose_fields_do_not_fit_is_named(body: bytes, found: str) -> Non
     assert [wrong.found for wrong in record.damage(data, 1)] == [found]
 
 
-@given(st.binary(max_size=100), st.integers(0, 5))
-def test_any_bytes_are_records_or_damage_within_them(data: bytes, count: int) -> None:
-    for wrong in record.damage(data, count):
-        assert 0 <= wrong.position <= wrong.position + wrong.length <= len(data)
-
-
-@given(LISTS.filter(bool), st.sampled_from(CODECS), st.data())
-def test_flipped_byte_in_the_records_never_raises(
-    items: tuple[Record, ...], codec: int, draw: st.DataObject
-) -> None:
-    batch = bytearray(batch_of(items, codec))
-    batch[draw.draw(st.integers(61, len(batch) - 1))] ^= draw.draw(st.integers(1, 255))
-    for found in record.batch_records(batch, max_bytes=1 << 20):
-        if isinstance(found, Damage):
-            assert 61 <= found.position <= found.position + found.length <= len(batch)
-
-
 def test_damage_in_a_compressed_batch_covers_its_records_and_says_where_inside() -> None:
     stored = compression.compress(1, b"\x7e")
     header = BatchHeader(0, 0, 0, 2, 0, 1, 0, 0, 0, -1, -1, -1, 1)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -120,15 +122,18 @@ def batches(data: bytes) -> None:
         assert len(batch_v2.empty_batch(header)) == batch_v2.HEADER_SIZE
         found = list(records.batch_records(data, position, max_bytes=MOST_BYTES))
         assert not any(isinstance(one, Damage) for one in found[:-1])
+        _lies_within(data, [one for one in found if isinstance(one, Damage)])
     _covers(data, parts)
+    sound = list(batch_v2.batches(data))
+    _covers(data, [(b.position, b.length if isinstance(b, Damage) else b.header.size_bytes) for b in sound])
     assert len(batch_v2.view(data)) == whole
-    _of_lists(batch_v2.damage(data))
+    _lies_within(data, batch_v2.damage(data))
 
 
-def _of_lists(found: list[Damage]) -> None:
+def _lies_within(data: bytes, found: Iterable[Damage]) -> None:
+    """Each damage lies in the bytes, and says what was expected."""
     for wrong in found:
-        assert wrong.position >= 0
-        assert wrong.length >= 0
+        assert 0 <= wrong.position <= wrong.position + wrong.length <= len(data)
         assert wrong.expected
 
 
@@ -137,6 +142,7 @@ def plain_records(data: bytes) -> None:
     count, body = (data[0], data[1:]) if data else (0, b"")
     read = records.decode(body, count)
     assert records.decode(records.encode(read), len(read)) == read
+    _lies_within(body, records.damage(body, count))
     if not records.damage(body, count):
         assert len(read) == count
 
@@ -163,19 +169,22 @@ def messages(data: bytes) -> None:
             inner = wrappers.inner_messages(placed.message, max_bytes=MOST_BYTES)
             assert isinstance(inner, Damage) or inner
     _covers(data, parts)
+    sound = list(message_set.messages(data))
+    _covers(data, [(m.position, m.length if isinstance(m, Damage) else m.size_bytes) for m in sound])
     message_set.view(data)
-    _of_lists(message_set.damage(data))
+    _lies_within(data, message_set.damage(data))
 
 
 def streams(data: bytes) -> None:
     """A compressed stream; the first byte chooses codec and message format."""
     choice, body = (data[0], data[1:]) if data else (0, b"")
     out = compression.decompress(choice % 8, body, magic=(choice >> 3) % 3, max_bytes=MOST_BYTES)
-    assert isinstance(out, Damage) or len(out) <= MOST_BYTES
+    assert out.length == len(body) if isinstance(out, Damage) else len(out) <= MOST_BYTES
 
 
 def offset_checkpoints(data: bytes) -> None:
     found = checkpoint.decode_offsets(data)
+    _lies_within(data, found.damage)
     assert isinstance(checkpoint.ends_unchecked(data), bool)
     if not found.damage and data:
         assert found.broker_reads
@@ -191,6 +200,7 @@ def offset_checkpoints(data: bytes) -> None:
 
 
 def epoch_checkpoints(data: bytes) -> None:
+    _lies_within(data, checkpoint.decode_epochs(data).damage)
     recorded = read_recorded(data)
     merged = merge_epochs(recorded, epochs_of_log((), 0, compacted=False))
     assert all(decision.text for decision in merged.decisions)
@@ -203,6 +213,7 @@ def names(data: bytes) -> None:
     """File and folder names, as the system gives bytes that are not UTF-8."""
     name = data.decode("utf-8", "surrogateescape")
     file, folder = filenames.parse_file_name(name), filenames.parse_folder_name(name)
+    assert file.name == folder.name == name
     if file.is_canonical and file.base_offset is not None:
         assert filenames.segment_file(file.base_offset, file.kind, file.state) == name
     if folder.is_canonical:
@@ -228,28 +239,19 @@ def topic_ids(data: bytes) -> None:
         assert partition_metadata.decode(partition_metadata.encode(found)) == found
 
 
-def offset_indexes(data: bytes) -> None:
-    if not offset_index.damage(data):
-        assert offset_index.encode(offset_index.decode(data)) == data
-    _of_lists(offset_index.damage(data))
-
-
-def time_indexes(data: bytes) -> None:
-    if not time_index.damage(data):
-        assert time_index.encode(time_index.decode(data)) == data
-    _of_lists(time_index.damage(data))
-
-
-def txn_indexes(data: bytes) -> None:
-    if not txn_index.damage(data):
-        assert txn_index.encode(txn_index.decode(data)) == data
-    _of_lists(txn_index.damage(data, 7))
+def indexes(module: ModuleType, data: bytes, *base_offset: int) -> None:
+    """An offset, time or transaction index."""
+    assert len(module.view(data)) == len(data) // module.ENTRY_SIZE
+    if not module.damage(data):
+        assert module.encode(module.decode(data)) == data
+    _lies_within(data, module.damage(data, *base_offset))
 
 
 def snapshots(data: bytes) -> None:
     """Producer snapshots; the CRC is set right first, so that changed entries get further."""
     assert isinstance(producer_snapshot.decode(data), Damage | producer_snapshot.ProducerSnapshot)
     entries = producer_snapshot.view(data)
+    assert len(entries) <= len(data) // producer_snapshot.ENTRY.size
     again = producer_snapshot.encode([producer_snapshot.ProducerEntry(*entry) for entry in entries.tolist()])
     found = producer_snapshot.decode(again)
     assert not isinstance(found, Damage)
@@ -535,9 +537,11 @@ DECODERS = (
         "broker-properties", broker_properties, lambda: [b"#c\nversion=0\nbroker.id=1\ncluster.id=\\u0041\n"]
     ),
     Decoder("topic-ids", topic_ids, lambda: [_TOPIC_ID]),
-    Decoder("offset-indexes", offset_indexes, lambda: [_OFFSET_INDEX, _OFFSET_INDEX + bytes(16)]),
-    Decoder("time-indexes", time_indexes, lambda: [_TIME_INDEX, _TIME_INDEX + bytes(24)]),
-    Decoder("txn-indexes", txn_indexes, lambda: [_TXN_INDEX]),
+    Decoder(
+        "offset-indexes", partial(indexes, offset_index), lambda: [_OFFSET_INDEX, _OFFSET_INDEX + bytes(16)]
+    ),
+    Decoder("time-indexes", partial(indexes, time_index), lambda: [_TIME_INDEX, _TIME_INDEX + bytes(24)]),
+    Decoder("txn-indexes", lambda data: indexes(txn_index, data, 7), lambda: [_TXN_INDEX]),
     Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
     Decoder("varints", varints, lambda: [varint.write_varlong(-(2**63)), varint.write_varint(300)]),
     Decoder("members", members, _packed),
