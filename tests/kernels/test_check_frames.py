@@ -12,7 +12,7 @@ from krepair.formats import compression
 from krepair.formats.codec import Codec
 from krepair.kernels import check_compacted as v
 from krepair.kernels.check_frames import single_blocks
-from tests.kernels.lz4_frames import content_of, damaged, frame_of
+from tests.kernels.packed_frames import content_of, damaged, frame_of
 
 ROOM = 1 << 20
 

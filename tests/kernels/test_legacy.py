@@ -38,21 +38,15 @@ SAMPLE = joined(
 @given(
     mixed_logs(BASE), st.sampled_from([100, 150, 500, 1 << 16]), st.sampled_from([19, 1 << 20]), st.booleans()
 )
-def test_any_mix_of_formats_is_summed_up_as_by_the_twin(
+def test_any_mix_of_formats_is_summed_up_as_by_the_twin_and_staging_sees_each_once(
     batches: list[Batch], window_bytes: int, at_most: int, check_crc: bool
 ) -> None:
     log = joined(batches)
-    found = scan_bytes(log, BASE, window_bytes=window_bytes, at_most=at_most, check_crc=check_crc)
-    assert summary_in_words(found) == twin_in_words(twin_of(log, BASE))
+    found, seen = staged(log, BASE, window_bytes=window_bytes, at_most=at_most, check_crc=check_crc)
+    expected = twin_of(log, BASE)
+    assert summary_in_words(found) == twin_in_words(expected)
+    assert seen == [(position, name) for position, _, name in expected.batches]
     assert (found.is_whole, found.batches) == (True, len(batches))
-
-
-@settings(max_examples=80, deadline=None)
-@given(mixed_logs(BASE), st.sampled_from([100, 300, 1 << 16]))
-def test_staging_sees_each_message_and_batch_once(batches: list[Batch], window_bytes: int) -> None:
-    log = joined(batches)
-    _, seen = staged(log, BASE, window_bytes=window_bytes)
-    assert seen == [(position, name) for position, _, name in twin_of(log, BASE).batches]
 
 
 @pytest.mark.parametrize("bit", [0, 3, 7])

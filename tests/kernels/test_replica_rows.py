@@ -12,6 +12,7 @@ from krepair.kernels import replica_rows as h
 from krepair.pipeline.dump.record import shown_of
 from krepair.pipeline.replicas.records import Differing, RecordWalk
 from tests import old_messages
+from tests.builders import reading
 from tests.fixture_dirs import unpack
 
 SECRET = np.array([7, 9], np.uint64)
@@ -53,14 +54,8 @@ def _hashes_of_logs(walk_of, folder: Path) -> tuple[list[tuple[int, ...]], list[
 
     for log in sorted(folder.glob("*.log"))[:3]:
         data = log.read_bytes()
-
-        def read_into(buffer: memoryview, position: int, data: bytes = data) -> int:
-            piece = data[position : position + len(buffer)]
-            buffer[: len(piece)] = piece
-            return len(piece)
-
         for _ in walk_of(
-            read_into, len(data), int(log.stem), NO_FATES, SECRET, take, Differing(None)
+            reading(data), len(data), int(log.stem), NO_FATES, SECRET, take, Differing(None)
         ).lines():
             pass
     return hashes, batches

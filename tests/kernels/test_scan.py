@@ -66,25 +66,16 @@ def told(history: History, chance: random.Random) -> dict[str, Any]:
 
 @settings(max_examples=150, deadline=None)
 @given(histories(**SHAPE), windows, st.randoms(use_true_random=False), st.sampled_from([7, 64, 1 << 20]))
-def test_any_history_is_summed_up_as_by_the_twin(
+def test_any_history_is_summed_up_as_by_the_twin_and_staging_sees_each_batch_once_with_its_class(
     history: History, window_bytes: int, chance: random.Random, at_most: int
 ) -> None:
     log, base_offset, _ = log_of(history)
     how = told(history, chance)
-    found = scan_bytes(log, base_offset, window_bytes=window_bytes, at_most=at_most, **how)
-    expected = twin_in_words(twin_of(log, base_offset, **how))
-    assert summary_in_words(found) == expected
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories(**SHAPE), windows, st.randoms(use_true_random=False))
-def test_staging_sees_each_batch_once_with_its_class(
-    history: History, window_bytes: int, chance: random.Random
-) -> None:
-    log, base_offset, _ = log_of(history)
-    how = told(history, chance)
-    _, seen = staged(log, base_offset, window_bytes=window_bytes, **how)
-    assert seen == [(position, name) for position, _, name in twin_of(log, base_offset, **how).batches]
+    found, seen = staged(log, base_offset, window_bytes=window_bytes, at_most=at_most, **how)
+    expected = twin_of(log, base_offset, **how)
+    assert summary_in_words(found) == twin_in_words(expected)
+    assert seen == [(position, name) for position, _, name in expected.batches]
+    assert summary_in_words(scan_bytes(log, base_offset, **how)) == summary_in_words(found)
 
 
 @settings(max_examples=30, deadline=None)

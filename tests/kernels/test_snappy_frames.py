@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 
-import numpy as np
 import pytest
 import snappy
 from hypothesis import given
@@ -13,32 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.formats import compression
 from krepair.formats.codec import Codec
-from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START, PACKED_COLUMNS
-from krepair.kernels.compact_records import SLACK
-from krepair.kernels.unpacked_frames import unpack_frames
-
-ROOM = 1 << 18
-
-
-def unpacked(frames: list[bytes], room: int = ROOM) -> list[bytes]:
-    """The contents of the frames up to the first that was not taken; nothing is written far behind the room."""
-    raw = b"".join(bytes(61) + frame for frame in frames)
-    window = np.frombuffer(bytearray(raw + bytes(range(SLACK))), np.uint8)[: len(raw)]
-    packed = np.zeros((len(frames), PACKED_COLUMNS), np.int64)
-    place = 0
-    for row, frame in enumerate(frames):
-        packed[row, [P_PLACE, P_SIZE, P_CODEC]] = place, 61 + len(frame), Codec.SNAPPY
-        place += 61 + len(frame)
-    buffer = np.full(room + SLACK + 32, 0xAB, np.uint8)
-    count = int(unpack_frames(window, packed, 0, len(frames), buffer[:room]))
-    assert (buffer[room + SLACK :] == 0xAB).all()
-    return [buffer[row[P_START] : row[P_END]].tobytes() for row in packed[:count]]
-
-
-def by_library(frame: bytes) -> bytes | None:
-    found = compression.decompress(Codec.SNAPPY, frame)
-    return found if isinstance(found, bytes) else None
-
+from tests.kernels.packed_frames import by_library, unpacked
 
 CONTENTS = st.one_of(
     st.binary(max_size=400),
@@ -50,11 +24,11 @@ CONTENTS = st.one_of(
 def test_contents_are_those_that_were_packed(contents: list[bytes], bare: bool, less: int) -> None:
     pack = snappy.compress if bare else lambda content: compression.compress(Codec.SNAPPY, content)
     frames = [bytes(pack(content)) for content in contents]
-    assert unpacked(frames) == contents
+    assert unpacked(frames, Codec.SNAPPY) == contents
     first = len(contents[0])
-    assert unpacked(frames[:1], first) == contents[:1]
+    assert unpacked(frames[:1], Codec.SNAPPY, first) == contents[:1]
     if first:
-        assert unpacked(frames[:1], max(first - less, 0)) == []
+        assert unpacked(frames[:1], Codec.SNAPPY, max(first - less, 0)) == []
 
 
 @given(
@@ -69,8 +43,8 @@ def test_broken_batch_is_taken_only_as_by_the_library(
     broken = frame[:place] if how == "cut" else frame + frame[:place] + b"\0"
     if how == "flip":
         broken = frame[:place] + bytes([frame[place] ^ 1 << bit]) + frame[place + 1 :]
-    for found in unpacked([broken]):
-        assert found == by_library(broken)
+    for found in unpacked([broken], Codec.SNAPPY):
+        assert found == by_library(broken, Codec.SNAPPY)
 
 
 def element(chance: random.Random) -> tuple[bytes, int]:
@@ -98,19 +72,21 @@ def test_blocks_of_any_elements_are_taken_exactly_when_the_library_takes_them(se
         while claimed >= 128:
             front, claimed = front + bytes([claimed & 127 | 128]), claimed >> 7
         block = front + bytes([max(claimed, 0)]) + b"".join(raw for raw, _ in elements)
-        found = unpacked([block], 1 << 20)
-        assert (found[0] if found else None) == by_library(block)
+        found = unpacked([block], Codec.SNAPPY, 1 << 20)
+        assert (found[0] if found else None) == by_library(block, Codec.SNAPPY)
         taken += len(found)
     assert 10 < taken < 390
 
 
 def test_streams_one_behind_the_other_are_left_to_the_library_and_bad_sizes_are_not_taken() -> None:
     one = compression.compress(Codec.SNAPPY, b"first ")
-    assert unpacked([one + one]) == []
-    assert by_library(one + one) == b"first first "
+    assert unpacked([one + one], Codec.SNAPPY) == []
+    assert by_library(one + one, Codec.SNAPPY) == b"first first "
     for size in (-1, -(2**31), 2**31 - 1, 7):
-        assert unpacked([compression.XERIAL_HEADER + struct.pack(">i", size) + b"\x01\x00a"]) == []
-    assert unpacked([compression.XERIAL_HEADER[:-1]]) == []
-    assert unpacked([compression.XERIAL_HEADER]) == [b""]
+        assert (
+            unpacked([compression.XERIAL_HEADER + struct.pack(">i", size) + b"\x01\x00a"], Codec.SNAPPY) == []
+        )
+    assert unpacked([compression.XERIAL_HEADER[:-1]], Codec.SNAPPY) == []
+    assert unpacked([compression.XERIAL_HEADER], Codec.SNAPPY) == [b""]
     # a bomb: four gigabytes are claimed
-    assert unpacked([b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 100]) == []
+    assert unpacked([b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 100], Codec.SNAPPY) == []

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from krepair.formats import compression
 from krepair.formats.codec import Codec
-from krepair.kernels.compact_keys import P_CODEC, P_PLACE, P_SIZE, PACKED_COLUMNS
-from krepair.kernels.compact_records import SLACK
 from krepair.kernels.zstd_frames import most_of_zstd
+from tests.kernels.packed_frames import in_batches
 
 MOST = compression.ZSTD_AT_ONCE_BYTES
 CONTENTS = st.one_of(
@@ -23,13 +22,7 @@ CONTENTS = st.one_of(
 
 def most_of(*frames: bytes) -> list[int]:
     """Of frames that lie in batches side by side."""
-    raw = b"".join(bytes(61) + frame for frame in frames)
-    window = np.frombuffer(bytearray(raw + b"\xff" * SLACK), np.uint8)[: len(raw)]
-    packed = np.zeros((len(frames), PACKED_COLUMNS), np.int64)
-    place = 0
-    for row, frame in enumerate(frames):
-        packed[row, [P_PLACE, P_SIZE, P_CODEC]] = place, 61 + len(frame), Codec.ZSTD
-        place += 61 + len(frame)
+    window, packed = in_batches(frames, Codec.ZSTD)
     most = np.zeros(len(frames), np.int64)
     most_of_zstd(window, packed, 0, len(frames), most)
     return [int(each) for each in most]
