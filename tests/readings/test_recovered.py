@@ -92,23 +92,14 @@ def walked(log: bytes, until: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
     return np.frombuffer(log, np.uint8)[:until].copy(), np.arange(0, until, SIZE, dtype=np.int32)
 
 
-def into(log: bytes) -> Any:
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = log[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    return read_into
-
-
 def test_windows_of_another_reader_and_the_rest_come_to_the_whole_log(tmp_path: Path) -> None:
     taken: list[Walked] = []
     reading = SegmentReading(item(tmp_path), taken.append)
     window, places = walked(LOG, 2 * SIZE)
-    reading.take_window(window, places, 2 * SIZE, into(LOG))
+    reading.take_window(window, places, 2 * SIZE, builders.reading(LOG))
     assert (reading.position, reading.last_offset) == (2 * SIZE, 5)
     assert reading.problems() != []
-    reading.take_rest(into(LOG))
+    reading.take_rest(builders.reading(LOG))
     assert (reading.position, reading.last_offset) == (3 * SIZE, 8)
     assert reading.problems() == []
     assert [int(first) for one in taken for first in one.firsts] == [0, 3, 6]
@@ -119,8 +110,8 @@ def test_nothing_is_taken_behind_damage(tmp_path: Path) -> None:
     torn[70] ^= 1
     reading = SegmentReading(item(tmp_path, bytes(torn)), None)
     window, places = walked(bytes(torn), SIZE)
-    reading.take_window(window, places, SIZE, into(bytes(torn)))
-    reading.take_rest(into(bytes(torn)))
+    reading.take_window(window, places, SIZE, builders.reading(bytes(torn)))
+    reading.take_rest(builders.reading(bytes(torn)))
     assert reading.is_damaged
     assert (reading.position, reading.last_offset) == (0, -1)
     (found,) = reading.problems()

@@ -17,32 +17,31 @@ from krepair.pipeline.readings import snapshots as readings
 from krepair.rules.snapshots import ProducerTable
 from tests import builders, strategies
 from tests.builders import NOW_MS, abort, commit, data
+from tests.ops import snapshots
 from tests.readings.scenes import FOLDER, Applied, applied, options, read_instead
 
 END = "00000000000000000015.snapshot"
 
 
-def made(root: Path, **given: object) -> Applied:
-    """Three segments without a snapshot: an epoch that rises, an abort, an open transaction, a marker alone."""
+def written(root: Path, *segments: list[builders.Batch]) -> Path:
+    """Segments without a snapshot."""
     directory = builders.LogDir(root)
-    directory.partition("t").segment(
-        data(0, 3, pid=7, epoch=1, sequence=5, txn=True),
-        commit(3, pid=7, epoch=1, coordinator_epoch=4),
-        data(4, 2, pid=8),
-    ).segment(
-        data(6, 2, pid=9, epoch=2, txn=True),
-        abort(8, pid=9, epoch=3, coordinator_epoch=6, timestamp=NOW_MS + 9),
-        data(9, 1, pid=7, epoch=1, sequence=8, txn=True),
-    ).segment(
-        abort(10, pid=7, epoch=2, coordinator_epoch=5),
-        data(11),
-        data(12, 1, pid=7, epoch=2, txn=True),
-        data(13, 2, pid=10, sequence=3),
-    )
-    directory.write()
-    for path in (root / FOLDER).glob("*.snapshot"):
+    partition = directory.partition("t")
+    for batches in segments:
+        partition.segment(*batches)
+    return without_snapshots(directory.write())
+
+
+def without_snapshots(log_dir: Path, first: int = 0) -> Path:
+    """Only so many of the snapshots stay."""
+    for path in sorted((log_dir / FOLDER).glob("*.snapshot"))[first:]:
         path.unlink()
-    return applied(root, options("snapshots", **given))
+    return log_dir
+
+
+def made(folder: Path, **given: object) -> Applied:
+    """Without a snapshot: an epoch that rises, an abort, an open transaction, a marker alone."""
+    return applied(without_snapshots(snapshots.made(folder)), options("snapshots", **given))
 
 
 def entries(done: Applied) -> tuple[ProducerEntry, ...]:
@@ -53,7 +52,7 @@ def entries(done: Applied) -> tuple[ProducerEntry, ...]:
 
 @pytest.mark.parametrize("version", ["", "2.2.1", "3.9.2"])
 def test_what_the_first_implementation_makes_is_right(tmp_path: Path, version: str) -> None:
-    done = made(tmp_path / "logs", broker_version=version)
+    done = made(tmp_path, broker_version=version)
     assert len(entries(done)) == (3 if version == "2.2.1" else 4)  # it forgets one known by a marker alone
     assert done.problems() == []
     assert verify_plan(done.plan, done.options).problems == ()
@@ -61,7 +60,7 @@ def test_what_the_first_implementation_makes_is_right(tmp_path: Path, version: s
 
 @pytest.mark.parametrize("field", ProducerEntry._fields)
 def test_one_wrong_field_of_any_producer_is_found(tmp_path: Path, field: str) -> None:
-    done = made(tmp_path / "logs")
+    done = made(tmp_path)
     work, right = done.work(END), entries(done)
     for number, entry in enumerate(right):
         for more in (1, -1):
@@ -73,7 +72,7 @@ def test_one_wrong_field_of_any_producer_is_found(tmp_path: Path, field: str) ->
 
 
 def test_a_producer_too_few_or_too_many_or_twice_is_found(tmp_path: Path) -> None:
-    done = made(tmp_path / "logs")
+    done = made(tmp_path)
     work, right = done.work(END), entries(done)
     assert read_instead(work, producer_snapshot.encode(right)) == ()
     assert read_instead(work, producer_snapshot.encode(right[::-1])) == ()  # their order means nothing
@@ -94,26 +93,21 @@ def test_a_defect_of_the_first_implementation_is_found(
         return table
 
     monkeypatch.setattr(ProducerTable, "entries", forgets)
-    done = made(tmp_path / "logs")
+    done = made(tmp_path)
     assert any("current_txn_first_offset 12 was expected" in text for text in done.problems())
     assert verify_plan(done.plan, done.options).problems != ()
 
 
 def test_after_a_purge_only_the_files_own_bytes_are_asked_for(tmp_path: Path) -> None:
     """The newest valid snapshot may have been set aside; without it the state cannot be worked out again."""
-    done = made(tmp_path / "logs")
+    done = made(tmp_path)
     (done.folder / "00000000000000000000.log").unlink()
     assert done.problems() == []
 
 
 def test_a_replay_begins_with_the_producers_of_an_earlier_snapshot(tmp_path: Path) -> None:
     """The log of some of them is gone; one that had expired then is not known any more."""
-    root = tmp_path / "logs"
-    directory = builders.LogDir(root)
-    directory.partition("t").segment(data(0, 3, pid=7, sequence=0)).segment(data(3, 2, pid=8), data(5))
-    directory.write()
-    for path in (root / FOLDER).glob("*.snapshot"):
-        path.unlink()
+    root = written(tmp_path / "logs", [data(0, 3, pid=7, sequence=0)], [data(3, 2, pid=8), data(5)])
     known = [
         ProducerEntry(
             producer_id=pid, producer_epoch=0, last_sequence=4, last_offset=2, offset_delta=0,
@@ -138,10 +132,7 @@ def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
     )
     directory = builders.LogDir(tmp_path / "logs")
     history.fill(directory.partition("t"))
-    root = directory.write()
-    snapshots = sorted((root / FOLDER).glob("*.snapshot"))
-    for path in snapshots[seed % 3 :]:
-        path.unlink()
+    root = without_snapshots(directory.write(), seed % 3)
     version = ["", "2.2.1", "2.4.1", "3.9.2"][seed % 4]
     chosen = options("snapshots", broker_version=version, now_ms=history.shape.now_ms)
     assert applied(root, chosen).problems() == []
@@ -150,10 +141,9 @@ def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
 def _replayed(tmp_path: Path, seed: int, version: str) -> list[str]:
     """What the reading has against a snapshot made from many batches of few producers."""
     chance = random.Random(seed)
-    directory = builders.LogDir(tmp_path / "logs")
-    partition, offset = directory.partition("t"), 0
+    offset, segments = 0, []
     for _ in range(3):
-        batches = []
+        batches: list[builders.Batch] = []
         for _ in range(60):
             pid, epoch = chance.randrange(3), chance.choice((1, 1, 1, 2))
             kind = chance.choice("dddtttmmm")
@@ -169,10 +159,8 @@ def _replayed(tmp_path: Path, seed: int, version: str) -> list[str]:
                     data(offset, count, pid=pid, epoch=epoch, sequence=chance.randrange(9), txn=kind == "t")
                 )
             offset = batches[-1].last_offset + 1
-        partition.segment(*batches)
-    root = directory.write()
-    for path in (root / FOLDER).glob("*.snapshot"):
-        path.unlink()
+        segments.append(batches)
+    root = written(tmp_path / "logs", *segments)
     return applied(root, options("snapshots", broker_version=version)).problems()
 
 
