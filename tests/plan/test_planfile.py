@@ -54,10 +54,6 @@ def test_plan_id_is_the_beginning_of_the_sha256_of_the_bare_bytes():
     assert (plan.digest, plan.plan_id) == (digest, digest[:8])
 
 
-def test_same_inputs_give_the_same_bytes():
-    assert dumps(good_plan()) == dumps(good_plan())
-
-
 def test_a_sealed_plan_stays_as_it_is_when_sealed_again():
     plan = good_plan()
     assert seal(plan) == plan
@@ -94,12 +90,12 @@ def test_every_cut_of_a_plan_is_told_as_cut_off_or_edited():
         assert isinstance(caught.value, UnreadableError) == (size > 20)
 
 
-@pytest.mark.parametrize("junk", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
+@pytest.mark.parametrize("junk", [b"\xff", b"\x80", b"\xc3", b"\xed\xa0\x80"])
 def test_bytes_that_are_no_text_are_told_wherever_they_are(junk: bytes):
     data = dumps(good_plan())
     for place in range(0, len(data), 13):
-        with pytest.raises((UsageError, UnreadableError, StalePlanError)):
-            loads(data[:place] + junk + data[place + 1 :], "p")
+        with pytest.raises((UsageError, UnreadableError, StalePlanError), match=r"p\.plan"):
+            loads(data[:place] + junk + data[place + 1 :], "p.plan")
 
 
 def test_the_place_of_a_byte_that_is_no_text_is_counted_from_the_beginning_of_the_file():
@@ -134,13 +130,6 @@ def test_an_edited_plan_is_stale(change: object, words: str):
     with pytest.raises(StalePlanError, match=words) as caught:
         loads(edited(change), "p.krplan")
     assert caught.value.exit_code == ExitCode.STALE_PLAN
-
-
-def test_a_byte_that_is_no_utf8_in_any_text_is_damage_that_is_told():
-    data = dumps(good_plan())
-    for place in range(data.index(b'"broker_id": "') + 14, len(data), 97):
-        with pytest.raises((StalePlanError, UnreadableError, UsageError), match=r"p\.plan: "):
-            loads(data[:place] + b"\x80" + data[place + 1 :], "p.plan")
 
 
 def test_a_key_that_is_there_twice_is_an_edit():
@@ -215,22 +204,19 @@ def test_a_plan_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path):
 
 
 def test_a_file_that_is_no_plan_is_never_overwritten(tmp_path: Path):
-    settings = tmp_path / "server.properties"
-    settings.write_text("log.dirs=/data\n")
-    (tmp_path / "link").symlink_to(settings)
+    texts = {
+        "server.properties": "log.dirs=/data\n",
+        "check.json": '{"format_version": "1.0", "verb": "check", "report": {}}',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "server.properties")
     os.mkfifo(tmp_path / "fifo")
-    for name in ("server.properties", "link", "fifo"):
+    for name in (*texts, "link", "fifo"):
         with pytest.raises(RefusedError, match="is not a plan"):
             write_plan(str(tmp_path / name), good_plan(), RealDisk())
-    assert settings.read_text() == "log.dirs=/data\n"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["fifo", "link", "server.properties"]
-
-
-def test_a_json_report_of_krepair_is_no_plan(tmp_path: Path):
-    report = tmp_path / "check.json"
-    report.write_text('{"format_version": "1.0", "verb": "check", "report": {}}')
-    with pytest.raises(RefusedError, match="is not a plan"):
-        write_plan(str(report), good_plan(), RealDisk())
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([*texts, "fifo", "link"])
 
 
 @pytest.mark.parametrize("suffix", ["", "~root"])
@@ -346,25 +332,17 @@ def test_what_a_killed_write_left_is_replaced(tmp_path: Path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["p"]
 
 
-@pytest.mark.parametrize("place", ["", "p", "sub/p", "../dir/p", "link/p"])
+@pytest.mark.parametrize("place", ["", "p", "sub/p", "../dir/p", "link/p", "../outside/p"])
 def test_a_plan_is_never_written_into_its_log_directory(tmp_path: Path, place: str):
     root = tmp_path / "dir"
     (root / "sub").mkdir(parents=True)
     (root / "link").symlink_to(root / "sub")
+    (tmp_path / "outside").symlink_to(root)
     plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(root)))
     before = sorted(root.rglob("*"))
     with pytest.raises(RefusedError, match="never written into the log directory"):
         write_plan(str(root / place), plan, RealDisk())
     assert sorted(root.rglob("*")) == before
-
-
-def test_a_link_from_outside_into_the_log_directory_is_seen(tmp_path: Path):
-    root = tmp_path / "dir"
-    root.mkdir()
-    (tmp_path / "outside").symlink_to(root)
-    plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(root)))
-    with pytest.raises(RefusedError):
-        write_plan(str(tmp_path / "outside" / "p"), plan, RealDisk())
 
 
 def test_a_missing_folder_for_the_plan_is_wrong_use(tmp_path: Path):

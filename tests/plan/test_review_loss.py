@@ -107,7 +107,6 @@ BROKEN: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
         (torn(removed=(removed(start=500, end=600, consent=""),)),),
         {},
     ),
-    ("RV29", "segments without consent", (aside(200), aside(100), cut()), {"accepted_losses": ()}),
     ("RV30", "wrong size before", (log(size=999),), {}),
     ("RV30", "wrong size after", (log(size_after=901),), {}),
     ("RV30", "another modification time", (log(mtime_ns=7),), {}),
