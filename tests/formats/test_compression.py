@@ -16,6 +16,7 @@ from krepair.formats import compression
 from krepair.formats.compression import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.recompression import Packing
+from tests.kernels.packed_frames import broken
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 BOMB_BYTES = 300_000_000
@@ -168,13 +169,10 @@ def test_broken_batch_is_put_into_a_buffer_only_as_the_reading_in_pieces_has_it(
     codec: Codec, data: bytes, place: int, bit: int, how: str
 ) -> None:
     packed = compression.compress(codec, data)
-    place %= len(packed)
-    broken = packed[:place] if how == "cut" else packed + packed[:place] + b"\0"
-    if how == "flip":
-        broken = packed[:place] + bytes([packed[place] ^ 1 << bit]) + packed[place + 1 :]
-    found = put_into(codec, broken, 400_000, 3)
+    stored = broken(packed, how, place, bit)
+    found = put_into(codec, stored, 400_000, 3)
     if found is not None:
-        assert found == compression.decompress(codec, broken)
+        assert found == compression.decompress(codec, stored)
 
 
 @pytest.mark.parametrize(

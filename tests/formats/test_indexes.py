@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,7 +42,7 @@ def txn_files(draw: st.DrawFn) -> tuple[AbortedTxn, ...]:
     )
 
 
-ENTRIES = {offset_index: offset_files(), time_index: time_files(), txn_index: txn_files()}
+ENTRIES: dict[ModuleType, st.SearchStrategy[Any]] = {offset_index: offset_files(), time_index: time_files(), txn_index: txn_files()}
 
 
 @pytest.mark.parametrize("module", ENTRIES)

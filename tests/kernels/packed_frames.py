@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import lz4.frame
 import numpy as np
@@ -17,7 +18,7 @@ from krepair.kernels.unpacked_frames import unpack_frames
 ROOM = 1 << 18
 
 
-def in_batches(frames: Sequence[bytes], codec: int) -> tuple[np.ndarray, Int64s]:  # type: ignore[type-arg]
+def in_batches(frames: Sequence[bytes], codec: int) -> tuple[Any, Int64s]:
     """The window with the batches, and what the kernels are told of each; other bytes lie behind the window."""
     raw = b"".join(bytes(61) + frame for frame in frames)
     window = np.frombuffer(bytearray(raw + bytes(range(1, SLACK + 1))), np.uint8)[: len(raw)]
@@ -64,6 +65,16 @@ def content_of(chance: random.Random) -> bytes:
         for _ in range(size // 30)
     )
     return b"".join(pieces)
+
+
+def broken(frame: bytes, how: str, place: int, bit: int) -> bytes:
+    """A bit flipped, cut, or longer: at this place, counted on from the beginning where the frame ends before it."""
+    place %= len(frame)
+    if how == "cut":
+        return frame[:place]
+    if how == "longer":
+        return frame + frame[:place] + b"\0"
+    return frame[:place] + bytes([frame[place] ^ 1 << bit]) + frame[place + 1 :]
 
 
 def damaged(frame: bytes, chance: random.Random) -> bytes:

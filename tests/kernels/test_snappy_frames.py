@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.formats import compression
 from krepair.formats.codec import Codec
-from tests.kernels.packed_frames import by_library, unpacked
+from tests.kernels.packed_frames import broken, by_library, unpacked
 
 CONTENTS = st.one_of(
     st.binary(max_size=400),
@@ -39,12 +39,9 @@ def test_broken_batch_is_taken_only_as_by_the_library(
     content: bytes, bare: bool, place: int, bit: int, how: str
 ) -> None:
     frame = bytes(snappy.compress(content)) if bare else compression.compress(Codec.SNAPPY, content)
-    place %= len(frame)
-    broken = frame[:place] if how == "cut" else frame + frame[:place] + b"\0"
-    if how == "flip":
-        broken = frame[:place] + bytes([frame[place] ^ 1 << bit]) + frame[place + 1 :]
-    for found in unpacked([broken], Codec.SNAPPY):
-        assert found == by_library(broken, Codec.SNAPPY)
+    stored = broken(frame, how, place, bit)
+    for found in unpacked([stored], Codec.SNAPPY):
+        assert found == by_library(stored, Codec.SNAPPY)
 
 
 def element(chance: random.Random) -> tuple[bytes, int]:

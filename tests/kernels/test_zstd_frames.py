@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from krepair.formats import compression
 from krepair.formats.codec import Codec
 from krepair.kernels.zstd_frames import most_of_zstd
-from tests.kernels.packed_frames import in_batches
+from tests.kernels.packed_frames import broken, in_batches
 
 MOST = compression.ZSTD_AT_ONCE_BYTES
 CONTENTS = st.one_of(
@@ -78,19 +78,13 @@ def test_broken_frame_gives_what_the_pieces_give_or_nothing(
     content: bytes, sized: bool, summed: bool, place: int, bit: int, how: str
 ) -> None:
     frame = frame_of(content, sized=sized, summed=summed)
-    place %= 12 if how == "front" else len(frame)
-    if how == "cut":
-        broken = frame[:place]
-    elif how == "longer":
-        broken = frame + frame[:place] + b"\0"
-    else:
-        broken = frame[:place] + bytes([frame[place] ^ 1 << bit]) + frame[place + 1 :]
-    (most,) = most_of(broken)
+    stored = broken(frame, how, place % 12 if how == "front" else place, bit)
+    (most,) = most_of(stored)
     assert most <= MOST
-    found = compression.zstd_frame(memoryview(broken), most)
+    found = compression.zstd_frame(memoryview(stored), most)
     if found is not None:
         assert how not in ("cut", "longer")
-        assert found == compression.decompress(Codec.ZSTD, broken)
+        assert found == compression.decompress(Codec.ZSTD, stored)
 
 
 SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"other"

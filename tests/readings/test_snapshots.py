@@ -141,7 +141,8 @@ def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
 def _replayed(tmp_path: Path, seed: int, version: str) -> list[str]:
     """What the reading has against a snapshot made from many batches of few producers."""
     chance = random.Random(seed)
-    offset, segments = 0, []
+    offset = 0
+    segments: list[list[builders.Batch]] = []
     for _ in range(3):
         batches: list[builders.Batch] = []
         for _ in range(60):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.apply import ApplyReport, apply
+from krepair.ops.apply import apply
+from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.pipeline.readings import recovered
 from tests.ops.scene import tree
