@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-import textwrap
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from krepair.plan.markdown import markdown
-from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, visible
+from krepair.plan.view import PARTS, Section, Table, View, typable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,12 +16,8 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _BLANK = "\n"
-_COLUMNS = 110
-"""Of a page where no terminal is."""
 _WORDS = 14
 """Columns that words may be squeezed into."""
-_LEAST_WORDS = 24
-"""The same where no terminal is: there are more columns."""
 
 
 def terminal_width() -> int:
@@ -85,77 +79,21 @@ def _goes_on(section: Section) -> bool:
 
 
 def _plain_section(section: Section) -> str:
+    # Nothing is wrapped: a line may hold a command, which is typed as it stands.
     lines = [visible(section.title), "-" * len(visible(section.title))] if section.title else []
-    for line in section.lines:
-        lines += _wrapped(visible(line), _COLUMNS)
+    lines += [visible(line) for line in section.lines]
     if section.table is not None and section.table.rows:
         lines += _plain_table(section.table)
     lines += [f"  {typable(command)}" for command in section.commands]
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of a text; a long path or word stays whole."""
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-
-
 def _plain_table(table: Table) -> list[str]:
     # A table of names and values has no headings.
     headings = (table.columns,) if any(table.columns) else ()
     rows = [tuple(map(visible, row)) for row in (*headings, *table.rows)]
-    widths = _widths(rows, table.right)
-    if widths is None:
-        return _plain_blocks(table)
-    lines = [line for row in rows for line in _lines_of(row, widths)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(table.columns))]
-    return [_plain_row(line, widths, table.right) for line in lines]
-
-
-def _plain_blocks(table: Table) -> list[str]:
-    """One block a row: the name in full on a line of its own, the rest below it."""
-    lines = []
-    for row in table.rows:
-        lines += [
-            visible(row[0]),
-            *(f"{_GAP}{line}" for line in _wrapped(_rest_of(table, row), _COLUMNS - len(_GAP))),
-        ]
-    return lines
-
-
-def _rest_of(table: Table, row: tuple[str, ...]) -> str:
-    """The cells of a row behind its first one, each with its heading."""
-    named = zip(table.columns[1:], row[1:], strict=True)
-    return "; ".join(
-        f"{column} {visible(cell)}" if column else visible(cell) for column, cell in named if cell
-    )
-
-
-def _widths(rows: list[tuple[str, ...]], right: frozenset[int]) -> list[int] | None:
-    """Of the columns, where those of words are made narrower until a row fits; None where they would be too narrow.
-
-    Names and numbers stay whole.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    bars = {place for row in rows for place, cell in enumerate(row) if isinstance(cell, ShareBar)}
-    words = [place for place in range(1, len(widths)) if place not in right | bars]
-    while (over := sum(widths) + len(_GAP) * (len(widths) - 1) - _COLUMNS) > 0:
-        widest = max(words, key=widths.__getitem__, default=0)
-        if not widest or widths[widest] <= _LEAST_WORDS:
-            return None
-        others = [widths[place] for place in words if place != widest]
-        widths[widest] = max(
-            widths[widest] - over, min(max(others, default=0), widths[widest] - 1), _LEAST_WORDS
-        )
-    return widths
-
-
-def _lines_of(row: tuple[str, ...], widths: list[int]) -> list[tuple[str, ...]]:
-    """The lines of one row, as many as its longest cell needs."""
-    cells = [
-        _wrapped(cell, width) if len(cell) > width else [cell]
-        for cell, width in zip(row, widths, strict=True)
-    ]
-    return list(zip_longest(*cells, fillvalue=""))
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    return [_plain_row(row, widths, table.right) for row in rows]
 
 
 def _plain_row(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -> str:
@@ -232,4 +170,6 @@ def _print_blocks(console: Console, table: Table) -> None:
 
     for row in table.rows:
         console.print(Text(visible(row[0]), style="bold"), soft_wrap=True)
-        console.print(Padding(Text(_rest_of(table, row)), (0, 0, 0, len(_GAP))))
+        named = zip(table.columns[1:], row[1:], strict=True)
+        rest = [f"{column} {visible(cell)}" if column else visible(cell) for column, cell in named if cell]
+        console.print(Padding(Text("; ".join(rest)), (0, 0, 0, len(_GAP))))
