@@ -226,15 +226,17 @@ def _records_by_key(plan: Plan) -> int:
 
 def _what_stays(plan: Plan) -> Iterator[str]:
     """Markers that stay, by why."""
-    unknown, held, young = 0, 0, 0
+    unknown: Counter[str] = Counter()
+    held, young = 0, 0
     for one in plan.partitions:
         if one.keeps_all and isinstance(one.evidence, Evidence):
-            unknown += one.evidence.by_time_bytes
+            unknown[one.evidence.why] += one.evidence.by_time_bytes + one.evidence.later_bytes
             continue
         held += sum(tally.bytes for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value)
         young += sum(tally.bytes for tally in one.reasons if tally.reason in _YOUNG)
-    if unknown:
-        yield f"markers and tombstones of {size_text(unknown)}: nothing is known of other replicas"
+    if unknown.total():
+        why = unknown.most_common(1)[0][0]
+        yield f"markers, tombstones of {size_text(unknown.total())}: {why}"
     if held:
         yield f"markers of {size_text(held)}: another replica has, or may have, their data"
     if young:

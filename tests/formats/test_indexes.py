@@ -42,7 +42,11 @@ def txn_files(draw: st.DrawFn) -> tuple[AbortedTxn, ...]:
     )
 
 
-ENTRIES: dict[ModuleType, st.SearchStrategy[Any]] = {offset_index: offset_files(), time_index: time_files(), txn_index: txn_files()}
+ENTRIES: dict[ModuleType, st.SearchStrategy[Any]] = {
+    offset_index: offset_files(),
+    time_index: time_files(),
+    txn_index: txn_files(),
+}
 
 
 @pytest.mark.parametrize("module", ENTRIES)

@@ -188,7 +188,7 @@ def test_a_plan_that_changes_nothing_says_so_last_and_does_not_offer_to_apply() 
 
 def test_what_stays_is_told_by_why_and_what_evidence_adds_in_one_line() -> None:
     rows = facts(short(good_plan(changing(3), others=Others())).sections[0])
-    assert rows["Stays"] == "markers and tombstones of 1.0 MiB: nothing is known of other replicas"
+    assert rows["Stays"] == "markers, tombstones of 1.0 MiB: test"
     assert rows["Evidence"] == "1.0 MiB more with --cluster FILE: krepair explain evidence"
 
 
