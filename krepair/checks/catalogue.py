@@ -399,6 +399,16 @@ _SNAPSHOTS = (
         source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
         "2.2.1, 2.8.2, 3.9.2, 4.3.1",
     ),
+    Rule(
+        code="KR506",
+        severity=Severity.SLOW,
+        title="Very many producer ids",
+        evidence="of the newest snapshot, from 100,000 ids on: how many, how many of one batch only, bytes, and when a "
+        "broker forgets them",
+        danger="each id takes heap; each roll and each stop writes all of them, and each start reads them. A usual "
+        "cause is a client that makes a new idempotent producer for each message",
+        source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9); seen on 3.9.2",
+    ),
 )
 
 _FOLDERS = (
@@ -449,7 +459,8 @@ _FOLDERS = (
         evidence="owner, group and mode, compared with those of most files, and the command to type",
         danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
         "stop a broker since 4.0 may lose records, see KR804",
-        source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file",
+        source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file; seen on 3.9.2 "
+        "and 4.3.1",
     ),
     Rule(
         code="KR606",
@@ -562,7 +573,7 @@ _FORECAST = (
         code="KR803",
         severity=Severity.BROKER_DOWN,
         title="The next start fails, or takes the log directory offline",
-        evidence="the file that causes it, by broker version",
+        evidence="the file, or the limit of the host, that causes it, by broker version",
         danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties that "
         "cannot be read, or a log, an index or a transaction index on which the loader of a partition fails",
         start=StartEffect.ENDS,

@@ -45,7 +45,8 @@ TRANSACTIONS: Final = (
         severity=Severity.SLOW,
         title="What killed the cleaner",
         evidence="the segment and position at which the cleaner finds no next batch; before 2.0 also the batch above "
-        "max.message.bytes and the segment whose offsets overflow",
+        "max.message.bytes and the segment whose offsets overflow; from 4.4 on a record of a compressed batch above "
+        "max.decompressed.message.bytes",
         danger="the cleaner fails on this partition in each pass and never gets past it",
         source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
         "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner",

@@ -59,16 +59,25 @@ class SegmentClock(NamedTuple):
         return self.last_timestamp if self.last_timestamp >= 0 else self.mtime_ms
 
 
+WHAT_TELLS: Final = (
+    "These would tell: --topic-config FILE with the output of kafka-configs.sh --describe, --set cleanup.policy, "
+    "or __cluster_metadata-0 in the log directory"
+)
+"""Where ``cleanup.policy`` is not known."""
+
+
 class Deletions(NamedTuple):
     """Base offsets of the segments that the next start deletes, ascending.
 
     Attributes:
         expected: segments that go by the times that a broker will read.
         due: segments that should go by their real times.
+        if_delete: words before both where ``cleanup.policy`` is not known; empty if it is known, and is ``delete``.
     """
 
     expected: tuple[int, ...]
     due: tuple[int, ...]
+    if_delete: str = ""
 
     @property
     def too_early(self) -> tuple[int, ...]:

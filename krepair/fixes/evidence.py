@@ -218,7 +218,8 @@ def _lines_in(
 ) -> list[tuple[str, Assignment]]:
     """(path of a metadata log, what it says of a partition), of those that have it, and of the same topic."""
     topic_id = replica_state(view, partition).topic_id
-    lines = ((log.path, log.partitions.get((partition.topic, partition.number))) for log in metadata)
+    key = (partition.topic, partition.number)
+    lines = ((log.path, log.partitions.get(key)) for log in metadata if not log.no_proof)
     return [(path, line) for path, line in lines if line is not None and not why_other_topic(topic_id, line)]
 
 

@@ -454,12 +454,16 @@ def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFil
     return replaced(folder, name, "regenerate", rule, *sizes, problem.digest_after, problem.text)
 
 
+_IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
+
+
 def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
     """What retention by time deletes of one partition at the next start, and what it should."""
     settings = survey.settings
     clocks = clocks_of(view, survey) if "delete" in settings.cleanup_policy else []
     version = version_of(options.broker_version)
-    return deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
+    going = deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
+    return going if settings.policy_is_known else going._replace(if_delete=_IF_DELETE)
 
 
 def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
@@ -510,7 +514,7 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
             file=log_name(base_offset),
             evidence=(
                 f"{who} reads {time_text(read)} as its largest timestamp, the log has {time_text(found.largest)}; "
-                f"retention.ms={survey.settings.retention_ms} deletes it at the next start"
+                f"{going.if_delete}retention.ms={survey.settings.retention_ms} deletes it at the next start"
             ),
             bytes=size,
         )

@@ -67,6 +67,11 @@ def other_replicas(
     """
     if context.cluster is None:
         raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
+    if context.cluster.no_proof:
+        raise NotKnownError(
+            f"{context.options.cluster}: {context.cluster.no_proof}: what it says of replicas proves nothing; "
+            "the output of kafka-topics.sh --describe does"
+        )
     if line is None:
         raise NotKnownError(f"{context.options.cluster} does not list it")
     mine = replica_state(context.view, partition)

@@ -32,6 +32,7 @@ from krepair.fixes.untouched import (
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
@@ -55,6 +56,8 @@ _UNKNOWN = (
     "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
 )
 _FEW = 3
+_MANY = 100_000
+"""So many producers of one partition take tens of MiB of a broker's heap, and each snapshot some MiB."""
 _RULES = {
     SnapshotReason.UNREADABLE: "KR501",
     SnapshotReason.PAST_END: "KR502",
@@ -95,8 +98,9 @@ class Snapshots(Fix):
             survey.put(SNAPSHOTS_SEEN, seen)
 
     def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR501 to KR505."""
-        return snapshot_findings(survey)
+        """KR501 to KR506."""
+        yield from snapshot_findings(survey)
+        yield from _many_producers(context, survey)
 
     def propose(self, context: Context, survey: Survey) -> Proposal:
         """The snapshot to make, and those that go."""
@@ -256,6 +260,37 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
                 evidence=f"{_forgotten_text(one)}; the next start begins with this snapshot",
                 bytes=one.file.size,
             )
+
+
+def _many_producers(context: Context, survey: Survey) -> Iterator[Finding]:
+    """KR506: what the newest snapshot holds, where a broker keeps very many producers."""
+    seen = survey.seen(SNAPSHOTS_SEEN)
+    newest = None if seen is None else seen.judged.base
+    if seen is None or newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
+        return
+    try:
+        data = read_whole(f"{survey.partition.path}/{newest.name}", SNAPSHOT_AT_MOST_BYTES)
+    except OSError:
+        return  # what cannot be read is KR308
+    _, _, sequence, offset, delta, timestamp, _, open_from = producer_snapshot.table(data).T
+    once = int(np.count_nonzero((offset >= 0) & (sequence == delta)))
+    ended = timestamp[open_from < 0]
+    rules, settings = rules_now(context), context.settings
+    key = "producer" if rules.expiry_ms == settings.producer_id_expiration_ms else "transactional"
+    first, last = (
+        int(one) + rules.expiry_ms for one in (ended.min(initial=INT64_MAX), ended.max(initial=-1))
+    )
+    forgets = "" if not len(ended) else f": from {time_text(first)} to {time_text(last)}"
+    yield Finding(
+        rule="KR506",
+        partition=survey.partition.folder,
+        file=newest.name,
+        evidence=f"{len(timestamp):,} producer ids, {once:,} of them of one batch only, {newest.size} bytes; "
+        f"{count_text(len(seen.files), 'snapshot')} here of {sum(one.size for one in seen.files)} bytes. A broker "
+        f"forgets an id {key}.id.expiration.ms={rules.expiry_ms} after its last batch{forgets}; "
+        f"{len(timestamp) - len(ended):,} have a transaction open, and stay",
+        bytes=newest.size,
+    )
 
 
 def _forgotten_text(one: Forgotten) -> str:

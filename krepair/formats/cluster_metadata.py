@@ -140,20 +140,25 @@ PASSED_OVER: Final = {
 """Types that say nothing of who has a partition."""
 
 
+LATER_KAFKA: Final = "written by a later Kafka"
+
+
 class MetadataRecord(NamedTuple):
     """One record.
 
     Attributes:
-        schema: its type; None for a type of ``PASSED_OVER``.
-        values: its fields; empty for a type of ``PASSED_OVER``.
+        schema: its type; None for a type that is not read.
+        values: its fields; empty for a type that is not read.
+        later: what it is, if its type is none that krepair knows; else empty.
     """
 
     schema: Schema | None
     values: dict[str, Any]
+    later: str = ""
 
 
 def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
-    """Read the value of a record; a ``Damage`` for wrong bytes, an unknown type or an unknown version."""
+    """Read the value of a record; a ``Damage`` for wrong bytes, or an unknown version of a type that is read."""
     if value is None:
         return Damage(0, 0, "a record of the cluster's metadata", "null")
     position, numbers = 0, []
@@ -168,8 +173,10 @@ def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
         return Damage(0, len(value), f"frame version {FRAME_VERSION}", f"{frame}")
     schema = TYPES.get(kind)
     if schema is not None:
+        if version > schema.latest:
+            found = f"version {version}, {LATER_KAFKA}"
+            return Damage(0, len(value), f"version 0 to {schema.latest} of {schema.name}", found)
         values = decode(schema, version, value, position)
         return values if isinstance(values, Damage) else MetadataRecord(schema, values)
-    if kind in PASSED_OVER:
-        return MetadataRecord(None, {})
-    return Damage(0, len(value), "a type of record that krepair knows", f"type {kind}")
+    later = "" if kind in PASSED_OVER else f"a record of type {kind}, {LATER_KAFKA}"
+    return MetadataRecord(None, {}, later)

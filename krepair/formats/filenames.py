@@ -78,6 +78,8 @@ SUFFIXES: dict[FileKind, str] = {
     FileKind.TXN_INDEX: TXN_INDEX,
     FileKind.SNAPSHOT: ".snapshot",
 }
+_KINDS = {suffix: kind for kind, suffix in SUFFIXES.items()}
+_USUAL = re.compile(rf"([0-9]{{20}})({'|'.join(map(re.escape, _KINDS))})")
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 LEFTOVER_STATES = (NameState.DELETED, NameState.CLEANED, NameState.SWAP)
 
@@ -136,6 +138,9 @@ def segment_file(base_offset: int, kind: FileKind, state: NameState = NameState.
 @lru_cache(maxsize=_NAMES_KEPT)
 def parse_file_name(name: str) -> FileName:
     """The parts of the name of a file in a partition folder. Every name has a result."""
+    usual = _USUAL.fullmatch(name)  # a log directory may have a hundred thousand of them
+    if usual is not None and int(usual[1]) <= MAX_OFFSET:
+        return FileName(name, _KINDS[usual[2]], NameState.LIVE, int(usual[1]), is_canonical=True)
     state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), NameState.LIVE)
     stem = name[: len(name) - len(state.value)] if state else name
     if stem == LEADER_EPOCH_CHECKPOINT:

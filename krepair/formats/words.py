@@ -1,14 +1,32 @@
-"""Numbers of things in words, so that no message says ``1 partitions``; and JSON that steers no terminal."""
+"""Numbers of things and times in words, so that no message says ``1 partitions``; and JSON that steers no terminal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 _MOST_NAMES: Final = 3
 _LONG_NAME: Final = 40
 _STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LAST_SECOND_MS: Final = 253_402_300_799_999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_text(milliseconds: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC.
+
+    -1 is no timestamp. Another negative number stays a number; one after the year 9999 is also told in microseconds.
+    """
+    if milliseconds == -1:
+        return "no timestamp"
+    if milliseconds > _LAST_SECOND_MS and milliseconds // 1000 <= _LAST_SECOND_MS:
+        return f"{milliseconds} (in microseconds {time_text(milliseconds // 1000)})"
+    if not 0 <= milliseconds <= _LAST_SECOND_MS:
+        return str(milliseconds)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def count_text(count: int, one: str, many: str = "") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -72,6 +72,7 @@ class ClusterView:
         broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only of the
             metadata log.
         brokers: ids of the log directories of each registered broker, empty before 3.7; only of the metadata log.
+        no_proof: why it proves nothing about replicas, or empty: see ``MetadataImage.later``. Settings count.
     """
 
     path: str
@@ -84,21 +85,25 @@ class ClusterView:
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     brokers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    no_proof: str = ""
 
 
-def configs_of(cluster: ClusterView | None, broker_id: str) -> ClusterConfigs | None:
-    """The settings that a source has on record; None if there is no source.
+def configs_of(
+    typed: ClusterView | None, own: Sequence[ClusterView], broker_id: str
+) -> ClusterConfigs | None:
+    """The settings that the cluster has on record; None if there is no source.
 
     Args:
-        cluster: the source.
+        typed: what ``--cluster`` names.
+        own: the metadata logs of the broker itself; the first one counts, before what was typed.
         broker_id: whose dynamic settings count, empty if that is not known.
     """
+    cluster = next(iter(own), typed)
     if cluster is None:
         return None
     topics = {topic: cluster.topic_configs.get(topic, {}) for topic, _ in cluster.partitions}
-    return ClusterConfigs(
-        topics, {**cluster.broker_configs.get("", {}), **cluster.broker_configs.get(broker_id, {})}
-    )
+    broker = {**cluster.broker_configs.get("", {}), **cluster.broker_configs.get(broker_id, {})}
+    return ClusterConfigs(topics, broker, METADATA_FOLDER if own else f"--cluster {cluster.path}")
 
 
 def configs_of_image(image: MetadataImage, broker_id: str) -> ClusterConfigs:
@@ -106,7 +111,7 @@ def configs_of_image(image: MetadataImage, broker_id: str) -> ClusterConfigs:
     configs = image.configs
     topics = {name: configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
     broker = {**configs.get((BROKER_RESOURCE, ""), {}), **configs.get((BROKER_RESOURCE, broker_id), {})}
-    return ClusterConfigs(topics, broker)
+    return ClusterConfigs(topics, broker, METADATA_FOLDER)
 
 
 def read_cluster_file(path: str) -> ClusterView:
@@ -183,6 +188,7 @@ def _of_folder(path: str) -> ClusterView:
         topic_configs={name: values for (kind, name), values in configs.items() if kind == TOPIC_RESOURCE},
         broker_configs={name: values for (kind, name), values in configs.items() if kind == BROKER_RESOURCE},
         brokers=image.brokers,
+        no_proof=image.later,
     )
 
 

@@ -42,7 +42,10 @@ _OF_EVERY_BROKER = frozenset(
         "zookeeper.connect",
     }
 )
+_POLICY: Final = "cleanup.policy"
 _POLICIES = frozenset({"compact", "delete"})
+LARGEST_RECORD_BYTES: Final = 2**31 - 9
+"""The default of ``max.decompressed.message.bytes``."""
 
 
 class Setting(Struct, frozen=True):
@@ -51,8 +54,10 @@ class Setting(Struct, frozen=True):
     Attributes:
         key: Kafka's topic-level name, such as ``delete.retention.ms``, or a broker-wide name.
         value: the value as text, in the unit of the key.
-        source: ``default``, ``server.properties: <key>``, ``metadata of the cluster``, ``topic-config FILE``, or
-            ``--set``.
+        source: ``--set``; ``topic-config FILE``; ``__cluster_metadata-0`` or ``--cluster FILE``, of a dynamic
+            setting of the broker ``dynamic <key>`` and the same; ``server.properties: <key>``; ``default``;
+            ``default of an internal topic``; or ``not known``: of ``cleanup.policy``, where nothing tells it, and the
+            value is Kafka's default.
     """
 
     key: str
@@ -66,10 +71,12 @@ class ClusterConfigs(NamedTuple):
     Attributes:
         topics: settings of each topic that the cluster knows, by name; empty for a topic without any.
         broker: dynamic settings of the broker, under the names of ``server.properties``.
+        source: where they stand, as in ``Setting.source``.
     """
 
     topics: Mapping[str, Mapping[str, str]]
     broker: Mapping[str, str]
+    source: str
 
 
 class _Synonym(NamedTuple):
@@ -127,6 +134,8 @@ _TOPIC_KEYS = {
         _Key("retention.bytes", "long", "-1", synonyms=(_Synonym("log.retention.bytes"),)),
         # 1000012 up to 2.4, 1048588 from 2.5 (KAFKA-4203)
         _Key("max.message.bytes", "int", str((1 << 20) + 12), 0, (_Synonym("message.max.bytes"),)),
+        # from 4.4 on; the default is the largest record that a broker could hold
+        _Key("max.decompressed.message.bytes", "int", str(LARGEST_RECORD_BYTES), 1),
         _Key("remote.storage.enable", "boolean", "false"),
         _Key(
             "message.format.version", "string", "3.0-IV1", synonyms=(_Synonym("log.message.format.version"),)
@@ -143,7 +152,11 @@ _BROKER_KEYS = {
         _Key("transaction.state.log.segment.bytes", "int", str(100 << 20), 1),
     )
 }
-_OF_CLUSTER: Final = "metadata of the cluster"
+DEFAULT: Final = "default"
+DEFAULT_OF_INTERNAL: Final = "default of an internal topic"
+NOT_KNOWN: Final = "not known"
+_OF_SERVER: Final = "server.properties"
+_DYNAMIC: Final = "dynamic "
 # A broker creates its own topics with these (GroupCoordinator.offsetsTopicConfigs,
 # TransactionStateManager.transactionTopicConfigs, ShareCoordinatorService.shareGroupStateTopicConfigs,
 # TopicBasedRemoteLogMetadataManager.createMetadataTopicIfNotExist).
@@ -173,6 +186,7 @@ class TopicSettings(NamedTuple):
         retention_ms: older segments are deleted, in ms; -1 for never.
         retention_bytes: segments are deleted while the log is larger, in bytes; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
+        max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
         remote_storage_enable: whether the topic has tiered storage.
         message_format_version: the value that is set, or the default of 3.x.
         policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
@@ -189,6 +203,7 @@ class TopicSettings(NamedTuple):
     retention_ms: int
     retention_bytes: int
     max_message_bytes: int
+    max_decompressed_message_bytes: int
     remote_storage_enable: bool
     message_format_version: str
     policy_is_known: bool
@@ -272,6 +287,7 @@ class Settings:
             retention_ms=number("retention.ms"),
             retention_bytes=number("retention.bytes"),
             max_message_bytes=number("max.message.bytes"),
+            max_decompressed_message_bytes=number("max.decompressed.message.bytes"),
             remote_storage_enable=found["remote.storage.enable"].value == "true",
             message_format_version=found["message.format.version"].value,
             policy_is_known=self._policy_is_known(topic),
@@ -284,13 +300,12 @@ class Settings:
         If the topic-config file has the topic without a policy, the broker's policy counts. So the broker's file must
         be there.
         """
-        key = "cleanup.policy"
         own = self._topics.get(topic)
-        described = own is not None and (key in own or bool(self._server))
-        return described or key in self._overrides or topic in _INTERNAL or topic in self._cluster
+        described = own is not None and (_POLICY in own or bool(self._server))
+        return described or _POLICY in self._overrides or topic in _INTERNAL or topic in self._cluster
 
     def _broker_setting(self, key: str) -> Setting:
-        default = Setting(key, _BROKER_KEYS[key].default, "default")
+        default = Setting(key, _BROKER_KEYS[key].default, DEFAULT)
         return self._overrides.get(key) or self._server.get(key) or default
 
     def _topic_setting(self, topic: str, key: str) -> Setting:
@@ -299,10 +314,12 @@ class Settings:
         if given is not None:
             return given
         if key in _INTERNAL.get(topic, {}):
-            return Setting(key, _INTERNAL[topic][key], "default")
+            return Setting(key, _INTERNAL[topic][key], DEFAULT_OF_INTERNAL)
         if topic in _SEGMENT_BYTES_OF and key == "segment.bytes":
             return replace(self._broker_setting(_SEGMENT_BYTES_OF[topic]), key=key)
-        return self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, "default")
+        found = self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, DEFAULT)
+        unknown = key == _POLICY and not self._policy_is_known(topic)
+        return replace(found, source=NOT_KNOWN) if unknown else found
 
 
 def load_settings(
@@ -329,17 +346,25 @@ def load_settings(
     server = {} if config_file is None else _server_settings(_of_a_broker(config_file))
     topics = {} if topic_config_file is None else _topics_settings(read_topic_configs(topic_config_file))
     if cluster is not None:
-        dynamic = {key: ConfigLine(value, _OF_CLUSTER) for key, value in cluster.broker.items()}
-        server |= {key: replace(one, source=_OF_CLUSTER) for key, one in _server_settings(dynamic).items()}
+        dynamic = {key: ConfigLine(value, cluster.source) for key, value in cluster.broker.items()}
+        server |= _server_settings(dynamic, _DYNAMIC, f", {cluster.source}")
     recorded = (
-        {} if cluster is None else {topic: _recorded(values) for topic, values in cluster.topics.items()}
+        {}
+        if cluster is None
+        else {topic: _recorded(values, cluster.source) for topic, values in cluster.topics.items()}
     )
     return Settings(server, topics, _override_settings(overrides), recorded)
 
 
-def _recorded(values: Mapping[str, str]) -> dict[str, Setting]:
+def of_every_topic(source: str) -> bool:
+    """Whether a setting of this source holds for all topics, so that a topic of its own did not ask for it."""
+    of_all = (_OF_SERVER, _DYNAMIC, "--set")
+    return source in {DEFAULT, DEFAULT_OF_INTERNAL, NOT_KNOWN} or source.startswith(of_all)
+
+
+def _recorded(values: Mapping[str, str], source: str) -> dict[str, Setting]:
     return {
-        key: Setting(key, _checked(_TOPIC_KEYS[key], value, f"{_OF_CLUSTER}: {key}"), _OF_CLUSTER)
+        key: Setting(key, _checked(_TOPIC_KEYS[key], value, f"{source}: {key}"), source)
         for key, value in values.items()
         if key in _TOPIC_KEYS
     }
@@ -362,7 +387,9 @@ def _of_a_broker(config_file: str) -> dict[str, ConfigLine]:
     return lines
 
 
-def _server_settings(lines: dict[str, ConfigLine]) -> dict[str, Setting]:
+def _server_settings(
+    lines: Mapping[str, ConfigLine], before: str = f"{_OF_SERVER}: ", after: str = ""
+) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values()):
         # Broker-wide keys have the same name in server.properties.
@@ -371,7 +398,7 @@ def _server_settings(lines: dict[str, ConfigLine]) -> dict[str, Setting]:
         values = [(name, _server_value(key, name, lines[name.key])) for name in synonyms if name.key in lines]
         if values:
             name, value = values[0]
-            found[key.key] = Setting(key.key, value, f"server.properties: {name.key}")
+            found[key.key] = Setting(key.key, value, f"{before}{name.key}{after}")
     return found
 
 

@@ -67,6 +67,8 @@ class MetadataImage:
         as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
         open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
         files: the files that were read, in order.
+        later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
+            says does not count, so that nothing about replicas is proven.
     """
 
     topics: dict[str, str] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class MetadataImage:
     as_of_ms: int = -1
     open_transaction: bool = False
     files: tuple[str, ...] = ()
+    later: str = ""
 
 
 class _NoProofError(Exception):
@@ -279,6 +282,8 @@ class _Reader:
         found = metadata.decode_record(record.value)
         if isinstance(found, Damage):
             raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
+        if found.later and not self.result.later:
+            self.result.later = f"{name}: the batch at position {position}: {found.later}"
         try:
             self._take_known(found)
         except _NoProofError as problem:

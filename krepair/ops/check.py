@@ -39,6 +39,7 @@ from krepair.pipeline.progress import Progress
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import read_metadata
+from krepair.start.limits import held_by_start
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
 from krepair.start.node import StartingNode, node_of
 from krepair.start.refusal import RootFacts
@@ -184,6 +185,7 @@ def _check_one(
         space=start_space(view, surveys, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
     )
+    held = held_by_start(view, context.version)
     lefts = [(survey, left_alone(survey)) for survey in surveys]
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
     waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
@@ -196,6 +198,10 @@ def _check_one(
         rules=by_rule(findings),
         partitions=tuple(_summary(survey) for survey in surveys),
         forecast=lines,
+        settings={survey.partition.topic: survey.settings.settings for survey in surveys},
+        retention_not_known=tuple(
+            folder for folder, one in going.items() if one.if_delete and (one.expected or one.due)
+        ),
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
             segment.log.size for survey in uncleanable for segment in survey.partition.segments
@@ -204,6 +210,8 @@ def _check_one(
         start_needs_bytes=seen.space.needs_bytes,
         start_reserves_bytes=seen.space.reserves_bytes,
         free_bytes=seen.space.free_bytes,
+        start_opens_files=held.files,
+        start_maps_files=held.maps,
         kept=seen.kept,
     )
     return _Looked(report, starting)

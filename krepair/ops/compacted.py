@@ -15,7 +15,6 @@ from krepair.logdir.values import PrivateFolder
 from krepair.ops.side_reading import SideReplica
 from krepair.rules.replicas.judge import Group
 
-INTERNAL_COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _LOOKED_INTO_BYTES: Final = 64 << 20
 """A larger copy of a plan is passed over: it is evidence beside others, and costs too much."""
 
@@ -34,10 +33,9 @@ class Policies:
     def compacts(self, topic: str, group: Group, replicas: Iterable[SideReplica]) -> bool:
         """Whether records may be missing because a later one of their key is there.
 
-        The settings of the topic come first. Where they do not say it, the internal topics that brokers compact are
-        compacted. So is a partition with a recorded cleaner position, one with a batch that holds fewer records than
-        offsets, and one that krepair compacted by a plan of which a copy is still there. Whole batches that are gone
-        prove nothing: they may also be lost.
+        The settings of the topic come first. Where they do not say it, a partition is compacted that has a recorded
+        cleaner position, or a batch with fewer records than offsets, or that krepair compacted by a plan of which a
+        copy is still there. Whole batches that are gone prove nothing: they may also be lost.
 
         Args:
             topic: its name.
@@ -47,8 +45,6 @@ class Policies:
         settings = self._settings.topic(topic)
         if settings.policy_is_known:
             return settings.compacts
-        if topic in INTERNAL_COMPACTED:
-            return True
         if any(one.state.cleaner_position >= 0 or one.cleaned_to >= 0 for one in group.replicas):
             return True
         return any(self._planned(one) for one in replicas)

@@ -85,7 +85,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     partitions = partitions_named(view, options)
     check_consents([view], options)
     clusters = read_clusters(options, view)
-    recorded = configs_of(next(iter(clusters[1]), clusters[0]), view.broker_id)
+    recorded = configs_of(*clusters, view.broker_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view)

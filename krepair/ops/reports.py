@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import ExitCode
+from krepair.logdir.config import Setting
 from krepair.start.line import ForecastLine
 
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
@@ -132,12 +133,17 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         rules: the same summed up by rule, the worst first.
         partitions: what each is made of, by topic and number.
         forecast: what the next start would do, by topic and number.
+        settings: topic -> its settings, each with its source.
+        retention_not_known: partitions with segments past ``retention.ms``, whose ``cleanup.policy`` is not known: the
+            forecast says nothing of retention there.
         uncleanable_partitions: KIP-346's count.
         uncleanable_bytes: KIP-346's bytes.
         scanned_bytes: how much ``.log`` was read.
         start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
         start_reserves_bytes: by how much it extends index files without writing to them, -1 likewise.
         free_bytes: what the file system has left, -1 if that is not known.
+        start_opens_files: files that the start opens, and the broker keeps open.
+        start_maps_files: index files that it maps into memory.
         kept: what applied plans keep, the one written last first.
     """
 
@@ -148,12 +154,16 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     rules: tuple[RuleSummary, ...] = ()
     partitions: tuple[PartitionSummary, ...] = ()
     forecast: tuple[ForecastLine, ...] = ()
+    settings: dict[str, tuple[Setting, ...]] = {}
+    retention_not_known: tuple[str, ...] = ()
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     scanned_bytes: int = 0
     start_needs_bytes: int = -1
     start_reserves_bytes: int = -1
     free_bytes: int = -1
+    start_opens_files: int = 0
+    start_maps_files: int = 0
     kept: tuple[KeptPlan, ...] = ()
 
 

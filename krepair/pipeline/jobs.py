@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         VerifyItem,
         VerifyResult,
     )
+    from krepair.pipeline.large_records import LargeRecordItem, LargeRecordResult
     from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
     from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
     from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem
@@ -127,6 +128,9 @@ MAP_DAMAGE: Task[MapItem, MapResult] = Task("map damage", "damage:map_damage", "
 REHEARSE: Task[RehearseItem, RehearseResult] = Task("rehearse", "rehearse:rehearse", "next start")
 MAKE_MENDED: Task[MendedItem, MendedResult] = Task("make mended", "damage:mended", "damage")
 READ_CONTENTS: Task[LogItem, ContentResult] = Task("read contents", "contents:read_contents", "content")
+FIND_LARGE_RECORD: Task[LargeRecordItem, LargeRecordResult] = Task(
+    "find large record", "large_records:find_large_record", "content"
+)
 READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "coordinators.groups:read_groups", "groups")
 READ_TRANSACTIONS: Task[TransactionsItem, TransactionsResult] = Task(
     "read transactions", "coordinators.transactions:read_transactions", "transactions"

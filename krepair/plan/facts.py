@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from krepair.errors import StalePlanError
+from krepair.logdir.config import DEFAULT
 from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, Setting
 from krepair.rules.own_policy import COMPACTED_INTERNAL_TOPICS
 
@@ -102,7 +103,7 @@ def number(policy: Policy, topic: str, key: str) -> int:
 def own_setting(policy: Policy, topic: str, key: str) -> Setting:
     """The topic's own row in the plan. If it has none, a row with an empty value and source ``default``."""
     rows = policy.settings.get(topic, ())
-    return next((row for row in rows if row.key == key), Setting(key, "", "default"))
+    return next((row for row in rows if row.key == key), Setting(key, "", DEFAULT))
 
 
 def fix_names(policy: Policy) -> frozenset[str]:

@@ -37,7 +37,7 @@ from krepair.plan.view import (
     visible,
 )
 from krepair.rules.evidence import DESCRIBE
-from krepair.rules.reasons import Reason, Verdict, told_of
+from krepair.rules.reasons import LAG, Reason, Verdict, told_of
 
 ROWS: Final = 24
 WIDTH: Final = 80
@@ -310,6 +310,10 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
     if alone:
         codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
         yield _Row("Left", f"{_partitions(sum(map(len, alone.values())))} stay as they are ({codes})", 1)
+    held = [one for one in plan.partitions if one.span is not None and one.span.limit == LAG]
+    if held and held[0].span is not None:
+        more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""
+        yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}", 2)
     for line in around.unmended.lines:
         yield _Row("Besides", line, 2)
 

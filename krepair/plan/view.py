@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 
 __all__ = [
     "NAMES_AND_VALUES",
@@ -58,9 +57,7 @@ _QUOTED: Final = re.compile("\"'\"|'[^']*'")
 """Pieces of a command as ``shlex.quote`` makes them."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
-_LAST_SECOND_MS: Final = 253_402_300_799_999
 _BAR_CELLS: Final = 10
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,14 +225,6 @@ def large_unit(count: int) -> str:
 def expected_text(seconds: float) -> str:
     """An expected time in seconds as text. It is only an estimate, so below a minute no number is given."""
     return "less than a minute" if seconds < 60 else duration_text(seconds)
-
-
-def time_text(milliseconds: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC. A negative or too large number stays a number."""
-    if not 0 <= milliseconds <= _LAST_SECOND_MS:
-        return str(milliseconds)
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def horizon_text(milliseconds: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from krepair.formats.cleanup_policy import compacts
+from krepair.logdir.config import of_every_topic
 
 COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that may be compacted without a configuration of their own. ``__share_group_state`` is not compacted."""
@@ -21,7 +22,7 @@ def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
         cleanup_policy: value of ``cleanup.policy``.
         source: source of the value, as in ``Setting.source``.
     """
-    of_all = source == "default" or source.startswith(("server.properties", "--set"))
+    of_all = of_every_topic(source)
     if topic in COMPACTED_INTERNAL_TOPICS and of_all:
         return ""
     if of_all:

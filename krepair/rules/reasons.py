@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+LAG: Final = "min.compaction.lag.ms"
+"""What ends a span by time, in ``Span.limit``."""
+
 
 class Verdict(StrEnum):
     """What happens to a batch."""

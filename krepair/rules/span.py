@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.words import time_text
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
 from krepair.rules.producers import ProducerStates
+from krepair.rules.reasons import LAG
 
 
 def decide_span(
@@ -54,10 +56,19 @@ def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[t
     """
     youngest = policy.now_ms - policy.min_compaction_lag_ms
     for segment in segments:
-        largest = segment.summary.max_timestamp if segment.summary.max_timestamp >= 0 else segment.mtime_ms
+        summary = segment.summary
+        largest = summary.max_timestamp if summary.max_timestamp >= 0 else segment.mtime_ms
         if largest > youngest:
-            text = f"records from offset {segment.base_offset} on are younger than min.compaction.lag.ms"
-            return [(segment.base_offset, "min.compaction.lag.ms", text)]
+            holds = (
+                f"the batch that ends at offset {summary.offset_of_max} has a record of {time_text(largest)}"
+            )
+            if summary.max_timestamp < 0:
+                holds = f"it has no timestamps, and its file is of {time_text(largest)}"
+            text = (
+                f"the cleaner leaves {log_name(segment.base_offset)} and what follows alone until "
+                f"min.compaction.lag.ms={policy.min_compaction_lag_ms} is over: {holds}"
+            )
+            return [(segment.base_offset, LAG, text)]
     return []
 
 

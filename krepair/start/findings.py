@@ -14,12 +14,14 @@ from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
+from krepair.logdir.config import DEFAULT
 from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.plan.view import time_text
 from krepair.start.duplicates import duplicate_findings
 from krepair.start.identity import meta_findings, metadata_findings
+from krepair.start.limits import causes_of_limits, limits_of_host
 from krepair.start.line import ForecastLine
 from krepair.start.marked import marked_findings
 from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
@@ -99,9 +101,9 @@ def starting_of(
         *metadata_findings(view, root.metadata, node, image, aside),
         *marked_findings(view, node.versions, contents_of_strays(view, context.engine)),
         *duplicate_findings(view, others, context.engine),
-        *ownership_findings(view, nodes_of(view)),
+        *ownership_findings(view, nodes_of(view), node.versions),
     ]
-    refusals = list(_refusals(view, surveys, root, node.versions))
+    refusals = list(_refusals(context, others, surveys, root, node.versions))
     texts = [(finding, text) for finding, text in refusals] + [(one, one.evidence) for one in found]
     by_effect = {
         effect: next((text for one, text in texts if start_of(one) is effect and _is_of(one, effect)), "")
@@ -129,13 +131,23 @@ def _is_of(finding: Finding, effect: StartEffect) -> bool:
 
 
 def _refusals(
-    view: LogDir, surveys: Sequence[Survey], root: RootFacts, versions: Sequence[VersionNumber]
+    context: Context,
+    others: Sequence[LogDir],
+    surveys: Sequence[Survey],
+    root: RootFacts,
+    versions: Sequence[VersionNumber],
 ) -> Iterator[tuple[Finding, str]]:
     """KR803: each file that keeps a broker from starting, with the versions that it does so to; and why, in short."""
+    view, limits = context.view, limits_of_host(context.options.config)
+    # What all directories hold together is told once.
+    together = (view, *others) if all(view.path <= other.path for other in others) else ()
     refused: dict[Cause, list[str]] = {}
     ends_all: dict[Cause, list[str]] = {}
     for one in versions:
-        for cause in causes_of_refusal(view, surveys, root.metadata, one):
+        for cause in (
+            *causes_of_refusal(view, surveys, root.metadata, one),
+            *causes_of_limits(together, limits, one),
+        ):
             name, same = ".".join(map(str, one)), cause._replace(ends_all=False)
             refused.setdefault(same, []).append(name)
             ends_all.setdefault(same, []).extend([name] * cause.ends_all)
@@ -167,18 +179,24 @@ def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
 
 def retention_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
     """KR702: segments whose time is over, where the retention is known and not Kafka's default."""
-    if not going.due or not _retention_is_known(survey, options):
+    if not going.due or going.if_delete or not _retention_is_known(survey, options):
         return
     bases = set(going.due)
     size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
     youngest = max(found.largest for base, found in indexes_of(survey).items() if base in bases)
+    of_file = max(
+        one.log.mtime_ns // 1_000_000 for one in survey.partition.segments if one.base_offset in bases
+    )
+    when = f"their youngest record is of {time_text(youngest)}"
+    if youngest < 0:
+        when = f"their records have no timestamp, and the youngest file is of {time_text(of_file)}"
     yield Finding(
         rule="KR702",
         partition=survey.partition.folder,
         evidence=(
             f"{count_text(len(bases), 'segment')} "
-            f"from {offset_name(going.due[0])} to {offset_name(going.due[-1])}, {size} bytes: their youngest "
-            f"record is of {time_text(youngest)}, retention.ms={survey.settings.retention_ms}; the next start "
+            f"from {offset_name(going.due[0])} to {offset_name(going.due[-1])}, {size} bytes: {when}, "
+            f"retention.ms={survey.settings.retention_ms}; the next start "
             "deletes them"
         ),
         bytes=size,
@@ -187,4 +205,4 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
 
 def _retention_is_known(survey: Survey, options: Options) -> bool:
     source = next(one.source for one in survey.settings.settings if one.key == "retention.ms")
-    return source != "default" or options.config is not None
+    return source != DEFAULT or options.config is not None

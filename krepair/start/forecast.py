@@ -96,6 +96,9 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     """The line of a partition of which retention deletes segments; a refusal or a cut log says more than that."""
+    if going.if_delete:
+        text = f"{line.text}; its cleanup.policy is not known, so nothing is foretold of retention"
+        return replace(line, text=text)
     names = ", ".join(offset_name(base) for base in going.expected)
     text = f"{line.text}; then retention deletes {count_text(len(going.expected), 'segment')}: {names}"
     if going.too_early:

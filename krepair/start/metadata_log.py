@@ -119,10 +119,18 @@ def metadata_log_findings(
     if seen.examined is not None and seen.examined.fault is not None:
         text, effect = _FAULTS[seen.examined.fault](node)
         yield _finding(log, "", f"{seen.examined.why}; {text}", effect)
+    elif seen.examined is not None and seen.examined.image.later:
+        text = f"{seen.examined.image.later}: {_NOT_WHICH}"
+        yield _finding(log, "", text, StartEffect.NONE, Severity.INFORMATION)
 
 
-def _finding(log: Partition, file: str, text: str, effect: StartEffect) -> Finding:
-    severity = None if effect is not StartEffect.NONE else Severity.CONFUSING
+_NOT_WHICH: Final = "krepair cannot say which partitions this node keeps"
+
+
+def _finding(
+    log: Partition, file: str, text: str, effect: StartEffect, harmless: Severity = Severity.CONFUSING
+) -> Finding:
+    severity = None if effect is not StartEffect.NONE else harmless
     return Finding(
         rule="KR610", partition=log.folder, file=file, evidence=text, start=effect, severity=severity
     )
@@ -182,7 +190,7 @@ def _cut(node: StartingNode) -> tuple[str, StartEffect]:
 
 
 def _content(node: StartingNode) -> tuple[str, StartEffect]:
-    return "krepair cannot say which partitions this node keeps", StartEffect.NONE
+    return _NOT_WHICH, StartEffect.NONE
 
 
 _FAULTS: Final = {
@@ -199,7 +207,12 @@ def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage 
 
     Of a log that the start cuts, and of a node whose role is not known, the case of a controller without others.
     """
-    if seen is None or seen.examined is None or (node.metadata_dir and node.metadata_dir != seen.place):
+    if (
+        seen is None
+        or seen.examined is None
+        or seen.examined.image.later
+        or (node.metadata_dir and node.metadata_dir != seen.place)
+    ):
         return None
     cut = (
         seen.examined.fault is Fault.CUT

@@ -7,14 +7,30 @@ import pwd
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, StartEffect
 from krepair.durable.tree import without_links
+from krepair.formats.broker_version import VersionNumber
+from krepair.formats.filenames import (
+    CLEANER_CHECKPOINT,
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK,
+    LOG,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+    TIME_INDEX,
+    TXN_INDEX,
+)
 from krepair.formats.words import count_text
 from krepair.logdir.reading import status_of
-from krepair.logdir.values import FolderStatus, LogDir
+from krepair.logdir.values import FolderStatus, LogDir, Partition
+from krepair.start.refusal import MAPS_INDEXES_LAZILY
 
 _ROOT_UID = 0
 
@@ -88,21 +104,74 @@ def lacks(node: Node, uid: int, gid: int) -> str:
     return "".join(letter for letter, bit in wanted.items() if not bits & bit)
 
 
-def ownership_findings(view: LogDir, nodes: Iterable[Node]) -> Iterator[Finding]:
-    """One finding for all files of a folder that are alike.
+_READ_AT_START: Final = frozenset(
+    {
+        META_PROPERTIES,
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        REPLICATION_CHECKPOINT,
+        CLEANER_CHECKPOINT,
+        LEADER_EPOCH_CHECKPOINT,
+        PARTITION_METADATA,
+    }
+)
+"""A new one is written beside the old one, which therefore need not be writable."""
+
+
+class _Opening(NamedTuple):
+    """What decides which files a start opens, and how.
+
+    Attributes:
+        active: names of a partition's active segment and newest snapshot.
+        versions: those that may start.
+        clean: whether the broker was cleanly stopped.
+    """
+
+    active: Container[str]
+    versions: Sequence[VersionNumber]
+    clean: bool
+
+
+def _effect(node: Node, missing: str, opening: _Opening) -> StartEffect:
+    """What a start makes of a file or folder that it needs and cannot open."""
+    active = opening.active
+    if node.is_folder:
+        # In a folder that it cannot write a leader has no epoch file. After an unclean stop it may come to KR804.
+        needed = "rwx" if not node.partition or opening.clean else "rx"
+    elif node.name.endswith((LOG, TXN_INDEX)) or node.name == LOCK:
+        needed = "rw"
+    elif node.name in _READ_AT_START:
+        needed = "r"
+    elif node.name.endswith((INDEX, TIME_INDEX)):
+        every = any(one < MAPS_INDEXES_LAZILY for one in opening.versions)
+        needed = "rw" if node.name in active or every else "r"
+    else:
+        needed = "r" if node.name in active else ""
+    return StartEffect.DIRECTORY if set(needed) & set(missing) else StartEffect.NONE
+
+
+def ownership_findings(
+    view: LogDir, nodes: Iterable[Node], versions: Sequence[VersionNumber]
+) -> Iterator[Finding]:
+    """One finding for all files of a folder that are alike, and do the same to a start.
 
     Args:
         view: the log directory.
         nodes: as ``nodes_of`` gives them.
+        versions: those that may start.
     """
+    active = {one.folder: _active(one) for one in (*view.partitions, *view.marked)}
     known = list(nodes)
     uid, gid = usual_owner(known)
-    alike: dict[tuple[str, int, int, int, str], list[Node]] = {}
+    alike: dict[tuple[str, int, int, int, str, StartEffect], list[Node]] = {}
     for node in known:
         missing = lacks(node, uid, gid)
         if missing:
-            alike.setdefault((node.partition, node.uid, node.gid, node.mode, missing), []).append(node)
-    for found in alike.values():
+            opening = _Opening(active.get(node.partition, frozenset()), versions, view.clean_shutdown)
+            effect = _effect(node, missing, opening)
+            key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
+            alike.setdefault(key, []).append(node)
+    for (*_, effect), found in alike.items():
         first = found[0]
         more = f" and {count_text(len(found) - 1, 'more file')}" if len(found) > 1 else ""
         yield Finding(
@@ -110,8 +179,15 @@ def ownership_findings(view: LogDir, nodes: Iterable[Node]) -> Iterator[Finding]
             partition=first.partition,
             file=first.name,
             evidence=said_of(view, first, (uid, gid), lacks(first, uid, gid), more),
+            start=effect,
             command=_for_all(view, found, (uid, gid)),
         )
+
+
+def _active(partition: Partition) -> frozenset[str]:
+    """The files of a partition that a start opens though it recovers nothing, besides those of every segment."""
+    files = [file for one in partition.segments[-1:] for file in one.files()]
+    return frozenset(file.name for file in (*files, *(one.file for one in partition.snapshots[-1:])))
 
 
 def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> str:

@@ -1,11 +1,11 @@
-"""Timestamps of records that cannot be right, and what retention by time makes of them (KR704).
+"""Timestamps of records that cannot be right, and what retention by time and the cleaner make of them (KR704).
 
 Kafka takes CreateTime as it comes, also in seconds or microseconds (KAFKA-6482, KAFKA-20609).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding, Severity
@@ -13,19 +13,20 @@ from krepair.checks.retention import Deletions, SegmentClock
 from krepair.fixes.index import clocks_of
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import log_name
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.logdir.values import LogDir
-from krepair.plan.view import time_text
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = range(10**9, 10**10)
 """Times from 2001 on, in seconds."""
+_BEFORE_KAFKA: Final = range(10**12)
+"""Milliseconds up to September 2001."""
 _MICROSECONDS: Final = range(10**15, 10**17)
 """Times from 2001 on, in microseconds."""
 
 
 def time_findings(view: LogDir, survey: Survey, going: Deletions, now_ms: int) -> Iterator[Finding]:
-    """KR704: retention that stands still at a time in the future, or that is about to delete what is young.
+    """KR704: a time in the future, at which retention or the cleaner stands still; or the young about to be deleted.
 
     Args:
         view: the log directory.
@@ -33,46 +34,91 @@ def time_findings(view: LogDir, survey: Survey, going: Deletions, now_ms: int) -
         going: what the next start deletes of it.
         now_ms: the clock, epoch milliseconds.
     """
-    settings = survey.settings
     clocks = clocks_of(view, survey)
-    if "delete" in settings.cleanup_policy and settings.retention_ms >= 0:
-        yield from _stands_still(survey, clocks, now_ms)
-    seconds = [one for one in clocks if one.largest in _SECONDS and one.base_offset in going.expected]
-    if seconds:
-        size = sum(one.log_bytes for one in seconds)
-        first = seconds[0].largest
-        yield Finding(
-            rule="KR704",
-            partition=survey.partition.folder,
-            file=log_name(seconds[0].base_offset),
-            evidence=f"timestamps look like seconds, such as {first}; a broker takes it for {time_text(first)}: "
-            f"the next start deletes {count_text(len(seconds), 'segment')}, {size} bytes; set retention.ms=-1 on the "
-            "topic before the start, or message.timestamp.type=LogAppendTime for what is written later",
-            bytes=size,
-            severity=Severity.DATA_LOSS,
-        )
-
-
-def _stands_still(survey: Survey, clocks: list[SegmentClock], now_ms: int) -> Iterator[Finding]:
-    """The first segment of a time in the future: everything from it on waits, however old it is."""
-    for number, clock in enumerate(clocks):
-        if clock.largest <= now_ms + _DAY_MS:
-            continue
-        limit = now_ms - survey.settings.retention_ms
-        behind = [one for one in clocks[number + 1 :] if one.true_ms < limit]
-        if clock.largest in _MICROSECONDS:
-            what = f"look like microseconds, such as {clock.largest}, meant as {time_text(clock.largest // 1000)}"
-            ends = "for ever"
-        else:
-            what, ends = "lie in the future", f"until {time_text(clock.largest)}"
-        size = sum(one.log_bytes for one in behind)
+    ahead = next((place for place, one in enumerate(clocks) if one.largest > now_ms + _DAY_MS), len(clocks))
+    stopped = clocks[ahead:]
+    waiting = [
+        *_retention_waits(survey, stopped, going.if_delete, now_ms),
+        *_cleaner_waits(view, survey, stopped),
+    ]
+    if waiting:
+        clock = stopped[0]
+        in_micros = clock.largest in _MICROSECONDS
         yield Finding(
             rule="KR704",
             partition=survey.partition.folder,
             file=log_name(clock.base_offset),
-            evidence=f"timestamps {what}: retention by time stands still at this segment {ends}; behind it "
-            f"{count_text(len(behind), 'segment')} of {size} bytes {'is' if len(behind) == 1 else 'are'} past "
-            f"retention.ms={survey.settings.retention_ms}",
-            bytes=size,
+            evidence=f"timestamps {'look like microseconds' if in_micros else 'lie in the future'}: the batch that "
+            f"ends at offset {_offset_of(survey, clock)} has a record of {time_text(clock.largest)}; "
+            + "; ".join(text for text, _ in waiting),
+            bytes=max(size for _, size in waiting),
         )
+    young = [
+        one
+        for one in clocks
+        if one.largest in _BEFORE_KAFKA
+        and one.base_offset in going.expected
+        and max(one.mtime_ms, one.largest * 1000) >= now_ms - survey.settings.retention_ms
+    ]
+    if young:
+        yield _too_early(survey, young, going.if_delete)
+
+
+def _retention_waits(
+    survey: Survey, stopped: Sequence[SegmentClock], if_delete: str, now_ms: int
+) -> Iterator[tuple[str, int]]:
+    """That retention stands still at the first of these segments, and how many bytes wait behind it."""
+    settings = survey.settings
+    if not stopped or "delete" not in settings.cleanup_policy or settings.retention_ms < 0:
         return
+    behind = [one for one in stopped[1:] if one.true_ms < now_ms - settings.retention_ms]
+    size = sum(one.log_bytes for one in behind)
+    text = (
+        f"{if_delete}retention by time stands still at this segment {_how_long(stopped[0])}; behind it "
+        f"{count_text(len(behind), 'segment')} of {size} bytes {'is' if len(behind) == 1 else 'are'} past "
+        f"retention.ms={settings.retention_ms}"
+    )
+    yield text, size
+
+
+def _cleaner_waits(
+    view: LogDir, survey: Survey, stopped: Sequence[SegmentClock]
+) -> Iterator[tuple[str, int]]:
+    """The same of the cleaner: ``min.compaction.lag.ms`` counts from the largest time of each closed segment."""
+    lag = survey.settings.min_compaction_lag_ms
+    cleaned_to = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    closed = stopped[:-1]
+    if not survey.settings.compacts or lag <= 0 or not closed or closed[0].base_offset < cleaned_to:
+        return
+    size = sum(one.log_bytes for one in closed)
+    text = (
+        f"min.compaction.lag.ms={lag} holds the cleaner back at this segment {_how_long(stopped[0])}; "
+        f"{count_text(len(closed), 'closed segment')} of {size} bytes {'waits' if len(closed) == 1 else 'wait'}"
+    )
+    yield text, size
+
+
+def _how_long(clock: SegmentClock) -> str:
+    return "for ever" if clock.largest in _MICROSECONDS else "until then"
+
+
+def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) -> Finding:
+    size = sum(one.log_bytes for one in young)
+    first = young[0].largest
+    what = f"look like seconds, such as {first}" if first in _SECONDS else "lie before Kafka"
+    return Finding(
+        rule="KR704",
+        partition=survey.partition.folder,
+        file=log_name(young[0].base_offset),
+        evidence=f"timestamps {what}; a broker reads {time_text(first)}: {if_delete}the next start deletes "
+        f"{count_text(len(young), 'segment')}, {size} bytes. Set retention.ms=-1 on the topic through another broker "
+        "before this start, or log.retention.ms=-1 in server.properties where the topic has none of its own; "
+        "message.timestamp.type=LogAppendTime helps for what is written later",
+        bytes=size,
+        severity=Severity.CONFUSING if if_delete else Severity.DATA_LOSS,
+    )
+
+
+def _offset_of(survey: Survey, clock: SegmentClock) -> int:
+    """The last offset of the batch with the largest time of a segment."""
+    return next(one.summary.offset_of_max for one in survey.segments if one.base_offset == clock.base_offset)

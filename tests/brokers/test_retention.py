@@ -64,7 +64,7 @@ def started(tmp_path: Path, version: str) -> Run:
     shutil.copytree(log_dir / f"{PADDED}-0", log_dir / f"{MENDED}-0")
     retention_ms = int(time.time() * 1000) - FIRST_RECORD_MS + DAY_MS
     common = {
-        "settings": (("retention.ms", str(retention_ms)),),
+        "settings": (("cleanup.policy", "delete"), ("retention.ms", str(retention_ms))),
         "broker_version": version,
         "engine": Engine.INLINE,
     }

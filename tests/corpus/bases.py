@@ -16,6 +16,7 @@ POINTS, WATERMARKS, STARTS, CLEANED = (
 )
 EPOCHS = "leader-epoch-checkpoint"
 MARKER = ".kafka_cleanshutdown"
+EXPIRING = {"cleanup.policy": "delete", "retention.ms": "86400000", "index.interval.bytes": "100"}
 KEEP = {"retention.ms": "-1"}
 
 
@@ -155,7 +156,7 @@ COMPACT = {"cleanup.policy": "compact", "index.interval.bytes": "100"}
 BASES = {
     "plain": Base(_plain, 30, 4, KEEP | {"index.interval.bytes": "100"}),
     "transactions": Base(_transactions, 12, 0, KEEP | {"index.interval.bytes": "100"}),
-    "expiring": Base(_plain, 30, 4, {"retention.ms": "86400000", "index.interval.bytes": "100"}),
+    "expiring": Base(_plain, 30, 4, EXPIRING),
     "large": Base(_large, 41, 0),
     "bloated": Base(_bloated, 32, 0, COMPACT),
     "compacted": Base(_compacted, 22, 4, COMPACT),

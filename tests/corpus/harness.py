@@ -13,6 +13,7 @@ from tests.builders import NOW_MS
 from tests.corpus.bases import BASES, Made
 from tests.corpus.case import VERSIONS, Case
 from tests.ops.scene import FAR
+from tests.start.agreement import disagreements
 
 
 def made(case: Case, root: Path, topic: str = "") -> Made:
@@ -36,8 +37,9 @@ def options(case: Case, version: str = "") -> Options:
 
 
 def checked(case: Case, log_dir: Path, version: str = "") -> LogDirReport:
-    """What check says, without what the disk has free at that moment."""
+    """What check says, without what the disk has free at that moment; findings and forecast have to agree."""
     report = check([str(log_dir)], options(case, version)).log_dirs[0]
+    assert disagreements(report) == []
     return replace(report, free_bytes=-1)
 
 

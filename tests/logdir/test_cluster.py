@@ -221,9 +221,8 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("record", "says"),
         [
-            (bytes([1, 99, 0]), "type 99"),
             (bytes([0, 2, 0]), "frame version"),
-            (bytes([1, 3, 9]), "version 9"),
+            (bytes([1, 3, 9]), "found version 9, written by a later Kafka"),
             (value(metadata.REMOVE_TOPIC, {"topic_id": OTHER_ID}), "is not known"),
             (value(metadata.BROKER_CHANGE, {"broker_id": 7, "broker_epoch": 1}), "broker 7 is not known"),
             (value(metadata.END_TRANSACTION, {}), "never began"),
@@ -232,6 +231,16 @@ class TestRecords:
     def test_what_is_not_known_makes_it_no_proof(self, tmp_path: Path, record: bytes, says: str) -> None:
         with pytest.raises(RefusedError, match=says):
             self.view(tmp_path, record)
+
+    @pytest.mark.parametrize("record", [bytes([1, 99, 0]), bytes([1, 30, 7, 1, 2]), bytes([1, 0x80, 2, 0])])
+    def test_a_type_of_a_later_kafka_ends_only_what_rests_on_replicas(
+        self, tmp_path: Path, record: bytes
+    ) -> None:
+        configured = {"resource_type": 2, "resource_name": "t", "name": "cleanup.policy", "value": "compact"}
+        view = self.view(tmp_path, record, value(metadata.CONFIG, configured))
+        assert view.topic_configs == {"t": {"cleanup.policy": "compact"}}
+        assert f"{0:020d}.log: the batch at position 0: a record of type" in view.no_proof
+        assert view.no_proof.endswith("written by a later Kafka")
 
     def test_its_time_is_that_of_the_last_batch(self, tmp_path: Path) -> None:
         second = batch(2, [SHRINK], time_ms=5000)

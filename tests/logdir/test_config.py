@@ -46,11 +46,13 @@ class TestDefaults:
             7 * DAY_MS,
             -1,
             1_048_588,
+            2**31 - 9,
             False,
             "3.0-IV1",
             False,
         )
-        assert {one.source for one in topic.settings} == {"default"}
+        assert {one.source for one in topic.settings if one.key != "cleanup.policy"} == {"default"}
+        assert setting(topic.settings, "cleanup.policy").source == "not known"
         assert [one.key for one in topic.settings] == sorted(one.key for one in topic.settings)
 
     @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
@@ -108,6 +110,7 @@ class TestServerProperties:
             7 * DAY_MS,
             -5,
             99,
+            2**31 - 9,
             False,
             "3.0-IV1",
             False,

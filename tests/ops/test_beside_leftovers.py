@@ -6,7 +6,9 @@ A start deletes a ``.cleaned`` and reads all other files as they are. A ``.swap`
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,8 +45,8 @@ def left_in(tmp_path: Path, fixture: str, left: str) -> Path:
     return log_dir
 
 
-def checked(log_dir: Path, version: str = "") -> LogDirReport:
-    (report,) = check([str(log_dir)], options(version=version)).log_dirs
+def checked(log_dir: Path, version: str = "", **more: Any) -> LogDirReport:
+    (report,) = check([str(log_dir)], replace(options(version=version), **more)).log_dirs
     return report
 
 
@@ -81,7 +83,7 @@ def test_sound_epochs_beside_a_swap_are_no_finding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["", "deleted", "cleaned", "swap"])
 def test_segments_that_retention_deletes_are_told_beside_what_was_left(tmp_path: Path, left: str) -> None:
-    report = checked(left_in(tmp_path, PADDED, left), "3.9.2")
+    report = checked(left_in(tmp_path, PADDED, left), "3.9.2", settings=(("cleanup.policy", "delete"),))
     assert [one.file for one in report.findings if one.rule == "KR802"] == [log_name(0)]
     assert expected(report, "f-t-0") == "delete"
 

@@ -95,7 +95,10 @@ def test_padding_is_found_with_its_evidence_and_the_segment_that_would_go(padded
     )
     told = next(finding.evidence for finding in report.findings if finding.rule == "KR802")
     assert "reads 1970-01-01T00:00:00.000Z" in told
-    assert report.forecast[0].expected == "delete"
+    assert "if its cleanup.policy is delete, which is not known here, retention.ms" in told
+    assert (report.forecast[0].expected, report.retention_not_known) == ("start", ("f-t-0",))
+    known = checked(padded, broker_version="3.9.2", settings=(("cleanup.policy", "delete"),))
+    assert (known.forecast[0].expected, known.retention_not_known) == ("delete", ())
 
 
 def test_a_broker_of_2_2_repairs_it_itself_so_that_nothing_goes(padded: Path) -> None:

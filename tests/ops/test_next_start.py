@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
+from dataclasses import replace
 from pathlib import Path
 
+import crc32c
 import pytest
 
 from krepair.checks.recovery_time import ASSUMED
+from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.formats.compression import compress
 from krepair.formats.words import count_text
 from krepair.logdir.space import Space
 from krepair.ops.check import check
@@ -248,8 +253,9 @@ def test_segments_past_a_known_retention_are_told_by_the_logs_own_times(tmp_path
         data(1, timestamp=old + 1), mtime_ms=young
     ).segment(data(2, timestamp=young), mtime_ms=young)
     path = directory.write()
-    known = {"settings": (("retention.ms", str(60 * MINUTE_MS)),)}
-    report = checked(path, **known)
+    hour = ("retention.ms", str(60 * MINUTE_MS))
+    assert evidence(checked(path, settings=(hour,)), "KR702") == []  # its cleanup.policy is not known
+    report = checked(path, settings=(hour, ("cleanup.policy", "delete")))
     assert [finding.bytes for finding in report.findings if finding.rule == "KR702"] == [2 * 80]
     assert f"their youngest record is of {time_text(old + 1)}" in evidence(report, "KR702")[0]
     assert line_of(report, "t-0").expected == "delete"
@@ -264,6 +270,37 @@ def test_what_ends_the_cleaners_pass_is_told_of_compacted_topics(tmp_path: Path,
         found = evidence(checked(path, settings=compact, broker_version=version), "KR105")
         assert bool(found) is (version in KILLS[damage]), (version, found)
     assert evidence(checked(path, broker_version="1.1.0"), "KR105") == []
+
+
+def packed(offset: int, codec: int, *sizes: int) -> builders.Batch:
+    """A compressed batch with a value of each size."""
+    records = [builders.Record(b"k%d" % offset, b"x" * size) for size in sizes]
+    raw = builders.encode(offset, records, attributes=codec)
+    body = compress(codec, raw[HEADER_SIZE:])
+    front = bytearray(raw[:HEADER_SIZE])
+    struct.pack_into(">i", front, 8, HEADER_SIZE - 12 + len(body))
+    sealed = bytes(front[21:]) + body
+    struct.pack_into(">I", front, 17, crc32c.crc32c(sealed))
+    return replace(data(offset, records), raw=bytes(front) + body)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_record_that_a_cleaner_of_4_4_refuses_is_named_with_its_batch(tmp_path: Path, codec: int) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("c")
+    partition.segment(packed(0, codec, 50), data(1, [builders.Record(b"k", b"x" * 9000)]))
+    partition.segment(packed(2, codec, 70, 5000, 70), packed(5, codec, 6000)).segment(packed(6, codec, 9000))
+    path = directory.write()
+    most = ("max.decompressed.message.bytes", "4999")
+    compact = ("cleanup.policy", "compact")
+    (found,) = evidence(checked(path, settings=(compact, most)), "KR105")
+    assert found == (
+        "the batch of offsets 2 to 4 has a record of 5009 bytes when decompressed, above "
+        "max.decompressed.message.bytes=4999: a cleaner of 4.4.0 or later stops there"
+    )
+    assert evidence(checked(path, settings=(compact, most), broker_version="4.3.1"), "KR105") == []
+    assert evidence(checked(path, settings=(compact,)), "KR105") == []
+    assert evidence(checked(path, settings=(most,)), "KR105") == []
 
 
 def test_forecast_of_a_directory_without_partitions_needs_only_checkpoints(small: Path) -> None:

@@ -74,7 +74,11 @@ def test_records_younger_than_the_lag_end_the_span() -> None:
     assert span(young, min_compaction_lag_ms=5).end_offset == 30
     found = span(young, min_compaction_lag_ms=6)
     assert (found.end_offset, found.limit) == (0, "min.compaction.lag.ms")
-    assert found.limit_text == "records from offset 0 on are younger than min.compaction.lag.ms"
+    assert (
+        f"leaves {0:020d}.log and what follows alone until min.compaction.lag.ms=6 is over"
+        in found.limit_text
+    )
+    assert found.limit_text.endswith("has a record of 2025-06-15T15:06:39.995Z")
     old_front = [facts(0, max_timestamp=NOW_MS - 100), *young[1:]]
     assert span(old_front, min_compaction_lag_ms=6).end_offset == 20
     assert span(young, min_compaction_lag_ms=0).end_offset == 30

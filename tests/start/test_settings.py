@@ -10,23 +10,26 @@ from krepair.logdir.config import ClusterConfigs, load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
+from krepair.rules.own_policy import not_asked_for
 from krepair.start.metadata_log import see_metadata_log
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
 
-RECORDED = ClusterConfigs({"state": {"cleanup.policy": "compact"}, "plain": {}}, {"log.retention.ms": "1000"})
+RECORDED = ClusterConfigs(
+    {"state": {"cleanup.policy": "compact"}, "plain": {}}, {"log.retention.ms": "1000"}, "--cluster FILE"
+)
 
 
 @pytest.mark.parametrize(
     ("topic", "key", "value", "source", "known"),
     [
-        ("state", "cleanup.policy", "compact", "metadata of the cluster", True),
+        ("state", "cleanup.policy", "compact", "--cluster FILE", True),
         ("plain", "cleanup.policy", "delete", "default", True),
-        ("plain", "retention.ms", "1000", "metadata of the cluster", True),
-        ("unheard", "cleanup.policy", "delete", "default", False),
-        ("__share_group_state", "retention.ms", "-1", "default", True),
-        ("__remote_log_metadata", "retention.ms", "-1", "default", True),
-        ("__consumer_offsets", "cleanup.policy", "compact", "default", True),
+        ("plain", "retention.ms", "1000", "dynamic log.retention.ms, --cluster FILE", True),
+        ("unheard", "cleanup.policy", "delete", "not known", False),
+        ("__share_group_state", "retention.ms", "-1", "default of an internal topic", True),
+        ("__remote_log_metadata", "retention.ms", "-1", "default of an internal topic", True),
+        ("__consumer_offsets", "cleanup.policy", "compact", "default of an internal topic", True),
     ],
 )
 def test_each_setting_says_where_it_is_from(
@@ -54,4 +57,13 @@ def test_the_metadata_log_beside_the_partitions_tells_plan_and_check(tmp_path: P
     assert "one" in recorded.topics
     plan = make_plan(str(log_dir), Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("compact",)))
     sources = {one.source for one in plan.policy.settings["__transaction_state"]}
-    assert "metadata of the cluster" in sources
+    assert "__cluster_metadata-0" in sources
+
+
+def test_a_dynamic_policy_of_the_broker_is_no_topics_own() -> None:
+    """The cleaner compacts such a topic; krepair removes keys only where the topic itself says compact."""
+    dynamic = ClusterConfigs({"plain": {}}, {"log.cleanup.policy": "compact"}, "__cluster_metadata-0")
+    found = load_settings(None, None, {}, dynamic).topic("plain")
+    (policy,) = (one for one in found.settings if one.key == "cleanup.policy")
+    assert (found.compacts, policy.source) == (True, "dynamic log.cleanup.policy, __cluster_metadata-0")
+    assert "its own configuration does not say" in not_asked_for("plain", policy.value, policy.source)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from krepair.checks.catalogue import CATALOGUE, IN_USE, RULES, Finding, severity_of
+from krepair.checks.retention import WHAT_TELLS
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
-from krepair.cli.views.verdict import rules_of, verdict
+from krepair.cli.views.verdict import held_text, rules_of, verdict
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.plan_command import is_with_evidence
@@ -201,8 +202,16 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
     )
     return Section(
         title="What the next start would do (--all lists each partition)",
+        lines=(held_text(dirs), *_not_known_text(dirs)) if sums else (),
         table=table_of("expected | # partitions | # bytes to read | which, why", rows),
     )
+
+
+def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+    names = [name for one in dirs for name in one.retention_not_known]
+    if names:
+        shown = ", ".join(names[:_WORST]) + _and_more(len(names) - _WORST)
+        yield f"cleanup.policy is not known of {shown}: nothing is foretold of retention there. {WHAT_TELLS}."
 
 
 # -- each row

@@ -15,6 +15,8 @@ from krepair.plan.view import count_text, size_text
 from krepair.start.line import Expected
 
 _MOST: Final = 110
+_MANY_FILES: Final = 10_000
+"""From here on what a start holds may meet a limit of the host."""
 _DOES: Final[dict[Expected, str]] = {
     "stray": "are put aside (-stray)",
     "delete": "lose segments",
@@ -117,6 +119,18 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     free = min((one.free_bytes for one in known), default=-1)
     space = f"; it needs {size_text(needs)} of disk" if known else ""
     yield f"{takes}{space}{f', {size_text(free)} free' if free >= 0 else ''}."
+    if sum(one.start_opens_files + one.start_maps_files for one in dirs) >= _MANY_FILES:
+        yield held_text(dirs)
+
+
+def held_text(dirs: Sequence[LogDirReport]) -> str:
+    """How many files the broker holds once it has started."""
+    opens, maps = (
+        sum(one.start_opens_files for one in dirs),
+        sum(one.start_maps_files for one in dirs),
+    )
+    held = f"{count_text(opens, 'file')} open, and maps {count_text(maps, 'index file')}"
+    return f"It holds {held} (see LimitNOFILE and vm.max_map_count)."
 
 
 def _uncleanable(dirs: Sequence[LogDirReport]) -> Iterator[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
+from krepair.logdir.config import LARGEST_RECORD_BYTES
 from krepair.logdir.values import LogDir
+from krepair.pipeline.jobs import FIND_LARGE_RECORD
 from krepair.rules.model import SegmentFacts
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
@@ -18,6 +21,9 @@ READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
 
 SPLITS_OVERFLOWED_SEGMENTS_SINCE: Final = (2, 0, 0)
 """KAFKA-6264."""
+
+LIMITS_RECORDS_SINCE: Final = (4, 4, 0)
+"""``max.decompressed.message.bytes``."""
 
 _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, c.D_OLD_LENGTH})
 """Damage at which the cleaner finds no next batch; of a wrong CRC alone it takes no notice."""
@@ -56,3 +62,46 @@ def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tup
     if large and summary.largest_batch > most:
         return -1, f"a batch of {summary.largest_batch} bytes, above max.message.bytes={most}"
     return -1, ""
+
+
+def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
+    """KR105: a record of a compressed batch that a cleaner of 4.4 refuses to read.
+
+    Logs are decompressed only where the topic has a limit below the default.
+    """
+    if context.version is not None and context.version < LIMITS_RECORDS_SINCE:
+        return
+    limited = [
+        survey
+        for survey in surveys
+        if survey.settings.compacts and survey.settings.max_decompressed_message_bytes < LARGEST_RECORD_BYTES
+    ]
+    if not limited:
+        return
+    from krepair.pipeline.large_records import LargeRecordItem
+
+    items = [
+        LargeRecordItem(
+            place=place_of(context.view, survey.partition),
+            base_offset=segment.base_offset,
+            size=segment.log.size,
+            most=survey.settings.max_decompressed_message_bytes,
+        )
+        for survey in limited
+        for segment in survey.partition.segments[:-1]
+    ]
+    found = dict(context.engine.run(FIND_LARGE_RECORD, items))
+    for index, item in enumerate(items):
+        one = found[index]
+        if one.position >= 0:
+            yield Finding(
+                rule="KR105",
+                partition=item.place.folder,
+                file=log_name(item.base_offset),
+                position=one.position,
+                evidence=f"the batch of offsets {one.first_offset} to {one.last_offset} has a record of {one.bytes} "
+                f"bytes when decompressed, above max.decompressed.message.bytes={item.most}: a cleaner of 4.4.0 or "
+                "later stops there",
+                first_offset=one.first_offset,
+                last_offset=one.last_offset,
+            )

@@ -25,7 +25,7 @@ from krepair.ops.findings.missing_offsets import missing_findings
 from krepair.ops.findings.open_transactions import transaction_findings
 from krepair.ops.findings.partitions import partition_findings, root_findings
 from krepair.ops.findings.seen import Seen
-from krepair.ops.findings.stuck import cleaner_findings
+from krepair.ops.findings.stuck import cleaner_findings, large_record_findings
 from krepair.ops.removable import removable
 from krepair.start.findings import recovery_findings, retention_findings
 from krepair.start.ownership import nodes_of
@@ -127,6 +127,7 @@ OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
 OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     lambda seen: fetch_findings(seen.surveys),
+    lambda seen: large_record_findings(seen.context, seen.surveys),
     lambda seen: recovery_findings(seen.forecast),
     _space,
     _emptied,

@@ -1,0 +1,75 @@
+"""Task: the first record of a compressed batch that is larger than a cleaner of 4.4 reads."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+
+from krepair.durable.tree import Tree
+from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, batches
+from krepair.formats.compression import decompress
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name
+from krepair.formats.varint import read_varint
+from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.items import LogItem, Outcome
+from krepair.pipeline.place import at_its_place
+
+
+class LargeRecordItem(LogItem, frozen=True, kw_only=True):
+    """One segment, and the largest record in bytes that may be in it."""
+
+    most: int
+
+
+class LargeRecordResult(Outcome, frozen=True, kw_only=True):
+    """The first batch with a larger record.
+
+    Attributes:
+        position: of the batch, -1 if there is none.
+        first_offset: its base offset.
+        last_offset: its last offset.
+        bytes: of the record.
+    """
+
+    position: int = -1
+    first_offset: int = -1
+    last_offset: int = -1
+    bytes: int = 0
+
+
+@at_its_place(LargeRecordResult)
+def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecordResult:
+    """Decompress every compressed batch of v2, up to the first with a record that is too large, or to damage."""
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
+        if not item.size:
+            return LargeRecordResult()
+        with mmap.mmap(descriptor, item.size, prot=mmap.PROT_READ) as log:
+            for batch in batches(log, check_crc=False):
+                if isinstance(batch, Damage):
+                    break
+                codec = batch.header.attributes & CODEC_MASK
+                if not codec:
+                    continue
+                packed = log[batch.position + HEADER_SIZE : batch.position + batch.header.size_bytes]
+                largest = max(_sizes(codec, packed), default=0)
+                if largest > item.most:
+                    return LargeRecordResult(
+                        position=batch.position,
+                        first_offset=batch.header.base_offset,
+                        last_offset=batch.header.last_offset,
+                        bytes=largest,
+                    )
+    return LargeRecordResult()
+
+
+def _sizes(codec: int, packed: bytes) -> Iterator[int]:
+    """The sizes of the records as a broker reads them, without their own length field."""
+    content = decompress(codec, packed)
+    position = 0
+    while not isinstance(content, Damage) and position < len(content):
+        size = read_varint(content, position, len(content))
+        if size is None or size.value < 0:
+            return
+        yield size.value
+        position = size.end + size.value
