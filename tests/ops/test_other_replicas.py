@@ -178,7 +178,7 @@ def test_first_lines_say_what_is_left_out_and_what_to_type(tmp_path: Path) -> No
 def summary(plan: Plan) -> tuple[str, str]:
     """What is said of the delete horizon, and which one it is."""
     page = show_view(plan, "P")
-    lines = titled(page, "What each delete horizon").lines
+    lines = titled(page, "What each delete horizon would give").lines
     return "\n".join(lines), facts(titled(page, "How it was made"))["delete horizon"]
 
 
