@@ -203,6 +203,7 @@ def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():
     blocks = [section.commands for section in page.sections if section.commands]
     assert blocks == [
         ("krepair apply p.krplan",),
+        ("krepair check /data --partition __consumer_offsets-7",),
         ("krepair undo p.krplan",),
         ("krepair purge p.krplan",),
     ]
