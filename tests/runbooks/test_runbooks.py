@@ -29,7 +29,6 @@ from tests.runbooks.stories import (
     DAMAGED,
     DEAD,
     KEPT,
-    PREVIEW,
     RECLAIM,
     RESTART,
     STORIES,
@@ -234,7 +233,7 @@ def assert_trimmed(place: Place, before: object) -> None:
 def assert_agreed(place: Place, before: object) -> None:
     assert (place.shell.folder / "preview.html").read_text().startswith("<!doctype html>")
     assert "apply refuses it" in (place.shell.folder / "preview.html").read_text()
-    assert "broker 0 is still in sync there" in place.shell.output(PREVIEW[0])
+    assert "broker 0 is still in sync there" in (place.shell.folder / "preview.html").read_text()
     changed = place.shell.output("krepair diff")
     assert "Both plans make the same changes in 0 of 2 partitions; 2 differ." in changed
     assert tree(place.log_dir) == before
