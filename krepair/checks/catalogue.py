@@ -407,7 +407,7 @@ _SNAPSHOTS = (
         "broker forgets them",
         danger="each id takes heap; each roll and each stop writes all of them, and each start reads them. A usual "
         "cause is a client that makes a new idempotent producer for each message",
-        source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9); seen on 3.9.2",
+        source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9)",
     ),
 )
 

@@ -139,14 +139,12 @@ def _refusals(
 ) -> Iterator[tuple[Finding, str]]:
     """KR803: each file that keeps a broker from starting, with the versions that it does so to; and why, in short."""
     view, limits = context.view, limits_of_host(context.options.config)
-    # What all directories hold together is told once.
-    together = (view, *others) if all(view.path <= other.path for other in others) else ()
     refused: dict[Cause, list[str]] = {}
     ends_all: dict[Cause, list[str]] = {}
     for one in versions:
         for cause in (
             *causes_of_refusal(view, surveys, root.metadata, one),
-            *causes_of_limits(together, limits, one),
+            *causes_of_limits(view, others, limits, one),
         ):
             name, same = ".".join(map(str, one)), cause._replace(ends_all=False)
             refused.setdefault(same, []).append(name)
