@@ -89,9 +89,7 @@ def changes_of(plan: Plan) -> list[Change]:
 
 def short_page(plan: Plan, around: Around) -> View:
     """The short page."""
-    title = (
-        f"krepair {'preview' if is_preview(plan) else 'plan'} {plan.plan_id}: {plan.log_dir} on {plan.host}"
-    )
+    title = f"krepair {'preview' if is_preview(plan) else 'plan'} {plan.plan_id}"
     following, last = next_of(plan, around), _last(plan, around)
     # A terminal breaks a long command anywhere.
     fixed = sum(-(-len(f"  {command}") // WIDTH) for command in following.commands)
@@ -154,6 +152,7 @@ def _cut(text: str) -> str:
 
 def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     changes = changes_of(plan)
+    yield _Row("Of", f"{plan.log_dir} on {plan.host}", 1)
     yield _Row("Digest", plan.digest)
     if around.same:
         yield _Row("Made by", around.same, 8)
