@@ -62,11 +62,13 @@ class _Row(NamedTuple):
         label: one word.
         text: the rest.
         rank: how soon it may go: 0 never.
+        short: what it says where it may have one line only, so that no command is cut; empty: its first words.
     """
 
     label: str
     text: str
     rank: int = _STAYS
+    short: str = ""
 
 
 class Next(NamedTuple):
@@ -127,7 +129,7 @@ def _fitted(rows: list[_Row], room: int) -> list[_Row]:
     def cut(low: int, high: int) -> None:
         for place in sorted(range(len(rows)), key=lambda at: (-rows[at].rank, -len(rows[at].text))):
             if needed() > room and low <= rows[place].rank <= high:
-                rows[place] = rows[place]._replace(text=_cut(rows[place].text))
+                rows[place] = rows[place]._replace(text=rows[place].short or _cut(rows[place].text))
 
     def leave_out(low: int) -> None:
         for row in sorted(rows, key=lambda one: -one.rank):
@@ -155,7 +157,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     yield _Row("Of", f"{plan.log_dir} on {plan.host}", 1)
     yield _Row("Digest", plan.digest)
     if around.same:
-        yield _Row("Made by", around.same, 8)
+        yield _Row("Made by", around.same, 8, f"{_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
     if changes:
@@ -167,7 +169,11 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     yield from _left(plan, around)
     yield from _what_more(plan, around)
     yield from _ways_back(plan, around, changes)
-    yield _Row("More", f"krepair show {shlex.quote(around.path)}, with --section {', '.join(PARTS)}", _LAST)
+    yield _Row("More", f"{_show(around)}, with --section {', '.join(PARTS)}", _LAST, _show(around))
+
+
+def _show(around: Around) -> str:
+    return f"krepair show {shlex.quote(around.path)}"
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
@@ -355,7 +361,8 @@ def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterato
     if never:
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes):
-        yield _Row("Undo", f"krepair undo {shlex.quote(around.path)}, {UNTIL}", 1)
+        undo = f"krepair undo {shlex.quote(around.path)}"
+        yield _Row("Undo", f"{undo}, {UNTIL}", 1, undo)
 
 
 def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
