@@ -434,7 +434,7 @@ def test_plan_that_another_snapshot_has_come_under_is_refused(tmp_path: Path) ->
     (folder / f"{12:020d}.snapshot").write_bytes(producer_snapshot.encode([other]))
     report = apply(plan, options())
     assert [result.outcome for result in report.results] == ["failed"]
-    assert "not the plan's" in report.results[0].why
+    assert "not those of the plan" in report.results[0].why
     assert (folder / END).read_bytes() == b""
 
 
