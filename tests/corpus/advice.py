@@ -21,13 +21,12 @@ from krepair.plan.planfile import read_plan
 from tests.ops.scene import tree
 
 VERBS = "check|plan|show|apply|verify|undo|purge|explain|dump|groups|transactions|diff|compare|facts"
-TITLE = re.compile(r"krepair plan [0-9a-f]{8}: ")
 COMMAND = re.compile(rf"^(?:next: +|\$ +)?(krepair (?:{VERBS})\b.*)$")
 IN_A_SENTENCE = re.compile(rf"\b(krepair (?:{VERBS})\b[^;,()`]*?)(?=[;,()`]|\.(?:\s|$)|: |$)")
 FIX = re.compile(
     r"(?<!krepair )(?<!for what )(?<!looked at for )--fix ([a-z]+(?:=[a-z]+)?(?:,[a-z]+(?:=[a-z]+)?)*)"
 )
-A_PERSON_FILLS_IN = re.compile(r"\b(?:FILE|DIR|RULE|VERSION|TOPIC|OFFSET|ID|PID|cluster\.txt)\b|\.\.(?:\.|$)")
+A_PERSON_FILLS_IN = re.compile(r"\b(?:FILE|DIR|RULE|VERSION|TOPIC|OFFSET|ID|PID|cluster\.txt)\b|\.\.\.")
 LATER = re.compile(r"\bafter (?:this plan|it|that)\b|past the (?:new )?(?:log )?end|\bpast it\b")
 OPTION = re.compile(r"(--set|--broker-version|--topic-config) (\S+)")
 OPTIONS = ("--only-replica",)
@@ -128,8 +127,7 @@ class Follower:
         words = shlex.split(command, comments=True)
         texts: list[str] = []
         if not command.startswith(CHANGES):
-            lines = [line.strip() for line in self._run(words).output.splitlines()]
-            texts += [line for line in lines if not TITLE.match(line)]
+            texts += [line.strip() for line in self._run(words).output.splitlines()]
         result = self._run([*words, "--json"])
         out = self.log_dir.parent / words[-1]
         changes = -1
