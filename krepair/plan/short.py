@@ -344,10 +344,8 @@ def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
     if left_out:
         yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 6)
     if later > 0:
-        text = (
-            f"{size_text(later)} more with a later --delete-horizon: krepair show {shlex.quote(around.path)}"
-        )
-        yield _Row("Later", f"{text} --section horizons", 7)
+        text = f"{size_text(later)} more with a later --delete-horizon"
+        yield _Row("Later", f"{text}: {_show(around)} --section horizons", 7, text)
 
 
 def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
