@@ -103,5 +103,5 @@ def test_the_page_of_a_plan_says_that_its_configuration_is_of_another_broker(
 ) -> None:
     path = config(tmp_path, f"node.id={number}\nlog.dirs={b3}\n")
     ran = run("plan", str(b3), "--config", path, "--engine", "inline")
-    said = f"{path} is of broker 2; {b3} is of broker 3. The settings below are those of broker 2."
+    said = f"{path} is of broker 2; {b3} is of broker 3. The settings are those of broker 2."
     assert (said in ran.out) is (number == 2)
