@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from krepair.errors import UsageError
 from krepair.formats import compression
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
@@ -38,8 +40,8 @@ def inner_messages(wrapper: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> t
         if isinstance(placed, Damage):
             what = f"{placed.found} at byte {placed.position} when decompressed, expected {placed.expected}"
             return _whole(wrapper.value, what)
-        if placed.message.magic != wrapper.magic or placed.message.is_wrapper:
-            return _whole(wrapper.value, "a message of another format, or a wrapper in a wrapper")
+        if placed.message.is_wrapper:
+            return _whole(wrapper.value, "a wrapper in a wrapper")
         inner.append(placed.message)
     if not inner:
         return _whole(wrapper.value, "no message at all")
@@ -59,6 +61,8 @@ def _absolute(wrapper: Message, inner: list[Message]) -> tuple[Message, ...] | D
     if wrapper.is_log_append_time:
         inner = [
             message._replace(timestamp=wrapper.timestamp, attributes=message.attributes | LOG_APPEND_TIME)
+            if message.magic
+            else message
             for message in inner
         ]
     return tuple(message._replace(offset=base + message.offset) for message in inner)
@@ -82,7 +86,13 @@ def wrap(inner: tuple[Message, ...], codec: int, *, log_append_time: int | None 
         raise UsageError("a wrapper holds at least one message, all plain and of one format")
     if codec == Codec.NONE:
         raise UsageError("a wrapper is compressed")
-    magic = inner[0].magic
+    return wrap_as(inner, codec, magic=inner[0].magic, log_append_time=log_append_time)
+
+
+def wrap_as(
+    inner: Sequence[Message], codec: int, *, magic: int, log_append_time: int | None = None
+) -> Message:
+    """The same into a wrapper of a format that need not be that of its messages (KAFKA-4298)."""
     base = inner[0].offset if magic else 0
     stored = encode(
         message._replace(offset=message.offset - base, attributes=message.attributes & ~LOG_APPEND_TIME)

@@ -1,7 +1,8 @@
 """Messages of formats v0 and v1, plain and in compressed wrappers.
 
 A wrapper is a message whose value holds compressed messages. Its offset is the offset of its last inner message. Inner
-offsets are absolute in v0 and relative in v1.
+offsets are absolute in a wrapper of v0 and relative in one of v1. A broker before 0.10.2 could put messages of another
+format into a wrapper (KAFKA-4298): every broker reads them, each by its own format.
 
 Source: ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java`` (2.2.1), KIP-31 (relative offsets), KIP-32
 (timestamps).

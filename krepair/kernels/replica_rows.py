@@ -245,9 +245,9 @@ def hash_messages(
         buf: uint8[W + SLACK], where they lie, one behind the other.
         place: of the first.
         end: place after the last.
-        magic: of all of them.
+        magic: of all of them; -1 in a wrapper, where each may have its own (KAFKA-4298).
         base: added to stored offsets.
-        append_time: timestamp of the wrapper where it counts for its messages, else -1.
+        append_time: timestamp of the wrapper where it counts for its messages of v1, else -1.
         secret: uint64[2].
         fields: int64[FIELD_COUNT], to work with.
         out: uint64[N, HASH_COLUMNS], out.
@@ -259,9 +259,10 @@ def hash_messages(
     at = np.int64(place)
     while at < end and count < out.shape[0]:
         after = read_message(buf, at, end, fields)
-        if after < 0 or np.int64(byte_at(buf, at + 16)) != magic:
+        own = np.int64(byte_at(buf, at + 16)) if after >= 0 else np.int64(-1)
+        if after < 0 or (magic >= 0 and own != magic):
             break
-        timestamp = append_time if append_time >= 0 else fields[F_TIMESTAMP]
+        timestamp = append_time if append_time >= 0 and own == 1 else fields[F_TIMESTAMP]
         _hash_record(
             buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after, timestamp, -1, -1, -1,
             base + fields[F_OFFSET], secret, out[count],

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from krepair.formats import message_set
+from krepair.formats.codec import Codec
 from krepair.formats.group_metadata import GROUP_METADATA_VALUE
 from krepair.ops.dump import Dump, DumpOptions
-from tests import builders
+from tests import builders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
 from tests.lab.jvm import java
@@ -210,12 +212,41 @@ def as_their_tool_shows(member: dict[str, Any]) -> dict[str, Any]:
     return {name: member[f"{name}_fields"] if name in packed else member[name] for name in names}
 
 
+def of_other_formats(folder: Path) -> Path:
+    """Wrappers with messages of another format than their own, as a cleaner before 0.10.2 wrote them (KAFKA-4298)."""
+    base, wrapped = 0, []
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+        for wrapper, inner, time in (
+            (1, (0, 0, 0), None),
+            (1, (0, 1), None),
+            (1, (0, 1), 77),
+            (0, (1, 1), None),
+        ):
+            messages = [
+                message_set.Message(
+                    base + place,
+                    magic,
+                    0,
+                    50 + place if magic else message_set.NO_TIMESTAMP,
+                    b"k",
+                    b"v%d" % place,
+                )
+                for place, magic in enumerate(inner)
+            ]
+            wrapped.append(wrappers.wrap_as(messages, codec, magic=wrapper, log_append_time=time))
+            base += len(inner)
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(message_set.encode(wrapped))
+    return folder
+
+
 @pytest.mark.parametrize("version", MAIN)
 def test_every_file_of_every_format_and_codec_is_as_the_brokers_tool_says(
     tmp_path: Path, version: str
 ) -> None:
     roots = {fixture: unpack(fixture, tmp_path) for fixture in FIXTURES}
     folders = [roots[fixture] / name for fixture, names in FIXTURES.items() for name in names]
+    folders.append(of_other_formats(tmp_path / "wrapped-0"))
     said, our = theirs(version, folders, "--deep-iteration", "--print-data-log"), ours(folders)
     compared = 0
     for path, lines in said.items():

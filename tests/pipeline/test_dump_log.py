@@ -235,6 +235,31 @@ def test_old_wrappers_show_their_messages_with_offsets_of_the_log(magic: int) ->
     assert_covers(dumped(bytes(cut)), len(cut))
 
 
+@pytest.mark.parametrize(
+    ("wrapper", "offset", "times"), [(1, 103, [-1, 77]), (0, 101, [-1, 5]), (1, 6, None)]
+)
+def test_messages_of_another_format_than_their_wrapper_are_read_each_by_its_own(
+    wrapper: int, offset: int, times: list[int] | None
+) -> None:
+    """KAFKA-4298, as brokers read it: of v1 the offset counts from the wrapper's, which is not below the last one."""
+    inner = [message_set.Message(7 + n, n, 0, 5 if n else -1, b"k", b"v") for n in range(2)]
+    value = compression.compress(Codec.GZIP, message_set.encode(inner))
+    attributes = Codec.GZIP | (message_set.LOG_APPEND_TIME if wrapper else 0)
+    log = message_set.encode(
+        [message_set.Message(offset, wrapper, attributes, 77 if wrapper else -1, None, value)]
+    )
+    lines = dumped(log)
+    if times is None:
+        (damage,) = of_type(lines, "damage")
+        assert "offset 8 or more" in str(damage)
+        return
+    first = offset - 1 if wrapper else 7
+    assert [(line["offset"], line["timestamp"]) for line in of_type(lines, "record")] == [
+        (first, times[0]), (first + 1, times[1]),
+    ]  # fmt: skip
+    assert not of_type(lines, "damage")
+
+
 def test_offsets_limit_and_search_choose_lines() -> None:
     log = b"".join(batch(n * 10, some(10)) for n in range(10))
     lines = dumped(log, wanted(lowest=15, highest=32))

@@ -197,6 +197,10 @@ def wrapper_content(raw: bytes, position: int) -> tuple[bytes, int, int]:
     wrapper_offset = int.from_bytes(raw[:8], "big", signed=True)
     # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
     base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
+    if base < 0:
+        raise ContentError(
+            position, f"a wrapper of offset {last} or more was expected, found offset {wrapper_offset}"
+        )
     return data, base, value_at
 
 

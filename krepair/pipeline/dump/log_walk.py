@@ -494,21 +494,25 @@ class LogWalk:
         # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
         base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
         append_time = bool(row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME) and magic > 0
+        if base < 0 and stream.damage is None:
+            wrong = Damage(0, 0, f"a wrapper of offset {last} or more", f"offset {wrapper_offset}")
+            yield from self._message_lines(row, header, None, wrong, KR307)
+            return
         stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
         messages = 0
         while not self._done and (head := stream.take(message_set.HEADER_V0.size)):
             size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
-            inner_header = message_set.HEADERS[magic].size
-            if (
-                size < inner_header + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD
-                or head[16] != magic
-            ):
-                wrong = Damage(0, 0, f"a message of format v{magic}", "something else")
+            # each by its own format (KAFKA-4298)
+            inner = message_set.HEADERS.get(head[16]) if size >= 0 else None
+            if inner is None or size < inner.size + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD:
+                wrong = Damage(0, 0, "a message of format v0 or v1", "something else")
                 break
-            time = stream.take(8) if magic else b""
-            timestamp = int.from_bytes(time, "big", signed=True) if time else message_set.NO_TIMESTAMP
+            has_time = inner is message_set.HEADER_V1
+            timestamp = (
+                int.from_bytes(stream.take(8), "big", signed=True) if has_time else message_set.NO_TIMESTAMP
+            )
             offset = base + int.from_bytes(head[:8], "big", signed=True)
-            timestamp = int(row[r.B_MAX_TIMESTAMP]) if append_time else timestamp
+            timestamp = int(row[r.B_MAX_TIMESTAMP]) if append_time and has_time else timestamp
             shown, wrong = self._message_body(stream, offset, timestamp)
             if wrong is not None:
                 break

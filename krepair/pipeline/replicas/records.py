@@ -192,10 +192,10 @@ class RecordWalk(LogWalk):
             return False
         magic = int(row[r.B_MAGIC])
         by_log = magic > 0 and row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME
-        out: Words = np.empty((len(data) // message_set.HEADERS[magic].size + 1, h.HASH_COLUMNS), np.uint64)
+        out: Words = np.empty((len(data) // message_set.HEADER_V0.size + 1, h.HASH_COLUMNS), np.uint64)
         buffer = np.frombuffer(data + bytes(SLACK), np.uint8).copy()
         time = int(row[r.B_MAX_TIMESTAMP]) if by_log else -1
-        read, end = h.hash_messages(buffer, 0, len(data), magic, base, time, self.secret, self._fields, out)
+        read, end = h.hash_messages(buffer, 0, len(data), -1, base, time, self.secret, self._fields, out)
         if end != len(data):
             return False
         return self._given_wrapper(row, out[:read])
