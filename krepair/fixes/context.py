@@ -114,6 +114,7 @@ class Context:
                 partition,
                 self.settings.topic(partition.topic),
                 high_watermark=watermark_of(self.view, partition),
+                log_start=recorded(self.view.log_start.offsets, partition, 0),
             )
             self.surveys[partition.folder] = known
         return known

@@ -74,6 +74,7 @@ def damaged_logs(survey: Survey) -> DamagedLogs:
         segments=survey.segments,
         maps=maps_of(survey),
         listed=len(survey.partition.segments),
+        log_start=survey.log_start,
     )
 
 
@@ -141,4 +142,5 @@ def _where(one: Damaged) -> str:
     if one.range.next_offset >= 0:
         following = f"the next valid batch, at position {one.range.end} (offset {one.range.next_offset})"
         return f"{one.range.bytes} bytes to {following}"
-    return f"{one.range.bytes} bytes to the end of the file, no valid batch among them"
+    nothing = "" if one.range.checksummed else ", no valid batch among them"
+    return f"{one.range.bytes} bytes to the end of the file{nothing}"

@@ -65,6 +65,7 @@ class Survey(Sights):
         partition: as listed.
         settings: of its topic.
         high_watermark: from the checkpoint, -1 if none.
+        log_start: from the checkpoint, 0 if none: records below it were deleted.
         log: what its logs say; None if they were not read.
         log_after: what its logs will say once the changes proposed so far are made; None where they change no offsets.
         changes: proposed so far, in the order of the fixes.
@@ -74,6 +75,7 @@ class Survey(Sights):
     partition: Partition
     settings: TopicSettings
     high_watermark: int = -1
+    log_start: int = 0
     log: LogFacts | None = None
     log_after: LogFacts | None = None
     changes: list[Change] = field(default_factory=list)

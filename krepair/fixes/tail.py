@@ -281,7 +281,8 @@ def _log_end(
     snapshots = {
         one.offset: one.file.name for one in survey.partition.snapshots if one.offset not in choice.aside
     }
-    return LogEnd(made[last.log.base_offset].last_offset + 1, points, snapshots)
+    end = made[last.log.base_offset].last_offset + 1
+    return LogEnd(end, points, snapshots, survey.log_start)
 
 
 def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:

@@ -131,7 +131,8 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
             if last_offset < first_offset:
                 damage, found = c.D_COUNTS, last_offset - first_offset
             elif first_offset < base_offset or last_offset - base_offset > INT32_MAX:
-                damage, found = c.D_OFFSET_RANGE, first_offset
+                damage = c.D_OFFSET_RANGE
+                found = first_offset if first_offset < base_offset else last_offset
             elif first_offset <= previous_offset:
                 damage, found = c.D_OFFSET_ORDER, first_offset
         if damage != c.D_NONE:

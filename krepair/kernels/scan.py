@@ -35,7 +35,7 @@ DAMAGE_TEXT: dict[int, str] = {
     c.D_MAGIC: "magic byte 0, 1 or 2 was expected, found {found}",
     c.D_CRC: "the batch's CRC-32C is not that of its bytes (computed {found:#010x})",
     c.D_OFFSET_ORDER: "a base offset above the previous batch's last offset was expected, found {found}",
-    c.D_OFFSET_RANGE: "base offset {found} does not fit the segment's base offset",
+    c.D_OFFSET_RANGE: "offset {found} is not within 2147483647 of the base offset of its segment",
     c.D_COUNTS: "last_offset_delta and record_count must not be negative, found {found}",
     c.D_CONTROL: "the control record cannot be read",
     c.D_ZEROS: "a batch was expected, found zero bytes",

@@ -506,7 +506,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             status = _damage(state, c.D_COUNTS, last_delta if last_delta < 0 else count)
             break
         if base_offset < segment_base or last_offset - segment_base > INT32_MAX:
-            status = _damage(state, c.D_OFFSET_RANGE, base_offset)
+            wrong = base_offset if base_offset < segment_base else last_offset
+            status = _damage(state, c.D_OFFSET_RANGE, wrong)
             break
         if base_offset <= previous_offset:
             status = _damage(state, c.D_OFFSET_ORDER, base_offset)

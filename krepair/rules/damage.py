@@ -115,12 +115,14 @@ class DamagedLogs(NamedTuple):
         segments: facts of the logs that could be read, ascending.
         maps: of the damaged ones, by base offset.
         listed: how many logs there are.
+        log_start: records of lower offsets were deleted, and no consumer sees them.
     """
 
     folder: str
     segments: Sequence[SegmentFacts]
     maps: Mapping[int, DamageMap]
     listed: int
+    log_start: int = 0
 
 
 class Loss(NamedTuple):
@@ -130,7 +132,8 @@ class Loss(NamedTuple):
         bytes: of ``.log`` files.
         first: the first offset that no batch has any more.
         last: the last one, -1 where it cannot be told.
-        records: by the headers of batches that can be read, else by the offsets; -1 where nothing can be told.
+        records: that consumers could see, by the headers of batches that can be read, else by the offsets; -1 where
+            nothing can be told.
         at_most: whether some are counted by the offsets, of which there may be more than records.
         at_least: whether there are bytes of which nothing can be told.
         segments: whole segments that go.
@@ -169,6 +172,16 @@ def _no_offsets(loss: Loss) -> str:
     return f"offsets from {loss.first} on" if loss.last < 0 else "no offsets"
 
 
+def _seen_from(loss: Loss, log_start: int) -> Loss:
+    """The same loss, without the records below the log start."""
+    if loss.first >= log_start or loss.last < 0:
+        return loss
+    if loss.last < log_start:
+        return loss._replace(records=0, at_most=False, at_least=False)
+    most = loss.last - log_start + 1
+    return loss._replace(records=most if loss.records < 0 else min(loss.records, most), at_most=True)
+
+
 class Damaged(NamedTuple):
     """One damaged range of a partition, with all that is said about it.
 
@@ -181,6 +194,7 @@ class Damaged(NamedTuple):
         excised: what cutting out only these bytes costs.
         broker: what cutting the segment here and dropping all later ones costs, as a broker's recovery does.
         recovery: what a broker's recovery that comes to it does, in words.
+        log_start: of the partition.
     """
 
     base_offset: int
@@ -191,6 +205,7 @@ class Damaged(NamedTuple):
     excised: Loss
     broker: Loss
     recovery: str
+    log_start: int = 0
 
     @property
     def price(self) -> str:
@@ -199,9 +214,10 @@ class Damaged(NamedTuple):
             return f"a torn tail: --fix tail cuts it and keeps the bytes; {self.recovery}"
         if not self.consent:
             return f"{self.recovery}; krepair has no fix for it"
+        below = f" (the log start is {self.log_start})" if self.excised.first < self.log_start else ""
         return (
             f"{self.recovery}; "
-            f"cutting out only the damage: {self.excised.text()}; "
+            f"cutting out only the damage: {self.excised.text()}{below}; "
             f"consent: --accept-data-loss {self.consent}"
         )
 
@@ -273,9 +289,10 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
                     rule=rule,
                     torn=torn,
                     consent="" if harmless else f"{rule}:{logs.folder}:{one.first_lost}",
-                    excised=_excised(logs, number, one, behind[number]),
+                    excised=_seen_from(_excised(logs, number, one, behind[number]), logs.log_start),
                     broker=broker,
                     recovery=_recovery(logs, number, one, rule, broker, behind[number]),
+                    log_start=logs.log_start,
                 )
             )
     return tuple(found)
@@ -356,7 +373,7 @@ def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Lo
     first = kept[-1].last_offset + 1 if kept else facts.base_offset
     within = any(gap.start < start < gap.end for gap in here.damaged)
     at_least = counts.at_least or within
-    return Loss(
+    loss = Loss(
         facts.summary.file_size - start + behind.bytes,
         first,
         -1 if counts.last is None else counts.last,
@@ -365,6 +382,7 @@ def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Lo
         behind.segments,
         at_least=at_least,
     )
+    return _seen_from(loss, logs.log_start)
 
 
 class _Counts(NamedTuple):

@@ -96,11 +96,13 @@ class LogEnd(NamedTuple):
         end: offset after the last batch.
         points: name -> offset, of the lines of the root's checkpoints.
         snapshots: offset -> file name, of producer snapshots that stay.
+        log_start: records below it were deleted.
     """
 
     end: int
     points: Mapping[str, int]
     snapshots: Mapping[int, str]
+    log_start: int = 0
 
 
 def choose_cuts(
@@ -243,6 +245,13 @@ def notes_on_end(
             yield (
                 f"past the new log end {ends.end}: {'; '.join(past)}; a broker drops them by itself at its next start"
             )
+        if ends.log_start > ends.end:
+            becomes = (
+                "--fix checkpoints removes its line, and deleted records are back"
+                if "checkpoints" in asked
+                else f"the next start deletes every segment here and begins at {ends.log_start}"
+            )
+            yield f"the log start {ends.log_start} lies above the new log end {ends.end}: {becomes}"
     if writers and any(not one.torn for cut in choice.cuts for one in cut.damages):
         yield (
             "producers write to it: if a marker was among the lost bytes, its transaction never ends and "

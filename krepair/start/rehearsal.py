@@ -202,9 +202,12 @@ def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
         texts.append(f"recovery splits a segment and makes {names}")
     whole = log_end_of(survey.segments)
     if not cut and not gone and not new and survey.segments and outcome.log_end != whole:
-        texts.append(
-            f"by its index the broker takes {outcome.log_end} for the log end: the last batch ends with {whole - 1}"
-        )
+        if not survey.segments[-1].summary.damage:
+            known = f"by its index the broker takes {outcome.log_end} for the log end"
+        else:
+            known = f"by the sizes of batches alone the broker takes {outcome.log_end} for the log end"
+        last = f"the last valid batch ends with {whole - 1}" if whole else "no batch before it is valid"
+        texts.append(f"{known}: {last}")
     return "; ".join(texts)
 
 
