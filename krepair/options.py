@@ -10,7 +10,7 @@ from typing import Final
 
 from krepair.errors import UsageError
 
-LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305")
+LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305", "KR312")
 """Rules whose ways out lose data, so that each needs a consent of its own."""
 
 DEFAULT_FIXES: Final = ("markers",)
@@ -55,7 +55,8 @@ class Options:
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
         deep: of ``check``: also decompress everything that is compressed.
-        accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
+        accepted_losses: of ``plan --fix tail,checkpoints``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost,
+            sorted.
         scratch: directory for what does not fit into memory, or empty.
         replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.

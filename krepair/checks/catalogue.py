@@ -219,10 +219,11 @@ _LOG_BYTES = (
     ),
     Rule(
         code="KR310",
-        severity=Severity.CONFUSING,
+        severity=Severity.DATA_LOSS,
         title="Offsets without records in a topic that is not compacted",
         evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
-        "compacted; a gap that a kept original of krepair fills is not counted",
+        "compacted; a gap that a kept original of krepair fills is not counted. Where only Kafka's default says it, or "
+        "an earlier cleaning left a trace (then: confusing)",
         danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier "
         "--fix tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
         "gap without an error",
@@ -235,6 +236,17 @@ _LOG_BYTES = (
         evidence="the ranges, and the setting that would answer it: the topic's cleanup.policy",
         danger="none if the topic is compacted, or was once; if not, these records are lost",
         source="design",
+    ),
+    Rule(
+        code="KR312",
+        severity=Severity.DATA_LOSS,
+        title="Records that the last stop recorded are not here",
+        evidence="after a clean stop: the log end, and the recovery point, the high watermark or an index without its "
+        "log above it; or a partition that a checkpoint names, and whose folder is not here",
+        danger="the next start begins at the log end, or with an empty folder, without a warning: it gives the lost "
+        "offsets to new records, and consumers and followers do not notice",
+        lost_if_wrong="the lines that tell of the loss, and only by --accept-data-loss: --fix checkpoints lowers them",
+        source="LogManager.shutdown, LogLoader.load (3.9), Log.loadSegments (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
     ),
 )
 

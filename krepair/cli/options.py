@@ -82,8 +82,8 @@ out --out PLAN
 preview --preview
   Beside a running broker: a plan to read and to agree on, which apply refuses.
 accept_data_loss --accept-data-loss RULE:TOPIC-PARTITION:OFFSET
-  With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair
-  check names it; may be repeated.
+  With --fix tail or checkpoints: plan the way out of this one damage, named by its rule, partition and first lost
+  offset as krepair check names it; may be repeated.
 delete_horizon --delete-horizon next-pass|newest|TIME
   How far markers may go: what the broker's next pass would use, newest cleanable segment minus delete.retention.ms,
   or a time.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
-from krepair.errors import StalePlanError
+from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import made_anew, not_as_planned, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
+from krepair.fixes.gone_ends import end_now, gone_ends
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
 from krepair.fixes.staging import Staging, Work
@@ -20,8 +22,10 @@ from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.journal.actions.lines import LARGEST_BYTES
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
+from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
@@ -34,9 +38,11 @@ from krepair.rules.checkpoints import (
     Key,
     Mended,
     MendedTable,
+    PastEnd,
     mend_lines,
     mend_offsets,
 )
+from krepair.rules.gone_ends import RULE, GoneEnd, consents_of_rule, wrong_consent
 from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST = 20
@@ -57,6 +63,7 @@ class SeenCheckpoint(NamedTuple):
     left: str = ""
 
 
+GONE_SEEN: Sight[tuple[GoneEnd, ...]] = Sight("ends that are gone")
 CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the root")
 
 
@@ -67,15 +74,45 @@ class Checkpoints(RootFix):
     after = ("tail",)
     mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
 
+    def check_options(self, options: Options) -> None:
+        """A consent means nothing where this fix is not asked for.
+
+        Raises:
+            UsageError: there is one, and no ``--fix checkpoints``.
+        """
+        mine = consents_of_rule(options.accepted_losses, mine=True)
+        if mine and not self.is_asked(options.fixes):
+            raise UsageError(
+                f"--accept-data-loss {mine[0]}: means nothing without --fix checkpoints",
+                next_command=f"krepair plan LOGDIR --fix checkpoints --accept-data-loss {mine[0]} --out PLAN",
+            )
+
     def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes."""
+        """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.
+
+        Raises:
+            UsageError: a consent does not name an end that is gone.
+        """
         ends = log_ends(context.view, context.engine, context.surveys)
-        context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends))
+        now = {
+            (one.partition.topic, one.partition.number): end_now(context.view, one)
+            for one in context.surveys.values()
+            if one.segments
+        }
+        gone = gone_ends(context.view, ends | now)
+        accepted = context.options.accepted_losses if purpose == "plan" else ()
+        for text in consents_of_rule(accepted, mine=True):
+            if wrong := wrong_consent(text, gone):
+                raise UsageError(wrong, next_command=f"krepair check {shlex.quote(context.view.path)}")
+        held = held_lines(gone, accepted)
+        context.root.put(GONE_SEEN, gone)
+        context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends, held))
 
     def root_findings(self, context: Context) -> Iterator[Finding]:
-        """KR403 to KR406, and KR410."""
-        seen = context.root.seen(CHECKPOINTS_SEEN) or ()
-        return checkpoint_findings(context.view, seen)
+        """KR312 of ends that are gone; KR403 to KR406, and KR410."""
+        gone, seen = context.root.seen(GONE_SEEN), context.root.seen(CHECKPOINTS_SEEN)
+        yield from _gone_findings(gone or ())
+        yield from checkpoint_findings(context.view, seen or ())
 
     def propose_root(self, context: Context) -> Proposal:
         seen = context.root.seen(CHECKPOINTS_SEEN) or ()
@@ -117,10 +154,23 @@ class Checkpoints(RootFix):
             yield checkpoint_of(applied, change, change.name, wrong)
 
 
+def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
+    """Folders whose recovery point and high watermark stay, since they tell of a loss and nobody consented."""
+    return frozenset(one.folder for one in gone if one.consent not in accepted)
+
+
 def _made_whole(work: Work, change: ReplaceFile) -> bytes:
+    """The file made anew; with the lines of gone ends as they are, if the plan was made after a clean stop."""
     planned = {partition.folder: partition.changes for partition in work.plan.partitions}
-    seen = see_checkpoints(work.view, log_ends(work.view, work.engine, changes=planned))
-    return next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
+    ends = log_ends(work.view, work.engine, changes=planned)
+    gone = gone_ends(work.view._replace(clean_shutdown=True), ends)
+    made = b""
+    for held in (held_lines(gone, work.plan.policy.accepted_losses), frozenset[str]()):
+        seen = see_checkpoints(work.view, ends, held)
+        made = next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
+        if digest_bytes(made) == change.digest_after or work.view.clean_shutdown:
+            break
+    return made
 
 
 def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
@@ -209,22 +259,46 @@ def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ..
     return tuple(zip(KINDS, files, strict=True))
 
 
-def see_checkpoints(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[SeenCheckpoint, ...]:
-    """Hold the four files, as far as they are there, against the logs."""
+def see_checkpoints(
+    view: LogDir, ends: Mapping[Key, int | None], held: Collection[str] = ()
+) -> tuple[SeenCheckpoint, ...]:
+    """Hold the four files, as far as they are there, against the logs.
+
+    Args:
+        view: the log directory.
+        ends: log end offset by partition, None where it is not known.
+        held: folders whose recovery point and high watermark are not lowered.
+    """
     seen = []
+    not_lowered = {key: None if f"{key[0]}-{key[1]}" in held else end for key, end in ends.items()}
     for kind, checkpoint in _files_of(view):
+        known = not_lowered if kind.past_end is PastEnd.LOWER else ends
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
         mended: Mended
         if checkpoint.table is not None:
-            mended = MendedTable(kind, checkpoint.table, ends)
+            mended = MendedTable(kind, checkpoint.table, known)
         else:
-            mended = mend_lines(kind, checkpoint.lines, ends)
+            mended = mend_lines(kind, checkpoint.lines, known)
             if too_large:
                 mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
     return tuple(seen)
+
+
+def _gone_findings(gone: Iterable[GoneEnd]) -> Iterator[Finding]:
+    """KR312: one for each partition."""
+    for one in gone:
+        keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {one.consent}"
+        yield Finding(
+            rule=RULE,
+            partition=one.folder,
+            evidence=f"{one.text}; bring the files back, or fetch the partition from another replica, before this "
+            f"broker starts{keeps if one.consent else ''}",
+            first_offset=one.end,
+            last_offset=one.last,
+        )
 
 
 def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
@@ -255,7 +329,6 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 file=kind.name,
                 evidence=f"{count_text(count, 'line')} that cannot be true: {shown}",
             )
-    yield from _moved_away(seen)
     for file in view.temporary:
         yield Finding(
             rule="KR406",
@@ -265,26 +338,39 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
         )
 
 
+def absent_partitions(seen: Sequence[SeenCheckpoint]) -> dict[Key, int]:
+    """Partitions that are not here -> the highest offset that a line of each has; only files with a line for each."""
+    found: dict[Key, int] = {}
+    for one in seen:
+        count = one.mended.absent(0)[0] if one.mended.kind.of_each else 0
+        if not count:
+            continue
+        away = set(one.mended.absent(count)[1])
+        for entry in one.mended.before:
+            key = (entry.topic, entry.partition)
+            if key in away:
+                found[key] = max(found.get(key, 0), entry.offset)
+    return found
+
+
+def absent_text(absent: Mapping[Key, int]) -> str:
+    """How many they are, and the names of the first."""
+    names = [f"{shown(topic)}-{number} (up to {offset})" for (topic, number), offset in absent.items()]
+    more = " ..." if len(names) > _FEW else ""
+    return (
+        f"{count_text(len(names), 'partition')} with a line in a checkpoint: {', '.join(names[:_FEW])}{more}"
+    )
+
+
 def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
     """That lines speak of partitions that are not here, and what must not happen then; empty where none does."""
-    for one in seen:
-        count, first = one.mended.absent(_FEW) if one.mended.kind.of_each else (0, ())
-        if count:
-            names = ", ".join(f"{shown(topic)}-{number}" for topic, number in first)
-            more = " ..." if count > _FEW else ""
-            return (
-                f"{one.file.name} has lines of {count_text(count, 'partition')} that this log directory does not "
-                f"hold: {names}{more}. Put one that was moved away by hand back before any broker starts: else the "
-                "broker begins it again, without its records. The line of a deleted one is removed by the broker"
-            )
-    return ""
-
-
-def _moved_away(seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
-    text = moved_away(seen)
-    if text:
-        kind = next(one.mended.kind for one in seen if one.mended.kind.of_each and one.mended.absent(1)[0])
-        yield Finding(rule=kind.rule, file=kind.name, evidence=text, fix="none")
+    absent = absent_partitions(seen)
+    if not absent:
+        return ""
+    return (
+        f"{absent_text(absent)} not here. Put one that was moved away by hand back before any broker starts: else "
+        "the broker begins it again, without its records. The line of a deleted one is removed by the broker"
+    )
 
 
 def damage_text(mended: Mended) -> str:

@@ -27,6 +27,7 @@ from krepair.options import Options
 from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
+from krepair.rules.gone_ends import consents_of_rule
 from krepair.rules.model import LeftAlone
 from krepair.rules.tail import (
     LogCut,
@@ -76,9 +77,10 @@ class Tail(Fix):
         Raises:
             UsageError: there is one, and no ``--fix tail``.
         """
-        if options.accepted_losses and not self.is_asked(options.fixes):
+        mine = consents_of_rule(options.accepted_losses, mine=False)
+        if mine and not self.is_asked(options.fixes):
             raise UsageError(
-                f"--accept-data-loss {options.accepted_losses[0]}: means nothing without --fix tail",
+                f"--accept-data-loss {mine[0]}: means nothing without --fix tail",
                 next_command="krepair plan LOGDIR --fix tail --accept-data-loss RULE:TOPIC-PARTITION:OFFSET "
                 "--out PLAN",
             )
@@ -102,7 +104,7 @@ class Tail(Fix):
         look_at_damage(context, touched)
         _check_untouched(context.options, surveys)
         found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
-        for text in context.options.accepted_losses:
+        for text in consents_of_rule(context.options.accepted_losses, mine=False):
             if wrong := wrong_consent(text, found):
                 raise UsageError(wrong)
         decide(context, touched)
@@ -218,7 +220,8 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
     for survey in surveys:
         folder = survey.partition.folder
         why = why_untouched(survey.partition, survey.settings)
-        if why and any(parts_of_consent(text)[1] == folder for text in options.accepted_losses):
+        mine = consents_of_rule(options.accepted_losses, mine=False)
+        if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are left alone: {why}",
                 next_command=(

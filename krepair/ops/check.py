@@ -184,6 +184,7 @@ def _check_one(
         forecast=lines,
         space=start_space(view, surveys, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
+        metadata=None if metadata_log is None else metadata_log.image,
     )
     held = held_by_start(view, context.version)
     lefts = [(survey, left_alone(survey)) for survey in surveys]

@@ -46,8 +46,8 @@ def partitions_of_topic(view: LogDir, groups: Sequence[Group]) -> int:
         groups: as they lie in it.
     """
     metadata = see_metadata_log([view])
-    if metadata is not None and metadata.examined is not None and metadata.examined.fault is None:
-        image = metadata.examined.image
+    image = None if metadata is None else metadata.image
+    if image is not None:
         ids = [topic_id for topic_id, name in image.topics.items() if name == OFFSETS_TOPIC]
         if ids:
             return len(image.numbers.get(ids[0], ()))

@@ -6,7 +6,8 @@ import shlex
 from typing import Final
 
 from krepair.errors import KrepairError
-from krepair.fixes.checkpoints import moved_away, see_checkpoints
+from krepair.fixes.checkpoints import CHECKPOINTS, moved_away, see_checkpoints
+from krepair.fixes.gone_ends import gone_of
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.logdir.view import read_log_dir
@@ -16,6 +17,7 @@ from krepair.plan.facts import fix_names
 from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import Plan
 from krepair.plan.view import Section, count_text
+from krepair.rules.gone_ends import GoneEnd
 
 _MOST: Final = 3
 
@@ -32,7 +34,14 @@ def not_mended(plan: Plan) -> Section:
         if any(loses_data(partition.next_command) for partition in damaged):
             lines.append(OTHERS_FIRST)
         commands += [partition.next_command.replace("LOGDIR", name) for partition in damaged]
-    swaps, away = _seen_in(plan.log_dir)
+    swaps, away, gone = _seen_in(plan.log_dir)
+    waiting = [one for one in gone if one.consent and one.consent not in plan.policy.accepted_losses]
+    if waiting and CHECKPOINTS in asked(plan.policy.fixes):
+        lines.append(f"{waiting[0].folder}: {waiting[0].text}. These lines tell of the loss, so they stay.")
+        lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
+        lines.append(OTHERS_FIRST)
+        again = f"krepair plan {name} --fix checkpoints --accept-data-loss {waiting[0].consent} --out PLAN"
+        commands.append(again)
     if away:
         lines.append(f"{away}.")
     if swaps and LEFTOVERS.name not in fix_names(plan.policy):
@@ -76,12 +85,13 @@ def _named_and_not_there(plan: Plan) -> list[str]:
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
-def _seen_in(log_dir: str) -> tuple[int, str]:
-    """Files of unfinished swaps, and what is said of partitions that were moved away."""
+def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
+    """Files of unfinished swaps, what is said of partitions that were moved away, and ends that are gone."""
     try:
         view = read_log_dir(log_dir)
     except KrepairError:
-        return 0, ""
+        return 0, "", ()
     there = {(one.topic, one.number): None for one in (*view.marked, *view.partitions)}
     swaps = sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
-    return swaps, moved_away(see_checkpoints(view, there))
+    gone = gone_of(view, {one.folder for one in view.partitions})
+    return swaps, moved_away(see_checkpoints(view, there)), gone

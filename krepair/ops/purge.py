@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import (
@@ -19,6 +19,7 @@ from krepair.errors import (
     StalePlanError,
     UnreadableError,
 )
+from krepair.fixes.gone_ends import gone_of
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
@@ -28,6 +29,7 @@ from krepair.journal.root import ROOT
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
+from krepair.logdir.view import read_log_dir
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.result_lines import failed_by, failed_whole
 from krepair.ops.target import (
@@ -40,6 +42,7 @@ from krepair.ops.target import (
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
+from krepair.rules.gone_ends import RULE, GoneEnd
 
 
 def purge(
@@ -81,7 +84,8 @@ def purge_folders(
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
-    A partition whose journal has lost a record fails, and keeps all; the others go on (KIP-346).
+    A partition whose journal has lost a record, or whose log has lost its end, fails, and keeps all; the others go on
+    (KIP-346).
 
     Args:
         folders: those of the plan, the root's among them.
@@ -94,6 +98,7 @@ def purge_folders(
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     check_all_finished(folders)
+    gone = _gone_ends(folders)
     guards = Guards(lock, SafePoints(), lambda change: None)
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
@@ -101,7 +106,8 @@ def purge_folders(
         for folder in folders:
             guards.hold()
             done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
-            results.append(_why_root_stays(folder, results) or _purge_one(folder, done))
+            stays = _why_root_stays(folder, results) or _why_it_is_needed(folder, gone)
+            results.append(stays or _purge_one(folder, done))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
@@ -128,6 +134,25 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
         f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
     )
     return _failed(folder, RefusedError(text))
+
+
+def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
+    """Partitions whose logs have lost their ends since the last clean stop: what is kept of them may be needed."""
+    if not folders:
+        return {}
+    view = read_log_dir(folders[0].log_dir)
+    return {one.folder: one for one in gone_of(view, {folder.folder for folder in folders})}
+
+
+def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> ChangeResult | None:
+    lost = gone.get(folder.folder)
+    if lost is None or _keeps_nothing(folder):
+        return None
+    text = (
+        f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or a "
+        "broker was started"
+    )
+    return _failed(folder, RefusedError(text, next_command=f"krepair check {shlex.quote(folder.log_dir)}"))
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:

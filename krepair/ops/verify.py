@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
+from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
+from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -37,6 +39,7 @@ from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+from krepair.rules.gone_ends import RULE, GoneEnd
 
 _VERIFIED = {
     FileKind.LOG,
@@ -95,6 +98,7 @@ class _Part:
         self.partitions = partitions
         self.segments = self.batches = self.read = 0
         self.problems = list(_problems_of_files(partitions))
+        self.ends: dict[str, int] = {}
 
     def take(self, item: VerifyItem, result: VerifyResult) -> None:
         """What was read of one segment."""
@@ -107,9 +111,16 @@ class _Part:
         )
         self.batches += result.batches
         self.read += result.bytes
+        if item.active and result.end_offset >= 0:
+            self.ends[folder] = result.end_offset
 
     def report(self, engine: Engine) -> VerifyReport:
         """What it came to."""
+        ends = {
+            (one.topic, one.number): self.ends.get(one.folder) if one.has_an_end else None
+            for one in self.partitions
+        }
+        self.problems += _of_gone_ends(gone_ends(self.view, ends))
         return VerifyReport(
             target=self.view.path,
             problems=tuple(sorted(self.problems, key=lambda one: (one.partition, one.file, one.position))),
@@ -121,6 +132,19 @@ class _Part:
             slow_because=engine.slow_because,
             next_command=f"krepair check {shlex.quote(self.view.path)}" if self.problems else "",
         )
+
+
+def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
+    for one in gone:
+        yield Problem(partition=one.folder, file="", position=-1, text=f"{one.text} ({RULE})")
+
+
+def _gone_of_targets(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[GoneEnd, ...]:
+    """Partitions of a plan whose logs have lost their ends; after another stop than a clean one nothing is read."""
+    if not view.clean_shutdown:
+        return ()
+    partitions = [one for target in targets if (one := listed(view, target)) is not None]
+    return gone_ends(view, log_ends(view, engine, of=partitions))
 
 
 def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
@@ -178,6 +202,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         seen = _Seen()
         verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
+        gone = _gone_of_targets(view, targets, engine)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -193,14 +218,14 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     return VerifyReport(
         target=plan.log_dir,
         plan_id=plan.plan_id,
-        problems=tuple(problems),
+        problems=(*problems, *_of_gone_ends(gone)),
         partitions=sum(not is_root(target) for target in targets),
         segments=sum(files for kind, files in work.checked.items() if kind.is_log),
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
         slow_because=engine.slow_because,
-        next_command=_back(problems, seen) if problems else seen.half_done or _after(plan, seen),
+        next_command=_next(plan, problems, seen, gone),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
@@ -256,6 +281,13 @@ class _Seen:
         """What could not be held against its originals, and why; empty if all could."""
         where = f" in {names_text(self.gone)}" if self.kept else ""
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
+
+
+def _next(plan: Plan, problems: list[Problem], seen: _Seen, gone: Sequence[GoneEnd]) -> str:
+    """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
+    if problems:
+        return _back(problems, seen)
+    return f"krepair check {shlex.quote(plan.log_dir)}" if gone else seen.half_done or _after(plan, seen)
 
 
 def _back(problems: list[Problem], seen: _Seen) -> str:

@@ -266,8 +266,10 @@ class VerifyResult(Outcome, frozen=True, kw_only=True):
         problems: (file name, position, what was expected and found).
         batches: batches checked.
         bytes: bytes of ``.log`` read.
+        end_offset: the offset after the last batch, -1 behind damage.
     """
 
     problems: tuple[tuple[str, int, str], ...] = ()
     batches: int = 0
     bytes: int = 0
+    end_offset: int = -1

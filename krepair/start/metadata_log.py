@@ -54,11 +54,14 @@ class SeenMetadata(NamedTuple):
     trouble: str
     quorum_state: str
 
+    @property
+    def image(self) -> MetadataImage | None:
+        """The state of the cluster; None if the log is not whole."""
+        return None if self.examined is None or self.examined.fault is not None else self.examined.image
+
     def configs(self, node_id: str) -> ClusterConfigs | None:
         """The settings that it has on record; None if it is not whole."""
-        if self.examined is None or self.examined.fault is not None:
-            return None
-        return configs_of_image(self.examined.image, node_id)
+        return None if self.image is None else configs_of_image(self.image, node_id)
 
 
 def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:

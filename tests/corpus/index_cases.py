@@ -175,7 +175,7 @@ OTHERS = (
     ),
     case_of("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205", "index", CHECKED),
     case_of("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", "index", REBUILT),
-    case_of("indexes-without-a-log", "plain", _orphans, "KR205 KR701", "index", mended=False),
+    case_of("indexes-without-a-log", "plain", _orphans, "KR312 KR701", "index", mended=False),
     case_of(
         "indexes-of-the-active-segment-preallocated",
         "plain",

@@ -85,9 +85,12 @@ LEFTOVERS = (
     case_of("left-cleaned", "plain", _left(f"{10:020d}.log.cleaned"), "KR601 KR701", "leftovers"),
     case_of("left-deleted", "plain", _left(f"{0:020d}.log.deleted"), "KR601 KR701", "leftovers"),
     case_of("left-index-deleted", "plain", _left(f"{0:020d}.index.deleted"), "KR601 KR701", "leftovers"),
-    case_of("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR205 KR701", "leftovers"),
+    case_of("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR312 KR701", "leftovers"),
     case_of(
-        "left-orphan-timeindex", "plain", _left(f"{77:020d}.timeindex", bytes(12)), "KR205 KR701", "leftovers"
+        "left-index-of-no-segment", "plain", _left(f"{7:020d}.index", bytes(8)), "KR205 KR701", "leftovers"
+    ),
+    case_of(
+        "left-orphan-timeindex", "plain", _left(f"{77:020d}.timeindex", bytes(12)), "KR312 KR701", "leftovers"
     ),
     case_of("left-swap-of-a-segment", "plain", _swap_of_a_segment, "KR601", "leftovers"),
     case_of(

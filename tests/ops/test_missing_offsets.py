@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.checks.catalogue import counts
+from krepair.checks.catalogue import Severity, counts
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -69,6 +69,28 @@ def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_ran
         "was lost or moved away (here, or on the replica from which this one was copied)"
     )
     assert (finding.rule, counts(finding)) == ("KR310", True)
+
+
+@pytest.mark.parametrize(
+    ("cleaner_points", "emptied", "severity"),
+    [
+        ({}, False, Severity.DATA_LOSS),
+        ({"t-0": 5}, False, Severity.CONFUSING),
+        ({}, True, Severity.CONFUSING),
+    ],
+)
+def test_a_lost_segment_is_data_loss_unless_an_earlier_cleaning_left_a_trace(
+    tmp_path: Path, cleaner_points: dict[str, int], emptied: bool, severity: Severity
+) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(builders.emptied(0, 4, pid=7, txn=False) if emptied else data(0, 5), data(5, 5))
+    partition.segment(data(10, 10))
+    partition.segment(data(20, 10))
+    log_dir = directory.write(cleaner_points=cleaner_points)
+    lose(log_dir, 10)
+    findings = check([str(log_dir)], options()).log_dirs[0].findings
+    assert [each.severity for each in findings if each.rule == "KR310"] == [severity]
 
 
 def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Path) -> None:
@@ -177,8 +199,12 @@ def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_
     plan = make_plan(str(log_dir), given)
     assert apply(plan, given).exit_code == ExitCode.DONE
     assert found(log_dir) == []
-    lose(log_dir, 30)  # nothing of ours explains this one, and it is the log end: nobody can tell
+    lose(
+        log_dir, 30
+    )  # nothing of ours explains this one; it is the log end, so KR312 tells it, and purge keeps all
     assert found(log_dir) == []
+    assert purge(plan, given).exit_code == ExitCode.REFUSED
+    (log_dir / ".kafka_cleanshutdown").unlink()  # a broker has taken it away, and stopped otherwise
     assert purge(plan, given).exit_code == ExitCode.DONE
     assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
         f"3 offsets without a record: 3 of those from 10 to 19 in {10:020d}.log"

@@ -7,21 +7,19 @@ such gaps and means no harm, so all depends on what is known of the topic's ``cl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.epochs import log_start_of
+from krepair.fixes.gone_ends import kept_names
 from krepair.fixes.markers import MARKER_CLASSES
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.words import count_text
-from krepair.journal.steps import Names
 from krepair.kernels import classes as c
-from krepair.logdir.config import Setting
-from krepair.logdir.reading import opened_folder
+from krepair.logdir.config import DEFAULT, Setting
 from krepair.logdir.values import LogDir, Partition
 from krepair.rules.model import SegmentFacts
 
@@ -35,6 +33,7 @@ _NOT_KNOWN: Final = (
     "known here: give the output of kafka-configs.sh --describe with --topic-config, or --set cleanup.policy=delete"
 )
 _POLICY: Final = "cleanup.policy"
+_EMPTIED: Final = [c.EMPTIED, c.EMPTIED_PRODUCER, c.EMPTIED_MARKER, c.EMPTIED_LAST]
 
 
 class Gap(NamedTuple):
@@ -55,6 +54,8 @@ class Gap(NamedTuple):
 
 def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     """KR310 where the topic is known not to be compacted, KR311 where that is not known.
+
+    KR310 is data loss only where somebody has set the policy, and nothing shows an earlier cleaning.
 
     Nothing is said of a topic that is compacted, nor of one that is not known but stands in
     ``cleaner-offset-checkpoint``: only a cleaner writes there.
@@ -77,7 +78,9 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         text = f"cleaner-offset-checkpoint stands at {cleaned_to}: the topic was compacted once, which leaves gaps"
         yield _finding("KR311", partition, gaps, text)
     elif known:
-        yield _finding("KR310", partition, gaps, f"the topic is not compacted ({_told(policy)}); {_CAUSES}")
+        told = policy.source != DEFAULT and cleaned_to < 0 and not _was_cleaned(survey.segments)
+        text = f"the topic is not compacted ({_told(policy)}); {_CAUSES}"
+        yield _finding("KR310", partition, gaps, text, None if told else Severity.CONFUSING)
     else:
         yield _finding("KR311", partition, gaps, _NOT_KNOWN)
 
@@ -118,7 +121,7 @@ def _taken(facts: SegmentFacts) -> int:
 def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
     """What is left of the gaps without those that our own kept originals, or a swap that waits, fill."""
     swaps = {leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"}
-    filled = kept_bases(partition) | swaps
+    filled = _kept_bases(partition) | swaps
     if not filled:
         return list(gaps)
     bases = sorted(filled | {segment.base_offset for segment in partition.segments})
@@ -141,24 +144,20 @@ def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
     return left
 
 
-def kept_bases(partition: Partition) -> set[int]:
+def _kept_bases(partition: Partition) -> set[int]:
     """Base offsets of the logs of which krepair keeps the original, or what it cut off."""
-    found: set[int] = set()
-    for private in partition.private:
-        path = f"{partition.path}/{Names(private.name).keep()}"
-        try:
-            with opened_folder(path) as descriptor, os.scandir(descriptor) as entries:
-                names = [entry.name for entry in entries]
-        except OSError:
-            continue  # without it a gap is not explained, which is then said
-        for name in names:
-            base, kind = base_offset_of(name), name.split(".")[1:2]
-            if base is not None and kind == ["log"]:  # a whole one, or the bytes that were cut off its end
-                found.add(base)
-    return found
+    named = ((base_offset_of(name), name.split(".")[1:2]) for name in kept_names(partition))
+    return {base for base, kind in named if base is not None and kind == ["log"]}
 
 
-def _finding(rule: str, partition: Partition, gaps: Sequence[Gap], why: str) -> Finding:
+def _was_cleaned(segments: Sequence[SegmentFacts]) -> bool:
+    """Whether batches without records are left: only a cleaner makes them."""
+    return any(int(one.summary.tallies[_EMPTIED, c.T_BATCHES].sum()) for one in segments)
+
+
+def _finding(
+    rule: str, partition: Partition, gaps: Sequence[Gap], why: str, severity: Severity | None = None
+) -> Finding:
     missing = sum(gap.missing for gap in gaps)
     shown = "; ".join(_shown(gap) for gap in gaps[:_SHOWN_AT_MOST])
     more = (
@@ -169,6 +168,7 @@ def _finding(rule: str, partition: Partition, gaps: Sequence[Gap], why: str) -> 
         rule=rule,
         partition=partition.folder,
         evidence=f"{count_text(missing, 'offset')} without a record: {shown}{more}{deleted}; {why}",
+        severity=severity,
     )
 
 

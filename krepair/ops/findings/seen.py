@@ -8,6 +8,7 @@ from typing import NamedTuple
 from krepair.checks.retention import Deletions
 from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
+from krepair.logdir.metadata_log import MetadataImage
 from krepair.logdir.values import LogDir
 from krepair.ops.reports import KeptPlan
 from krepair.start.findings import Starting
@@ -29,6 +30,7 @@ class Seen(NamedTuple):
         forecast: what the next start does to each partition.
         space: what it needs on the disk.
         kept: what applied plans keep.
+        metadata: the cluster's state as the metadata log of the node has it; None without a whole one.
     """
 
     context: Context
@@ -40,6 +42,7 @@ class Seen(NamedTuple):
     forecast: tuple[ForecastLine, ...]
     space: StartSpace
     kept: tuple[KeptPlan, ...]
+    metadata: MetadataImage | None
 
     @property
     def view(self) -> LogDir:

@@ -11,12 +11,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding, Severity
+from krepair.fixes.checkpoints import GONE_SEEN
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import FIXES, ROOT_FIXES
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.lock import is_locked
+from krepair.ops.findings.absent import absent_findings
 from krepair.ops.findings.contents import content_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
@@ -62,8 +64,12 @@ def _root_fixes(seen: Seen) -> Iterator[Finding]:
 def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
     if survey.partition.topic == METADATA_TOPIC:
         return  # a node of KRaft makes all of it anew at every start; what it cannot is KR610
+    ends = seen.context.root.seen(GONE_SEEN) or ()
+    gone = next((one for one in ends if one.folder == survey.partition.folder), None)
     for fix in FIXES:
-        yield from fix.findings(seen.context, survey)
+        for found in fix.findings(seen.context, survey):
+            if gone is None or not (found.rule == "KR502" or found.file in gone.orphans):
+                yield found  # else KR312 tells it
 
 
 def _freed(seen: Seen) -> Iterator[Finding]:
@@ -107,6 +113,7 @@ OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
     lambda seen: iter(seen.starting.findings),
     _root_fixes,
+    absent_findings,
     _freed,
 )
 

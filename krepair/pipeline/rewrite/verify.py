@@ -235,6 +235,7 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
+    end_offset = item.base_offset
     problems: list[tuple[str, int, str]] = []
     name = offset_name(item.base_offset)
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
@@ -244,13 +245,16 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
             batches += len(walked.positions)
             audit.feed(walked)
             end = walked.position
+            if len(walked.lasts):
+                end_offset = int(walked.lasts[-1]) + 1
             if walked.problem:
+                end_offset = -1
                 problems.append((f"{name}.log", walked.position, walked.problem))
             elif not problems and (text := below_base(walked, item.base_offset)):
                 problems.append((f"{name}.log", int(walked.positions[0]), text))
     found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
     problems += [(name + suffix, position, text) for suffix, position, text in found]
-    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
+    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset)
 
 
 def below_base(walked: Walked, base_offset: int) -> str:

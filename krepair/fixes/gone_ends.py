@@ -1,0 +1,152 @@
+"""Ends of logs that are gone, as the files of a log directory tell it (KR312)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from krepair.fixes.damage import damaged_logs, damages_in, maps_of
+from krepair.fixes.survey import Survey
+from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
+from krepair.formats.offset_index import ENTRY_SIZE
+from krepair.formats.offset_index import view as view_of_index
+from krepair.journal.actions.mend import CUT
+from krepair.journal.steps import Names
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from
+from krepair.logdir.values import LogDir, Partition, Segment
+from krepair.rules.checkpoints import Key
+from krepair.rules.damage import valid_ranges
+from krepair.rules.gone_ends import GoneEnd
+
+_FEW: Final = 3
+
+
+def gone_ends(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[GoneEnd, ...]:
+    """Partitions whose logs end below what the last clean stop recorded; none after another stop.
+
+    Args:
+        view: the log directory.
+        ends: log end offset of the partitions that were asked for, None where it cannot be told.
+    """
+    if not view.clean_shutdown:
+        return ()
+    found = (_gone(view, one, ends) for one in view.partitions if (one.topic, one.number) in ends)
+    return tuple(one for one in found if one is not None)
+
+
+def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> GoneEnd | None:
+    key = (partition.topic, partition.number)
+    end = ends[key]
+    if _has_no_log(partition):
+        end = max(view.log_start.offsets.get(key, 0), 0)
+    if end is None or partition.topic == METADATA_TOPIC:
+        return None
+    lines = {
+        "recovery point": view.recovery_point.offsets.get(key, -1),
+        "high watermark": view.high_watermark.offsets.get(key, -1),
+    }
+    above = {name: offset for name, offset in lines.items() if offset > end}
+    orphans = [
+        (base, file)
+        for file in partition.orphan_indexes
+        for base in (base_offset_of(file.name),)
+        if base is not None and base >= end
+    ]
+    # Beside a segment without records, an index is empty after a clean stop.
+    without = sorted({base for base, file in orphans if base > end or file.size})
+    if not (above or without) or _is_kept(partition, end):
+        return None
+    said = [f"{name} {offset}" for name, offset in above.items()]
+    said += [f"indexes of {log_name(base)} without it" for base in without[:_FEW]]
+    said += [f"producer snapshot {one.offset}" for one in partition.snapshots[-1:] if one.offset > end]
+    return GoneEnd(
+        partition.folder,
+        end,
+        max(above.values(), default=-1),
+        tuple(said),
+        tuple(file.name for _, file in orphans),
+    )
+
+
+def _has_no_log(partition: Partition) -> bool:
+    """Whether every ``.log`` is gone, and nothing else may become one."""
+    nothing = not partition.segments and not partition.special_logs and not partition.unreadable
+    return nothing and not any(one.kind in {"swap", "cleaned"} for one in partition.leftovers)
+
+
+def end_now(view: LogDir, survey: Survey) -> int | None:
+    """Where a log ends that was read, also before bytes that only a torn write can have left; None if not known."""
+    if not survey.segments or len(survey.segments) != len(survey.partition.segments):
+        return None
+    last = survey.segments[-1]
+    if not last.summary.damage:
+        return last.end_offset
+    if last.base_offset not in maps_of(survey):
+        return None
+    here = [one for one in damages_in(view, survey) if one.base_offset == last.base_offset]
+    if not here or not all(one.torn for one in here):
+        return None
+    valid = valid_ranges(damaged_logs(survey), last)
+    return valid[-1].last_offset + 1 if valid else last.base_offset
+
+
+def _is_kept(partition: Partition, end: int) -> bool:
+    """Whether krepair cut the log there, and keeps what it cut off or set aside: undo puts it back."""
+    last = f"{partition.segments[-1].log.name}{CUT}" if partition.segments else ""
+    names = kept_names(partition)
+    behind = (base_offset_of(name) for name in names if name.endswith(".log"))
+    return last in names or any(base is not None and base >= end for base in behind)
+
+
+def kept_names(partition: Partition) -> set[str]:
+    """Names of the files that krepair's own sub-folders of a partition keep."""
+    found: set[str] = set()
+    for private in partition.private:
+        path = f"{partition.path}/{Names(private.name).keep()}"
+        try:
+            with opened_folder(path) as descriptor, os.scandir(descriptor) as entries:
+                found.update(entry.name for entry in entries)
+        except OSError:
+            continue  # without it nothing is explained, which is then said
+    return found
+
+
+def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
+    """The same of some partitions, by the headers at the ends of their logs alone; none where one cannot be read."""
+    if not view.clean_shutdown:
+        return ()
+    ends: dict[Key, int | None] = {}
+    for partition in view.partitions:
+        if partition.folder in folders:
+            try:
+                end = _end_by_headers(partition) if partition.has_an_end else None
+            except OSError:
+                end = None  # whoever reads it whole says so
+            ends[partition.topic, partition.number] = end
+    return gone_ends(view, ends)
+
+
+def _end_by_headers(partition: Partition) -> int | None:
+    """Log end offset, from the last entry of the offset index on; None if no batch ends where the log does."""
+    segment = partition.segments[-1]
+    with opened_for_reading(segment.log.path) as descriptor:
+        for start in (_last_position(segment), 0):
+            walk = HeaderWalk(read_into_from(descriptor), segment.log.size, start)
+            last = -1
+            for rows in walk:
+                last = int(rows[-1, 1])
+            if walk.whole:
+                return max(last + 1, segment.base_offset)
+    return None
+
+
+def _last_position(segment: Segment) -> int:
+    """Position in the last entry of an offset index, 0 if it has none."""
+    file = segment.index
+    if file is None or file.size < ENTRY_SIZE:
+        return 0
+    with opened_for_reading(file.path) as descriptor:
+        data = os.pread(descriptor, ENTRY_SIZE, (file.size // ENTRY_SIZE - 1) * ENTRY_SIZE)
+    return int(view_of_index(data)["position"][0]) if len(data) == ENTRY_SIZE else 0
