@@ -64,6 +64,6 @@ def _check_batches(folder: PartitionFolder, log: FileState, base_offset: int) ->
         return  # a broker may cut or delete it at this moment
     raise RefusedError(
         f"{path}: was written since apply and is damaged at byte {summary.valid_bytes} ({summary.damage_text}). What "
-        f"is kept may be the last good copy, so nothing was purged of {folder.folder}. Mend this file first; "
-        f"next: krepair check {shlex.quote(folder.log_dir)}"
+        f"is kept may be the last good copy, so nothing was purged of {folder.folder}. Mend this file first",
+        next_command=f"krepair check {shlex.quote(folder.log_dir)}",
     )
