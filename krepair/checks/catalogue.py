@@ -49,7 +49,7 @@ _INDEXES = (
         "start; a roll can fail with BufferOverflowException",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
-        source="KAFKA-10207, KAFKA-19200, JDK-8202261; seen on 2.3.1, 3.9.2, 4.3.1",
+        source="KAFKA-10207, KAFKA-19200, KAFKA-20979, JDK-8202261; seen on 2.3.1, 3.9.2, 4.4.0",
     ),
     Rule(
         code="KR202",
@@ -515,7 +515,7 @@ _FOLDERS = (
         danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
         "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
         source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
-        "seen on 4.3.1",
+        "seen on 3.9.2, 4.3.1, 4.4.0",
     ),
 )
 

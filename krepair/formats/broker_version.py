@@ -8,7 +8,7 @@ from typing import Final
 _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\-][0-9A-Za-z.\-]{1,20})?")
 
 
-LATEST_TRIED: Final = (4, 3, 1)
+LATEST_TRIED: Final = (4, 4, 0)
 """The latest version with whose brokers and classes krepair was tried."""
 
 VersionNumber = tuple[int, int, int]

@@ -1,6 +1,6 @@
 """Records of ``__consumer_offsets``: committed offsets, classic groups, and consumer, share and streams groups.
 
-Source: ``GroupMetadataManager.scala`` (2.2.1), ``group-coordinator/src/main/resources/common/message`` (3.9, 4.3),
+Source: ``GroupMetadataManager.scala`` (2.2.1), ``group-coordinator/src/main/resources/common/message`` (3.9, 4.4),
 ``ConsumerProtocol`` schemas of the clients; KIP-211, KIP-320, KIP-345, KIP-848, KIP-932, KIP-1071.
 """
 
@@ -176,12 +176,14 @@ share_group_state_partition_metadata value 0 flexible=0+
 streams_group_metadata key 0 api_key=17
   group_id string | group id
 streams_group_metadata value 0 flexible=0+
-  epoch                    int32                      | group epoch
-  metadata_hash            int64                      | of the topics
-  validated_topology_epoch int32    tag=0 default=-1  | topology whose topics are there
-  last_assignment_configs  []struct nullable=0+ tag=1 | settings of the last assignment
+  epoch                             int32                      | group epoch
+  metadata_hash                     int64                      | of the topics
+  validated_topology_epoch          int32    tag=0 default=-1  | topology whose topics are there
+  last_assignment_configs           []struct nullable=0+ tag=1 | settings of the last assignment
     key   string | setting
     value string | value
+  stored_description_topology_epoch int32    tag=2 default=-1  | topology whose description is stored (4.4)
+  failed_description_topology_epoch int32    tag=3 default=-1  | topology whose description was refused (4.4)
 streams_group_member_metadata key 0 api_key=19
   group_id  string | group id
   member_id string | member id

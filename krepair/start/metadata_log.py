@@ -1,7 +1,8 @@
 """The KRaft metadata log of the node (KR610): what ends its start, and which partitions it puts aside.
 
 A node of KRaft recovers this log from its first segment on at every start, after a clean stop too: recovery point 0 and
-``lastShutdownClean`` false. Seen on 4.3.1: one controller alone; one of three, or a broker, without its others running.
+``lastShutdownClean`` false. Seen on 3.9.2, 4.3.1 and 4.4.0: one controller alone, one of three, and a broker, the last
+two beside controllers that had a leader.
 
 Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
 ``KafkaRaftServer.initializeLogDirs``, ``SharedServer.metadataLoaderFaultHandler``,
@@ -23,8 +24,8 @@ from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.metadata_log import Examined, Fault, MetadataImage, examine_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.start.identity import Metadata
-from krepair.start.node import StartingNode, metadata_log_of
+from krepair.start.identity import Metadata, known_topic_id
+from krepair.start.node import KRAFT_ONLY_SINCE, StartingNode, metadata_log_of
 
 STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
 """KAFKA-16082: from here on a broker looks for strays while it loads its logs."""
@@ -32,8 +33,9 @@ _QUORUM_STATE: Final = "quorum-state"
 _MAX_BYTES: Final = 1 << 20
 _FIELDS: Final = frozenset({"leaderId", "leaderEpoch", "votedId", "data_version"})
 RESTORE: Final = (
-    "one of several controllers may set this folder aside while the others have a leader; a controller without others "
-    "restores it from a backup"
+    "a broker that is no controller may set this folder aside; so may one of several controllers while the others have "
+    "a leader, but never a second one before the first has caught up; a controller without others restores it from a "
+    "backup"
 )
 
 
@@ -134,8 +136,10 @@ def _finding(
     log: Partition, file: str, text: str, effect: StartEffect, harmless: Severity = Severity.CONFUSING
 ) -> Finding:
     severity = None if effect is not StartEffect.NONE else harmless
+    # what puts folders aside is no partition's, but the directory's
+    partition = "" if effect is StartEffect.ASIDE else log.folder
     return Finding(
-        rule="KR610", partition=log.folder, file=file, evidence=text, start=effect, severity=severity
+        rule="KR610", partition=partition, file=file, evidence=text, start=effect, severity=severity
     )
 
 
@@ -172,12 +176,10 @@ def _no_snapshot(node: StartingNode) -> tuple[str, StartEffect]:
 
 
 def _snapshot(node: StartingNode) -> tuple[str, StartEffect]:
-    if node.controller is False:
-        return (
-            "a broker that is no controller logs the fault and fetches the metadata from its controllers",
-            StartEffect.NONE,
-        )
-    other = "" if node.controller else "; a broker that is no controller starts"
+    before_4 = "before 4.0 a broker that is no controller puts every partition aside"
+    if node.controller is False and all(one < KRAFT_ONLY_SINCE for one in node.versions):
+        return f"{before_4}; {RESTORE}", StartEffect.ASIDE
+    other = "" if node.controller else f"; a broker that is no controller is never ready, and {before_4}"
     return f"a controller ends when it loads the snapshot{other}; {RESTORE}", StartEffect.ENDS
 
 
@@ -206,7 +208,7 @@ _FAULTS: Final = {
 
 
 def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage | None:
-    """The state of the cluster as this node knows it after its start; None if others may tell it more.
+    """The state of the cluster as this node knows it before others tell it more; None if that proves nothing.
 
     Of a log that the start cuts, and of a node whose role is not known, the case of a controller without others.
     """
@@ -222,12 +224,14 @@ def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage 
         and node.controller is not False
         and (node.alone or node.controller is None)
     )
-    whole = seen.examined.fault is None and node.alone
+    whole = seen.examined.fault is None and node.controller is not None
     return seen.examined.image if cut or whole else None
 
 
 def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Metadata) -> Mapping[str, str]:
     """Folders that the start puts aside, since the metadata log does not know them, and why.
+
+    Others may tell a node of topics and replicas that are new. They do not take back the id of a topic that it knows.
 
     Args:
         view: the log directory.
@@ -238,6 +242,7 @@ def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Met
     if not any(one >= STRAY_AT_LOADING_SINCE for one in node.versions):
         return {}
     found: dict[str, str] = {}
+    told_more = node.controller is not None and not node.alone
     for partition in view.partitions:
         said = metadata.get(partition.folder)
         if (
@@ -246,11 +251,12 @@ def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Met
             or not isinstance(said, PartitionMetadata)
         ):
             continue
-        state = image.partitions.get((topic_id_text(said.topic_id), partition.number))
+        topic_id = topic_id_text(said.topic_id)
+        if told_more and known_topic_id(image, partition.topic) in {"", topic_id}:
+            continue
+        state = image.partitions.get((topic_id, partition.number))
         if state is None:
-            found[partition.folder] = (
-                f"the metadata log does not know topic id {topic_id_text(said.topic_id)}"
-            )
+            found[partition.folder] = f"the metadata log does not know topic id {topic_id}"
         elif node.node_id and int(node.node_id) not in state.replicas:
             found[partition.folder] = (
                 f"its replicas are {', '.join(map(str, state.replicas))}, and not this node"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from krepair.fixes.context import told_version
-from krepair.formats.broker_version import VersionNumber, version_of
+from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.log_dirs import configured_id, configured_log_dirs
@@ -17,7 +17,7 @@ from krepair.options import Options
 
 KRAFT_SINCE: Final = (3, 0, 0)
 KRAFT_ONLY_SINCE: Final = (4, 0, 0)
-PROVEN_VERSIONS: Final[tuple[VersionNumber, ...]] = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
+PROVEN_VERSIONS: Final[tuple[VersionNumber, ...]] = ((2, 2, 1), (3, 9, 2), LATEST_TRIED)
 """The brokers whose starts were watched; without ``--broker-version`` the start is foretold for each."""
 
 _VOTER: Final = re.compile(r"(\d+)@.*")

@@ -17,6 +17,7 @@ from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    METADATA_TOPIC,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
@@ -104,7 +105,10 @@ def causes_of_refusal(
             )
         yield from _epochs_refused(survey, version)
         yield from _indexes_refused(view, survey, version)
-        yield from _start_fails(survey, version)
+        if (
+            survey.partition.topic != METADATA_TOPIC
+        ):  # this log is recovered at every start, and was played as others
+            yield from _start_fails(survey, version)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):

@@ -71,7 +71,6 @@ def load(judge: Judge, folder: Path) -> None:
         judge.load(folder, clean=False, recovery_point=POINT, settings={"index.interval.bytes": "100"})
 
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 POINTS = {"all": 0, "half": 150, "last": 280}
 TOPICS = {name: Topic(1, {"retention.ms": "-1"}, {0: 12}) for name in POINTS}
 

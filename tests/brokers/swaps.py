@@ -9,11 +9,11 @@ import pytest
 from krepair.ops.plan import make_plan
 from krepair.options import Options
 from krepair.plan.model import CompleteSwap, Plan
+from tests.lab.jars import VERSIONS
 from tests.ops import pending
 from tests.ops.pending import FOLDER, options
 from tests.ops.scene import part
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 CASES = [pytest.param("fenced", version, id=f"fenced, {version}") for version in VERSIONS] + [
     pytest.param("by version", version, id=f"by version, {version}") for version in VERSIONS
 ]

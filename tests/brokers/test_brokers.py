@@ -8,11 +8,12 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.brokers.serving import Served, serve
+from tests.lab.jars import LATEST
 from tests.ops.scene import BLOAT, TV2, Scene, scene, tree
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-CASES = [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (BLOAT, "4.3.1"), (TV2, "4.3.1")]
+CASES = [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (BLOAT, LATEST), (TV2, LATEST)]
 
 
 def assert_served_alike(before: Served, after: Served) -> None:

@@ -16,6 +16,7 @@ from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests import naive
+from tests.lab import jars
 from tests.lab.broker import Topic
 from tests.lab.jvm import java
 from tests.lab.three import Three
@@ -23,7 +24,7 @@ from tests.lab.waiting import wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1") if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
+VERSIONS = jars.VERSIONS if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
 DAMAGED, TORN = "damaged", "torn"
 """A batch in the middle of one log is damaged; the last batches of the other were never written to the disk."""
 TOPICS = (DAMAGED, TORN)

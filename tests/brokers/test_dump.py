@@ -18,6 +18,7 @@ from krepair.ops.dump import Dump, DumpOptions
 from tests import builders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
+from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 
 pytestmark = pytest.mark.broker
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.broker
 MAIN = {
     "2.2.1": "kafka.tools.DumpLogSegments",
     "3.9.2": "kafka.tools.DumpLogSegments",
-    "4.3.1": "org.apache.kafka.tools.DumpLogSegments",
+    LATEST: "org.apache.kafka.tools.DumpLogSegments",
 }
 SUFFIXES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 MEMBERS = next(field for field in GROUP_METADATA_VALUE.fields if field.name == "members")
@@ -59,7 +60,7 @@ FIXTURES = {
         "mixed-0",
     ),
 }
-OFFSETS = {"offsets-bloat-2.2.0-clean": ("2.2.1", "3.9.2", "4.3.1"), "offsets-tv2-4.3.1": ("3.9.2", "4.3.1")}
+OFFSETS = {"offsets-bloat-2.2.0-clean": ("2.2.1", "3.9.2", LATEST), "offsets-tv2-4.3.1": ("3.9.2", LATEST)}
 
 
 def theirs(version: str, folders: list[Path], *options: str) -> dict[Path, list[str]]:
@@ -282,13 +283,13 @@ def test_members_are_decoded_as_the_brokers_tool_does_it(tmp_path: Path) -> None
     folder.mkdir()
     good = b"".join(builders.data(n, [record]).raw for n, record in enumerate(packed_members.groups()))
     (folder / f"{0:020d}.log").write_bytes(good)
-    said, our = theirs("4.3.1", [folder], "--deep-iteration", "--offsets-decoder"), ours([folder])
+    said, our = theirs(LATEST, [folder], "--deep-iteration", "--offsets-decoder"), ours([folder])
     [(lines, ours_)] = [(said[path], our[path]) for path in said]
     shown = []
     for line, fields in zip(lines, ours_, strict=True):
         key, payload, value = line.partition(" key: ")[2].partition(" payload: ")
         if payload:
-            expected_fields("4.3.1", key, value, fields)
+            expected_fields(LATEST, key, value, fields)
             shown += fields["value_fields"]["members"]
     assert {member.get("subscription_version") for member in shown} == {0, 1, 2, 3, 9, None}
     assert {member.get("assignment_version") for member in shown} == {0, 1, 2, 3, 4, None}

@@ -13,6 +13,7 @@ from krepair.ops.check import check
 from krepair.options import Engine, Options
 from tests.brokers.starts import POINT, load, made, restricted, sizes, small_disk
 from tests.builders import NOW_MS
+from tests.lab import jars
 from tests.lab.judge import Judge
 
 __all__ = ["restricted", "small_disk"]
@@ -20,7 +21,7 @@ __all__ = ["restricted", "small_disk"]
 pytestmark = pytest.mark.broker
 
 
-VERSIONS = ("3.9.2", "4.3.1")
+VERSIONS = ("3.9.2", *jars.SINCE_4)
 
 
 def told(log_dir: Path, version: str) -> set[str]:
@@ -38,11 +39,11 @@ def test_segment_in_a_folder_that_cannot_be_written_is_emptied_since_4_0_as_told
     folder.chmod(0o555)
     before, found = sizes(folder), told(log_dir, version) - {"KR703"}
     if os.geteuid() != 0:
-        assert found == ({"KR804", "KR605"} if version == "4.3.1" else {"KR605"})
+        assert found == ({"KR804", "KR605"} if version in jars.SINCE_4 else {"KR605"})
     load(restricted(version), folder)
     folder.chmod(0o755)
     log = f"{POINT:020d}.log"
-    assert sizes(folder) == (before | {log: 0} if version == "4.3.1" else before)
+    assert sizes(folder) == (before | {log: 0} if version in jars.SINCE_4 else before)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -77,7 +78,7 @@ def test_segment_on_a_full_disk_is_emptied_since_4_0_as_told(
         while file.write(b"x" * 4096):
             pass
     before = sizes(folder)
-    assert told(log_dir, version) == ({"KR804", "KR703"} if version == "4.3.1" else {"KR703"})
+    assert told(log_dir, version) == ({"KR804", "KR703"} if version in jars.SINCE_4 else {"KR703"})
     with Judge(version) as judge:  # its own: after a failure it keeps files open, and the disk busy
         load(judge, folder)
     after = sizes(folder)

@@ -20,11 +20,11 @@ from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import LATEST, VERSIONS
 from tests.lab.judge import Judge, JudgeError
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 REFUSED = ("badcount", "corrupt", "truncated")
 FORGOTTEN = ("deleted", "empty")
 NAME = "leader-epoch-checkpoint"
@@ -83,10 +83,10 @@ SEVERAL = (
         *((version, NO_NUMBER, "refuse") for version in VERSIONS),
         ("2.2.1", NO_PAIR, "refuse"),
         ("3.9.2", NO_PAIR, "start"),
-        ("4.3.1", NO_PAIR, "start"),
+        (LATEST, NO_PAIR, "start"),
     ]
     if os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-    else [("4.3.1", NO_NUMBER, "refuse")]
+    else [(LATEST, NO_NUMBER, "refuse")]
 )
 
 
@@ -184,7 +184,7 @@ def test_negative_number_is_refused_by_the_versions_that_check_names(
     assert recorded(folder) == EPOCHS
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.2", LATEST])
 def test_lines_in_the_wrong_order_lose_an_epoch_on_loading_unless_they_are_mended(
     tmp_path: Path, judge: Callable[[str], Judge], version: str
 ) -> None:

@@ -20,12 +20,12 @@ from tests.brokers.serving import PASSIVE
 from tests.forgotten import CASES, END, Case
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import SINCE_4, VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
 from tests.ops.inline import Inline
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 CHECKPOINTS = ("recovery-point-offset", "replication-offset", "log-start-offset")
 QUIET_S = 2
 """So long nothing more may come to a consumer that has got all."""
@@ -73,7 +73,7 @@ def last_stable(broker: Broker, topics: Iterable[str]) -> dict[str, int]:
 
 def waits_at(version: str, case: Case, offset: int) -> int:
     """Where a broker of that version waits; 4.3.1 names the first offset that is there."""
-    return min((one for one in case.offsets if one >= offset), default=END) if version == "4.3.1" else offset
+    return min((one for one in case.offsets if one >= offset), default=END) if version in SINCE_4 else offset
 
 
 def read(broker: Broker, expected: Mapping[str, int]) -> dict[str, list[client.Consumed]]:

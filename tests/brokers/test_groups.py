@@ -22,6 +22,7 @@ from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
 from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic
+from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 from tests.lab.waiting import LIMIT_S, wait_for
 
@@ -49,7 +50,7 @@ def described(broker: Broker, names: list[str]) -> dict[str, Any]:
     return {name: future.result(LIMIT_S) for name, future in futures.items()}
 
 
-@pytest.mark.parametrize(("fixture", "version"), [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (TV2, "4.3.1")])
+@pytest.mark.parametrize(("fixture", "version"), [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (TV2, LATEST)])
 def test_groups_and_their_commits_are_what_a_broker_answers(
     tmp_path: Path, fixture: str, version: str
 ) -> None:
@@ -73,7 +74,7 @@ def test_groups_and_their_commits_are_what_a_broker_answers(
             assert states[group.group] in {"STABLE", "PREPARING_REBALANCING", "EMPTY"}
 
 
-COORDINATORS = [("4.3.1", False), *([("3.9.2", True)] if os.environ.get("KREPAIR_EVERY_STATE") else [])]
+COORDINATORS = [(LATEST, False), *([("3.9.2", True)] if os.environ.get("KREPAIR_EVERY_STATE") else [])]
 """Each with whether it finds a commit in another partition that it leads."""
 
 
@@ -114,7 +115,7 @@ def joined(broker: Broker, group: str, protocol: str, topics: list[str], name: s
 
 
 @pytest.mark.parametrize(
-    ("version", "protocols"), [("4.3.1", ("classic", "consumer")), ("2.2.1", ("classic",))]
+    ("version", "protocols"), [(LATEST, ("classic", "consumer")), ("2.2.1", ("classic",))]
 )
 def test_members_subscriptions_and_states_are_what_a_broker_says(
     tmp_path: Path, version: str, protocols: tuple[str, ...]
@@ -186,8 +187,8 @@ QUICK_SHARE = {
 def while_they_live(work: Path, copy: Path) -> dict[str, list[list[str]]]:
     """Copies a log directory while newer groups have members; what the broker says of them, by first word."""
     said: dict[str, list[list[str]]] = defaultdict(list)
-    with Broker("4.3.1", work / "logs", PASSIVE | QUICK_SHARE, work_dir=work / "work") as broker:
-        argv = java("4.3.1", str(NEWER_GROUPS), broker.bootstrap, heap="256m")
+    with Broker(LATEST, work / "logs", PASSIVE | QUICK_SHARE, work_dir=work / "work") as broker:
+        argv = java(LATEST, str(NEWER_GROUPS), broker.bootstrap, heap="256m")
         with (
             (work / "clients.log").open("w") as errors,
             subprocess.Popen(

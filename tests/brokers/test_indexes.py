@@ -10,12 +10,12 @@ import pytest
 
 from krepair.plan.model import Plan
 from tests import naive
+from tests.lab.jars import SINCE_4, VERSIONS
 from tests.lab.judge import Judge
 from tests.ops.scene import BLOAT, TV2, Scene, part, rewrites, scene
 
 pytestmark = pytest.mark.broker
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 COMPACT = "compact-2.2.1-before"
 
 
@@ -37,7 +37,7 @@ def test_indexes_are_those_that_recovery_rebuilds(
         name = f"__consumer_offsets-{number}"
         bases = [change.base_offset for change in rewrites(part(plan, name))]
         assert bases
-        for version in VERSIONS if fixture == BLOAT else ("4.3.1",):
+        for version in VERSIONS if fixture == BLOAT else SINCE_4:
             folder = Path(shutil.copytree(one.path / name, tmp_path / version / name))
             for path in folder.iterdir():
                 if path.suffix in {".index", ".timeindex"}:

@@ -25,6 +25,7 @@ from tests.corpus.jbod import broker_on
 from tests.journal import txfixture
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import VERSIONS
 from tests.lab.waiting import wait_for
 from tests.ops import pending
 from tests.ops.pending import FOLDER, name, options
@@ -32,7 +33,6 @@ from tests.ops.scene import tree
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 CONFIG = {"retention.ms": str(2**63 - 1), "index.interval.bytes": str(txfixture.INTERVAL_BYTES)}
 TOPICS = {topic: Topic(1, CONFIG) for topic in ("t", "o")}
 PROPERTIES = {"log.cleaner.enable": "false", "transactional.id.expiration.ms": "2147483647"}

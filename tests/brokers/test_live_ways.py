@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import jars
 from tests.lab.jars import release
 from tests.lab.jvm import java
 from tests.lab.three import Three
@@ -20,7 +21,7 @@ from tests.runbooks.page import BLOCK, Shell
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 
 PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
-VERSIONS = [pytest.param(one, marks=pytest.mark.every_broker) for one in ("2.2.1", "3.9.2", "4.3.1")]
+VERSIONS = [pytest.param(one, marks=pytest.mark.every_broker) for one in jars.VERSIONS]
 OLD_TOOLS = "3.9.2"
 """Whose kafka-transactions.sh is tried on brokers that have none."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.starts import POINTS, TOPICS, VERSIONS, checked, gathered
+from tests.brokers.starts import POINTS, TOPICS, checked, gathered
 from tests.lab.broker import Broker, BrokerError
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.ops.next_start import KILLS, compacted
 

@@ -21,14 +21,14 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.fixture_dirs import unpack
-from tests.lab import client
+from tests.lab import client, jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.waiting import LIMIT_S
 from tests.ops.scene import BLOAT
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1") if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
+VERSIONS = jars.VERSIONS if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
 SOURCE = "__consumer_offsets-0"
 NEVER_BY_THE_BROKER = str(2**62)
 COMPACTED = {"cleanup.policy": "compact"}

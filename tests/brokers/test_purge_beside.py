@@ -28,7 +28,7 @@ from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk
 from tests.fixture_dirs import unpack
-from tests.lab import client
+from tests.lab import client, jars
 from tests.lab.broker import CLUSTER_ID, Broker, Topic
 from tests.lab.jars import release
 from tests.lab.jvm import java
@@ -37,7 +37,7 @@ from tests.ops.scene import BLOAT, outcomes
 
 pytestmark = pytest.mark.broker
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1") if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("2.2.1",)
+VERSIONS = jars.VERSIONS if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("2.2.1",)
 SOURCE = "__consumer_offsets-0"
 TOPICS = {"deleted": 3, "moved": 2, "stays": 2}
 MOVE = Path(__file__).parents[1] / "lab" / "java" / "MoveReplicas.java"

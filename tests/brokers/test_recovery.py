@@ -33,13 +33,14 @@ from tests.brokers.killed import (
     set_aside,
     transactional,
 )
+from tests.lab import jars
 from tests.lab.broker import BrokerError
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1") if EVERY else ("2.2.1", "4.3.1")
+VERSIONS = jars.LOADER_VERSIONS if EVERY else ("2.2.1", jars.LATEST)
 PARTITIONS = 32
 
 
@@ -129,11 +130,11 @@ def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: P
     with this broker in five of ten starts). After krepair it may stop, at the first file that it writes: that is a
     ``leader-epoch-checkpoint``.
     """
-    with broker_for("4.3.1", small_ext4, work_dir=tmp_path / "work") as broker:
+    with broker_for(jars.LATEST, small_ext4, work_dir=tmp_path / "work") as broker:
         Load(broker, 8)
         crash(broker)
         broker.timeout_s = 240  # it may stay there without being started
-        made_ready(broker.log_dir, "4.3.1")
+        made_ready(broker.log_dir, jars.LATEST)
         before = logs_of(broker.log_dir)
         with (small_ext4 / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"x" * 4096):

@@ -31,6 +31,7 @@ from tests.brokers.killed import (
 from tests.lab import client
 from tests.lab.broker import Broker, topic_config
 from tests.lab.cluster import Follower, metadata_records
+from tests.lab.jars import LATEST
 from tests.lab.ports import free_port
 from tests.lab.waiting import LIMIT_S, wait_for
 
@@ -40,7 +41,7 @@ pytestmark = [
     pytest.mark.every_broker,  # three brokers, about a minute
 ]
 
-VERSION = "4.3.1"
+VERSION = LATEST
 PARTITIONS = 4
 OF_THREE = {
     **PROPS,

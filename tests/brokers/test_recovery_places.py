@@ -35,6 +35,7 @@ from tests.brokers.killed import (
     send,
     set_aside,
 )
+from tests.lab import jars
 from tests.lab.broker import BrokerError
 from tests.lab.client import read_partitions
 from tests.lab.waiting import LIMIT_S
@@ -42,7 +43,7 @@ from tests.lab.waiting import LIMIT_S
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1") if EVERY else ("4.3.1",)
+VERSIONS = jars.LOADER_VERSIONS if EVERY else (jars.LATEST,)
 MARKER = ".kafka_cleanshutdown"
 PARTITIONS = 8
 
@@ -166,7 +167,7 @@ def test_whole_broker_of_4_3_1_loses_a_segment_in_a_folder_of_another_user_and_a
         firsts = sorted(log for log in before if log.parent == partition)
 
         told = {one.rule for one in check([str(log_dir)], options(version)).log_dirs[0].findings}
-        loses = version == "4.3.1" and what == "folder"
+        loses = version in jars.SINCE_4 and what == "folder"
         assert ("KR804" in told, "KR605" in told) == (loses, True)
 
         with contextlib.suppress(BrokerError):

@@ -17,14 +17,14 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
-from tests.lab import beside
+from tests.lab import beside, jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
 PADDED, MENDED = "f-t", "g-t"
-VERSIONS = ("2.3.1", "3.9.2", "4.3.1")
+VERSIONS = ("2.3.1", "3.9.2", *jars.SINCE_4)
 DAY_MS = 86_400_000
 FIRST_RECORD_MS = 1_795_257_900_000
 # Retention looks first 30 s after the start; from 3.x on a setting for tests makes that sooner.

@@ -13,6 +13,7 @@ from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE
 from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic
+from tests.lab.jars import LATEST
 from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -36,7 +37,7 @@ def write(sender: Producer, count: int) -> None:
     [
         "3.9.2",
         pytest.param("2.2.1", marks=pytest.mark.every_broker),
-        pytest.param("4.3.1", marks=pytest.mark.every_broker),
+        pytest.param(LATEST, marks=pytest.mark.every_broker),
     ],
 )
 def test_an_index_entry_below_a_transaction_that_was_deleted_is_no_finding(

@@ -23,13 +23,13 @@ from krepair.options import Engine, Options
 from tests.corpus.jbod import broker_on, read_everything
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import VERSIONS
 from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 RECOVERY, HIGH_WATERMARK, LOG_START, CLEANER = ROOT_FILES = [
     f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
 ]

@@ -18,12 +18,12 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir, Partition, Replay
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge
 from tests.strategies import Shape, history
 
 pytestmark = pytest.mark.broker
 
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1")
 SEEDS = range(36)
 WHOLE_LOG, INNER_SNAPSHOT, LATER_START = range(3)
 
@@ -62,7 +62,7 @@ def entries(path: Path) -> set[ProducerEntry]:
     return set(decoded.entries)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_state_of_random_histories_is_the_one_that_kafka_writes(
     tmp_path: Path, judge: Callable[[str], Judge], version: str
 ) -> None:
@@ -107,7 +107,7 @@ def test_state_of_random_histories_is_the_one_that_kafka_writes(
     assert producers > 70
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_has_nothing_to_say(
     tmp_path: Path, judge: Callable[[str], Judge], version: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_
     assert mine.producers
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 @pytest.mark.parametrize("clean", [True, False])
 def test_which_snapshots_a_start_reads_and_removes_is_as_forecast(
     tmp_path: Path, judge: Callable[[str], Judge], version: str, clean: bool

@@ -23,11 +23,11 @@ from krepair.options import Engine, Options
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 TOPIC, FOLDER = "s", "s-0"
 # Copies of the partition, to which the same thing is done, each once left to the broker and once mended.
 NONE, NONE_MENDED, PAST, PAST_MENDED = COPIES = ("none", "none-mended", "past", "past-mended")

@@ -13,13 +13,13 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests.journal.scene import tree
 from tests.journal.states_disk import StatesDisk, verdicts
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.ops import pending
 from tests.ops.pending import options
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 JudgeOf = Callable[[str], Judge]
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.starts import TOPICS, VERSIONS, checked, gathered, small_disk
+from tests.brokers.starts import TOPICS, checked, gathered, small_disk
 from tests.lab.broker import Broker, BrokerError
+from tests.lab.jars import VERSIONS
 
 __all__ = ["small_disk"]
 

@@ -11,6 +11,7 @@ import pytest
 from krepair.ops.check import check
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir, Record, data
+from tests.lab.jars import LATEST
 from tests.lab.judge import Judge
 
 pytestmark = pytest.mark.broker
@@ -32,7 +33,7 @@ def written(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("version", ["2.2.1", "4.3.1"])
+@pytest.mark.parametrize("version", ["2.2.1", LATEST])
 def test_the_forecast_names_the_segments_that_a_start_leaves(
     tmp_path: Path, judge: Callable[[str], Judge], version: str
 ) -> None:

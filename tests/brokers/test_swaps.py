@@ -15,9 +15,10 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.plan.model import CompleteSwap
-from tests.brokers.swaps import CASES, VERSIONS, scene
+from tests.brokers.swaps import CASES, scene
 from tests.journal.scene import tree
 from tests.journal.states_disk import StatesDisk, load, verdict, verdicts
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.ops import pending
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options

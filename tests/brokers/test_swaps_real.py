@@ -13,13 +13,13 @@ from krepair.errors import ExitCode
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import CompleteSwap
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.ops.pending import EXTENSIONS, name
 from tests.ops.scene import BLOAT, Scene, part, scene, tree
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 PARTITION = "__consumer_offsets-0"
 JudgeOf = Callable[[str], Judge]
 

@@ -26,13 +26,13 @@ from tests.journal.scene import UnsyncedDisk
 from tests.journal.scene import tree as plain_tree
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.jars import SINCE_4, VERSIONS
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.scene import tree
 from tests.ops.tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 SETTINGS = {"index.interval.bytes": str(INTERVAL), "retention.ms": "-1"}
 ISOLATIONS: tuple[client.Isolation, ...] = ("read_uncommitted", "read_committed")
 JudgeOf = Callable[[str], Judge]
@@ -220,7 +220,7 @@ def test_last_offset_that_is_too_far_makes_the_log_end_jump_unless_it_is_cut(
     assert read(loaded(judge(version), torn.folder, tmp_path / "work", clean=False)) == list(range(200))
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.2", *SINCE_4])
 def test_segment_without_its_index_is_cut_at_a_clean_start_and_later_ones_stay(
     tmp_path: Path, judge: JudgeOf, version: str
 ) -> None:

@@ -18,13 +18,14 @@ from tests import builders, naive
 from tests.brokers.serving import PASSIVE
 from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic
+from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOOL = "org.apache.kafka.tools.TransactionsCommand"
-TOOL_FOR = {"4.3.1": "4.3.1", "2.2.1": "3.9.2"}
+TOOL_FOR = {LATEST: LATEST, "2.2.1": "3.9.2"}
 """The tool of 4.x cannot write markers to brokers before 3.0 (KIP-896)."""
 PROPS = PASSIVE | {"transaction.state.log.num.partitions": 1}
 HOUR_MS = 3_600_000
@@ -117,7 +118,7 @@ def rows_of(report: TransactionsReport) -> dict[str, OpenInLog]:
     return {row.partition: row for row in report.open}
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "2.2.1"])
+@pytest.mark.parametrize("version", [LATEST, "2.2.1"])
 def test_hanging_transaction_is_told_from_an_open_one_and_the_abort_ends_it_alone(
     tmp_path: Path, version: str
 ) -> None:
@@ -144,7 +145,7 @@ def test_hanging_transaction_is_told_from_an_open_one_and_the_abort_ends_it_alon
         hung = rows["t-2"]
         assert (hung.transactional_id, hung.verdict, hung.first_offset) == ("hangs", "hangs", offset)
         broker.start()
-        if version == "4.3.1":
+        if version == LATEST:
             find, describe = report.live_commands
             [theirs] = table(typed(find, broker), "Topic")
             assert (theirs["Topic"], theirs["Partition"]) == ("t", "2")

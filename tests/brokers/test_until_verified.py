@@ -25,14 +25,14 @@ from krepair.ops.verify import verify_log_dir
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE, ends_of, topics_of
 from tests.durable.disks import Call, PassingDisk
-from tests.lab import client
+from tests.lab import client, jars
 from tests.lab.broker import Broker
 from tests.ops.scene import Scene, scene
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1") if EVERY else ("3.9.2",)
+VERSIONS = jars.VERSIONS if EVERY else ("3.9.2",)
 Records = dict[tuple[str, int, str], list[client.Consumed]]
 
 

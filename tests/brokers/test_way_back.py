@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 from tests.lab.three import Three
 from tests.lab.waiting import wait_for
@@ -90,7 +91,7 @@ class Operator:
 @pytest.fixture(
     scope="module",
     params=[
-        "4.3.1",
+        LATEST,
         pytest.param("3.9.2", marks=pytest.mark.every_broker),
         pytest.param("2.2.1", marks=pytest.mark.every_broker),
     ],

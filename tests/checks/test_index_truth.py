@@ -31,9 +31,9 @@ from krepair.pipeline.indexes.segment import InspectItem, inspect
 from krepair.pipeline.items import Place, VerifyItem
 from krepair.pipeline.rewrite.verify import verify_segment
 from tests import builders
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, Served
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 Entries = list[tuple[int, int]]
 
 

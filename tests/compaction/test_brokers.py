@@ -15,12 +15,13 @@ from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.compaction.directories import Verbs, keys_of, options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
+from tests.lab.jars import LATEST
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 KEYS, PARTITIONS, ROUNDS = 20, 40, 500
-SEGMENT_BYTES = {"2.2.1": 32_768, "3.9.2": 32_768, "4.3.1": 1 << 20}
+SEGMENT_BYTES = {"2.2.1": 32_768, "3.9.2": 32_768, LATEST: 1 << 20}
 """Of the brokers' own topics; 4.x takes no less than 1 MiB."""
 TOPICS = {
     "k": Topic(1, {"cleanup.policy": "compact", "segment.bytes": "16384", "delete.retention.ms": "1000"}),

@@ -22,6 +22,7 @@ from tests.compaction import histories, judged, twin
 from tests.compaction.compacting import Compacted, compacted, proven, written
 from tests.compaction.directories import LONGEST_EXPIRY_MS, through_verbs
 from tests.compaction.histories import DAY_MS
+from tests.lab.jars import LATEST
 from tests.lab.judge import Judge, Reading
 from tests.rules.many import SETTINGS
 from tests.rules.scanned import Held, policy_of
@@ -76,7 +77,7 @@ WAYS = {
         Way("2.2.1", UNLIMITED, 7 * DAY_MS, stamps=False, across=False),
         Way("2.8.2", UNLIMITED, 7 * DAY_MS, stamps=False),
         Way("3.9.2", NOW_MS + 10**10, DAY_MS, stamps=True),
-        Way("4.3.1", NOW_MS + 10**10, DAY_MS, stamps=True),
+        Way(LATEST, NOW_MS + 10**10, DAY_MS, stamps=True),
     )
 }
 

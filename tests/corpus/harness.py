@@ -11,7 +11,8 @@ from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS
 from tests.corpus.bases import BASES, Made
-from tests.corpus.case import VERSIONS, Case
+from tests.corpus.case import Case
+from tests.lab.jars import VERSIONS
 from tests.ops.scene import FAR
 from tests.start.agreement import disagreements
 

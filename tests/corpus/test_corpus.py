@@ -16,9 +16,10 @@ from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review
 from tests.corpus.bases import BASES
-from tests.corpus.case import VERSIONS, Case
+from tests.corpus.case import Case
 from tests.corpus.cases import CASES
 from tests.corpus.harness import checked, forecasts, made, options, rules
+from tests.lab.jars import VERSIONS
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import tree
 

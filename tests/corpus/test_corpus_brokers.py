@@ -10,12 +10,13 @@ import pytest
 
 from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.bases import Made
-from tests.corpus.case import VERSIONS, Case
+from tests.corpus.case import Case
 from tests.corpus.cases import CASES
 from tests.corpus.conftest import Mended
 from tests.corpus.harness import made
 from tests.corpus.jbod import broker_on, gather, healthy_name, read_everything, topic_of
 from tests.lab.broker import Broker, Topic
+from tests.lab.jars import VERSIONS
 from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 
@@ -32,7 +33,7 @@ OFFLINE = re.compile(
 # thread, or the publishing of all metadata after it. 2.2.1 stops at a leader epoch file that it cannot read, if it
 # comes to it before the log directory is offline for something else.
 NEWER = "int-max|(?:cleaner|replication)-(?:count-minus-1|offset-past-64-bits)"
-CONTAGIOUS = {"2.2.1": "and-everything", "3.9.2": NEWER, "4.3.1": NEWER}
+CONTAGIOUS = dict.fromkeys(VERSIONS, NEWER) | {"2.2.1": "and-everything"}
 
 
 def topics(cases: list[Case]) -> dict[str, Topic]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.bases import BASES, MARKER, Made
-from tests.corpus.case import VERSIONS, Case
+from tests.corpus.case import Case
 from tests.corpus.cases import CASES
 from tests.corpus.conftest import Mended
 from tests.corpus.harness import made
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.conftest import memory_dir
 

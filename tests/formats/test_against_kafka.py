@@ -11,6 +11,7 @@ from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.filenames import FolderKind, base_offset_of, parse_folder_name
 from krepair.formats.producer_snapshot import ProducerEntry
 from tests.lab import jars
+from tests.lab.jars import LATEST
 
 JUDGE = Path(__file__).parent / "java" / "FormatJudge.java"
 UUID = "0123456789abcdef0123456789abcdef"
@@ -57,7 +58,7 @@ def folder_answer(name: str) -> str:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.2", LATEST])
 def test_kafka_reads_names_and_snapshots_and_empties_batches_as_we_do(version: str, tmp_path: Path) -> None:
     jars.fetch(version)
     names, snapshot = tmp_path / "names", tmp_path / "00000000000000001001.snapshot"

@@ -318,7 +318,7 @@ def test_kafkas_own_classes_read_the_same() -> None:
         "-XX:TieredStopAtLevel=1",
         "-Dfile.encoding=UTF-8",
         "-cp",
-        jars.classpath("4.3.1"),
+        jars.classpath(jars.LATEST),
         str(JUDGE),
     ]
     done = subprocess.run(

@@ -32,16 +32,16 @@ from tests.journal.scene import (
     write_staged,
 )
 from tests.journal.states_disk import StatesDisk, load, verdict, verdicts
+from tests.lab.jars import LATEST, VERSIONS
 from tests.lab.judge import Judge, Loaded
 from tests.ops.stops import telling_stops
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 ORDERS = [pytest.param(FENCED, version, id=f"P1 fenced, {version}") for version in VERSIONS] + [
     pytest.param(P1, "2.2.1", id="P1, 2.2.1"),
     pytest.param(P2, "3.9.2", id="P2, 3.9.2"),
-    pytest.param(P2, "4.3.1", id="P2, 4.3.1"),
+    pytest.param(P2, LATEST, id=f"P2, {LATEST}"),
 ]
 JudgeOf = Callable[[str], Judge]
 

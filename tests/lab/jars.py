@@ -10,7 +10,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
+LATEST: Final = "4.4.0"
+SINCE_4: Final = ("4.3.1", LATEST) if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else (LATEST,)
+VERSIONS: Final = ("2.2.1", "3.9.2", *SINCE_4)
+"""The versions that tests try where they try several."""
+LOADER_VERSIONS: Final = ("2.2.1", "2.8.2", "3.9.2", *SINCE_4)
+"""The same where loaders matter: that of 2.8 is one of its own."""
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 OTHER_BINDINGS = (
     "slf4j-reload4j-*.jar",

@@ -45,6 +45,8 @@ _OLD = {
     "CLEAN": 'scala.Tuple2<Object, CleanerStats> r = horizon.equals("real") ? cleaner.clean(task)'
     " : cleaner.doClean(task, Long.parseLong(horizon));"
     " Object next = r._1(); CleanerStats stats = r._2();",
+    "CLOSE": "log.close();",
+    "LEAVE": "closeHandlers",
 }
 _OPEN_OLD = (
     "Log.apply(dir, lc, logStart, recoveryPoint, scheduler, new BrokerTopicStats(), time, expiration(),"
@@ -101,7 +103,20 @@ _4_3 = _3_9 | {
     ' horizon.equals("real") ? c.time.milliseconds() : Long.parseLong(horizon));'
     " Object next = r.getKey(); CleanerStats stats = r.getValue();",
 }
-FAMILIES = {(2, 2): _2_2, (2, 3): _2_3, (2, 8): _2_8, (3, 0): _3_0, (3, 9): _3_9, (4, 3): _4_3}
+# From 4.4 on only what its manager of logs does before brings an active segment's indexes to their end.
+_4_4 = _4_3 | {
+    "CLOSE": "log.prepareActiveSegmentForClose(); log.flush(true); log.close();",
+    "LEAVE": "closeQuietly",
+}
+FAMILIES = {
+    (2, 2): _2_2,
+    (2, 3): _2_3,
+    (2, 8): _2_8,
+    (3, 0): _3_0,
+    (3, 9): _3_9,
+    (4, 3): _4_3,
+    (4, 4): _4_4,
+}
 
 
 class JudgeError(RuntimeError):

@@ -17,6 +17,7 @@ from pathlib import Path
 from krepair.durable.scratch import Scratch
 from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
+from krepair.formats.broker_version import VersionNumber, version_of
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
@@ -30,10 +31,11 @@ from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
 from tests.lab.damaging import SEALED, damage, files
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge, JudgeError, Started
 from tests.strategies import Shape, history
 
-VERSIONS = ((2, 2, 1), (2, 8, 2), (3, 9, 2), (4, 3, 1))
+VERSIONS: tuple[VersionNumber, ...] = tuple(filter(None, map(version_of, LOADER_VERSIONS)))
 SETTINGS: tuple[dict[str, int], ...] = (
     {"index.interval.bytes": 4096, "segment.index.bytes": 10 << 20},
     {"index.interval.bytes": 200, "segment.index.bytes": 10 << 20},
@@ -52,7 +54,7 @@ ANSWER_S = 120
 """None of the cases needs a second; a loader that splits a segment without end is told by the harness itself."""
 CLOCK_MS = NOW_MS + 60_000
 DAY_MS = 86_400_000
-EXPIRY_MS = {(2, 2): 7 * DAY_MS, (2, 8): 7 * DAY_MS, (3, 9): DAY_MS, (4, 3): DAY_MS}
+EXPIRY_MS = {(2, 2): 7 * DAY_MS, (2, 8): 7 * DAY_MS, (3, 9): DAY_MS, (4, 3): DAY_MS, (4, 4): DAY_MS}
 
 
 @dataclass(frozen=True)

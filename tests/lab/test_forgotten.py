@@ -13,8 +13,8 @@ import pytest
 from krepair.ops.apply import apply
 from tests.builders import NOW_MS
 from tests.forgotten import CASES, END, Case, history, made
+from tests.lab.jars import LOADER_VERSIONS, SINCE_4, VERSIONS
 from tests.lab.judge import Judge, JudgeError
-from tests.lab.starts import VERSIONS
 from tests.ops.inline import Inline
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -22,10 +22,9 @@ CLOCK_MS = NOW_MS + 60_000
 DAY_MS = 86_400_000
 SAMPLE = range(21, 41)
 VERBS = Inline(now_ms=CLOCK_MS, fixes=("snapshots",))
-NAMES = tuple(".".join(map(str, one)) for one in VERSIONS)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=LOADER_VERSIONS)
 def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     with Judge(request.param) as one:
         yield one
@@ -33,7 +32,7 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
 
 @pytest.fixture(scope="module")
 def judges() -> Iterator[dict[str, Judge]]:
-    found = {name: Judge(name) for name in NAMES}
+    found = {name: Judge(name) for name in LOADER_VERSIONS}
     yield found
     for one in found.values():
         one.close()
@@ -58,7 +57,7 @@ def test_loaders_wait_before_the_fix_and_not_after_it(tmp_path: Path, judge: Jud
     log_dir = made(tmp_path / "logs", case)
     refuses = case.refuses and judge.version == "2.2.1"
     waits = case.waits
-    if judge.version == "4.3.1":  # it tells the first offset that is there
+    if judge.version in SINCE_4:  # it tells the first offset that is there
         waits = min((one for one in case.offsets if one >= waits), default=END)
     assert stable(judge, log_dir, case, tmp_path / "copy") == (-1 if refuses else waits)
     report = VERBS.checked(log_dir, broker_version=judge.version)
@@ -109,7 +108,7 @@ def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judges: dict[str, 
         directory, really = history(chance, log_dir)
         directory.write(clean_stop=False)
         folder = log_dir / "t-0"
-        cleaned(judges[chance.choice(["2.2.1", "3.9.2", "4.3.1"])], folder, chance)
+        cleaned(judges[chance.choice(VERSIONS)], folder, chance)
         point = chance.choice([int(path.stem) for path in sorted(folder.glob("*.log"))])
         (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
         (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")

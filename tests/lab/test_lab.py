@@ -20,7 +20,6 @@ from tests.lab.broker import Broker, Topic
 from tests.lab.judge import Judge, JudgeError
 from tests.strategies import History, Shape, histories, history
 
-MAIN = ("2.2.1", "3.9.2", "4.3.1")
 OTHERS = ("2.3.1", "2.8.2", "3.0.2")
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "100000", "index.interval.bytes": "200"}
 OFFSETS = Topic(2, {"cleanup.policy": "compact", "segment.bytes": "100000", "compression.type": "producer"})
@@ -32,7 +31,9 @@ def some_history(target: Path, seed: int = 7) -> Path:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", [*MAIN, *(pytest.param(v, marks=pytest.mark.slow) for v in OTHERS)])
+@pytest.mark.parametrize(
+    "version", [*jars.VERSIONS, *(pytest.param(v, marks=pytest.mark.slow) for v in OTHERS)]
+)
 def test_every_version_reads_a_built_history_alike(
     judge: Callable[[str], Judge], tmp_path: Path, version: str
 ) -> None:
@@ -54,7 +55,7 @@ def comparable(suffix: str, content: bytes) -> object:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", MAIN)
+@pytest.mark.parametrize("version", jars.VERSIONS)
 def test_built_companions_are_those_that_kafka_rebuilds(
     judge: Callable[[str], Judge], tmp_path: Path, version: str
 ) -> None:
@@ -101,7 +102,7 @@ def test_judge_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", MAIN)
+@pytest.mark.parametrize("version", jars.VERSIONS)
 def test_broker_and_judge_serve_the_same_records_of_a_built_log_dir(
     judge: Callable[[str], Judge], tmp_path: Path, version: str
 ) -> None:
@@ -145,7 +146,7 @@ def test_tv2_fixture_has_an_epoch_for_every_marker_stamps_and_an_open_transactio
         assert of_one == sorted(set(of_one)), "KIP-890 raises the epoch with every marker"
         assert {b.stamped for b in batches if b.ends_transaction} == {True, False}
         stamped += sum(b.stamped for b in batches)
-        loaded = judge("4.3.1").load(folder, now_ms=segments[-1].mtime_ms)
+        loaded = judge(jars.LATEST).load(folder, now_ms=segments[-1].mtime_ms)
         assert loaded.complaints == ()
         open_transactions += sum(p.open_from is not None for p in loaded.producers)
     assert stamped > 100

@@ -23,6 +23,7 @@ from tests.lab.cleaned import (
     shown,
     within_segments,
 )
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge
 from tests.rules.many import SETTINGS
 from tests.strategies import History, Shape, history
@@ -184,7 +185,7 @@ def test_twin_and_kafka_agree_on_logs_full_of_emptied_batches_that_no_pass_has_s
         assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
 
 
-@pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", "4.3.1"] if EVERY else ["2.2.1", "3.9.2"])
+@pytest.mark.parametrize("version", LOADER_VERSIONS if EVERY else ["2.2.1", "3.9.2"])
 def test_cleaner_empties_a_marker_of_a_living_producer_without_data_and_its_epoch_is_lost_with_the_snapshots(
     judge: Callable[[str], Judge], tmp_path: Path, version: str
 ) -> None:

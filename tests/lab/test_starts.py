@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.builders import NOW_MS
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.lab.starts import Starts
-from tests.ops.starts_by_version import INTERVAL, TABLE, VERSIONS, line, written
+from tests.ops.starts_by_version import INTERVAL, TABLE, line, written
 from tools.torture.forecasts import REPLAY
 
 pytestmark = pytest.mark.broker
@@ -24,13 +25,13 @@ SAMPLE = range(1, 61)
 
 @pytest.fixture(scope="module")
 def judges() -> Iterator[dict[str, Judge]]:
-    found = {version: Judge(version) for version in VERSIONS}
+    found = {version: Judge(version) for version in LOADER_VERSIONS}
     yield found
     for judge in found.values():
         judge.close(kill=True)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_loader_classes_do_what_the_table_says(
     tmp_path: Path, judges: dict[str, Judge], version: str
 ) -> None:
@@ -65,7 +66,7 @@ def test_random_damages_end_as_forecast(tmp_path: Path) -> None:
     assert figures.cases == len(SAMPLE)
     left_out = sum(figures.left_out.values())
     assert left_out <= 0.1 * (left_out + sum(figures.compared.values())), figures.table()
-    for version in VERSIONS:
+    for version in LOADER_VERSIONS:
         happened = {what for (one, what) in figures.outcomes if one == version}
         assert happened == {"start", "recover", "truncate", "delete", "refuse"}, "the sample shows too little"
 
@@ -95,8 +96,8 @@ def test_root_checkpoint_that_takes_the_directory_offline_is_forecast(
     seen = set()
     for content in CONTENTS:
         (log_dir / name).write_bytes(content)
-        for version in VERSIONS:
+        for version in LOADER_VERSIONS:
             offline = judges[version].checkpoint(log_dir / name).offline
             assert (line(log_dir, version).expected == "refuse") is offline, (content, version)
             seen.add((version, offline))
-    assert len(seen) == 2 * len(VERSIONS)
+    assert len(seen) == 2 * len(LOADER_VERSIONS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.broker import Topic
+from tests.lab.jars import LATEST
 from tests.lab.three import Three
 from tests.lab.waiting import LIMIT_S, wait_for
 
@@ -29,7 +30,7 @@ COMPACTED = Topic(
         "2.2.1",
         "3.9.2",
         pytest.param("2.8.2", marks=pytest.mark.every_broker),
-        pytest.param("4.3.1", marks=pytest.mark.every_broker),
+        pytest.param(LATEST, marks=pytest.mark.every_broker),
     ],
 )
 def test_broker_that_was_away_leads_with_what_the_others_wrote(version: str, tmp_path: Path) -> None:

@@ -379,15 +379,15 @@ class Three:
                 }
                 text = "".join(f"{key}={value}\n" for key, value in lines.items())
                 (folder / "meta.properties").write_text(text)
-        if not list(self.metadata_dir(node).glob("bootstrap.checkpoint")):
-            shutil.copy(self._bootstrap_metadata(), self.metadata_dir(node))
+        if not list(self.metadata_dir(node).rglob("*.checkpoint")):
+            shutil.copytree(self._bootstrap_metadata(), self.metadata_dir(node), dirs_exist_ok=True)
         return path
 
     def _bootstrap_metadata(self) -> Path:
-        """What formatting writes for the first controller; made once, kept in the cache."""
-        path = cache_root() / "seeds" / f"bootstrap-{self.version}" / "bootstrap.checkpoint"
-        with locked(path.parent.with_suffix(".lock")):
-            if not path.exists():
+        """What formatting writes for the first controller, in a folder; made once, kept in the cache."""
+        kept = cache_root() / "seeds" / f"bootstrap-{self.version}"
+        with locked(kept.with_suffix(".lock")):
+            if not list(kept.rglob("*.checkpoint")):
                 with tempfile.TemporaryDirectory(prefix="krepair-format-") as folder:
                     config = Path(folder) / "format.properties"
                     settings = self._settings(CONTROLLER) | {
@@ -404,9 +404,10 @@ class Three:
                     done = subprocess.run(argv, capture_output=True, text=True, check=False)
                     if done.returncode:
                         raise BrokerError(f"format: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(Path(folder) / "bootstrap.checkpoint", path)
-        return path
+                    shutil.copytree(
+                        folder, kept, ignore=shutil.ignore_patterns("*.properties"), dirs_exist_ok=True
+                    )
+        return kept
 
     def _settings(self, node: int) -> dict[str, object]:
         quick: dict[str, object] = {

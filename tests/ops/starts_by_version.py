@@ -12,10 +12,10 @@ from krepair.ops.reports import LogDirReport
 from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, abort, data
+from tests.lab.jars import LOADER_VERSIONS
 from tests.ops.inline import Inline
 
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1")
-OLD, NEWER = VERSIONS[:1], VERSIONS[1:]
+OLD, NEWER = LOADER_VERSIONS[:1], LOADER_VERSIONS[1:]
 INTERVAL = {"index.interval.bytes": "100"}
 CLOSED, ACTIVE = 0, 40
 

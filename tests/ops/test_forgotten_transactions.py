@@ -22,6 +22,7 @@ from tests.forgotten import (
     made,
     snapshot_of,
 )
+from tests.lab.jars import LOADER_VERSIONS
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import tree
 
@@ -69,7 +70,7 @@ def test_it_is_told_and_ended_where_the_log_has_forgotten_it_and_nowhere_else(
         assert closed(planned(log_dir)) == []
 
 
-@pytest.mark.parametrize("version", ["", "2.2.1", "2.8.2", "3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["", *LOADER_VERSIONS])
 def test_it_is_told_for_each_version(tmp_path: Path, version: str) -> None:
     log_dir = made(tmp_path / "logs", CASES[0])
     report = check([str(log_dir)], options(broker_version=version))

@@ -88,7 +88,7 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
 def test_segment_without_an_index_is_read_after_a_clean_stop_too_but_not_by_2_2(small: Path) -> None:
     (small / "t-0" / f"{5:020d}.index").unlink()
     assert line_of(checked(small), "t-0").segments == (5,)
-    assert line_of(checked(small, broker_version="4.3.1"), "t-0").expected == "recover"
+    assert line_of(checked(small, broker_version="4.4.0"), "t-0").expected == "recover"
     assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "start"
 
 
@@ -127,7 +127,7 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
             "",
             "lost+found",
         ): (
-            "brokers 2.2.1, 3.9.2, 4.3.1 do not start: folder lost+found in the root is no partition; it ends a broker "
+            "brokers 2.2.1, 3.9.2, 4.4.0 do not start: folder lost+found in the root is no partition; it ends a broker "
             "with several log directories, too"
         ),
         ("", "cleaner-offset-checkpoint"): (
@@ -135,7 +135,7 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
         ),
         **{
             (folder, "leader-epoch-checkpoint"): (
-                f"brokers 2.2.1, 3.9.2, 4.3.1 do not start: {folder}/leader-epoch-checkpoint "
+                f"brokers 2.2.1, 3.9.2, 4.4.0 do not start: {folder}/leader-epoch-checkpoint "
                 "cannot be read by a broker; broker 2.2.1 does not start with several log directories, either"
             )
             for folder in ("e-all-0", "e-some-0")
@@ -158,12 +158,12 @@ NO_NUMBER, NO_PAIR = b"0\n2\n0 0\n2 99999999999999999999\n", b"0\n2\n0 0\n2\n"
     [
         (NO_NUMBER, "2.2.1", "refuse"),
         (NO_NUMBER, "3.9.2", "refuse"),
-        (NO_NUMBER, "4.3.1", "refuse"),
-        (b"0\n-1\n0 0\n", "4.3.1", "refuse"),
+        (NO_NUMBER, "4.4.0", "refuse"),
+        (b"0\n-1\n0 0\n", "4.4.0", "refuse"),
         (NO_PAIR, "2.2.1", "refuse"),
         (NO_PAIR, "2.8.2", "refuse"),
         (NO_PAIR, "3.9.2", "start"),
-        (NO_PAIR, "4.3.1", "start"),
+        (NO_PAIR, "4.4.0", "start"),
     ],
 )
 def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories(
@@ -190,11 +190,11 @@ def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories
 @pytest.mark.parametrize(
     ("content", "refuses"),
     [
-        (b"", "2.2.1, 3.9.2, 4.3.1"),
-        (b"version=9\nbroker.id=0\n", "2.2.1, 3.9.2, 4.3.1"),
-        (b"version=1\ncluster.id=x\n", "2.2.1, 3.9.2, 4.3.1"),
-        (b"version=0\nbroker.id=x\n", "2.2.1, 3.9.2, 4.3.1"),
-        (None, "3.9.2, 4.3.1"),
+        (b"", "2.2.1, 3.9.2, 4.4.0"),
+        (b"version=9\nbroker.id=0\n", "2.2.1, 3.9.2, 4.4.0"),
+        (b"version=1\ncluster.id=x\n", "2.2.1, 3.9.2, 4.4.0"),
+        (b"version=0\nbroker.id=x\n", "2.2.1, 3.9.2, 4.4.0"),
+        (None, "3.9.2, 4.4.0"),
     ],
 )
 def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes | None, refuses: str) -> None:
@@ -211,8 +211,8 @@ def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes 
 @pytest.mark.parametrize(
     ("base", "suffix", "refuses"),
     [
-        (7, ".index", "2.2.1, 3.9.2, 4.3.1"),
-        (7, ".timeindex", "2.2.1, 3.9.2, 4.3.1"),
+        (7, ".index", "2.2.1, 3.9.2, 4.4.0"),
+        (7, ".timeindex", "2.2.1, 3.9.2, 4.4.0"),
         (5, ".index", "2.2.1"),
         (5, ".timeindex", "2.2.1"),
     ],
@@ -227,8 +227,8 @@ def test_index_that_cannot_be_mapped_keeps_a_broker_down_where_it_is_mapped(
         f"broker{'s' if ',' in refuses else ''} {refuses}"
     ]
     assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "refuse"
-    assert (line_of(checked(small, broker_version="4.3.1"), "t-0").expected == "refuse") is (
-        "4.3.1" in refuses
+    assert (line_of(checked(small, broker_version="4.4.0"), "t-0").expected == "refuse") is (
+        "4.4.0" in refuses
     )
 
 

@@ -16,6 +16,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.old_messages import mixed_log
 from tests.ops.scene import OLD_FORMAT, Scene, part, rewrites, scene, tree, whole_log
@@ -55,7 +56,7 @@ def test_old_formats_are_information_and_nothing_is_left_alone(old: Scene) -> No
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", ["2.2.1", "3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_serves_the_same_records_from_merged_old_segments(
     old: Scene, judge: Callable[[str], Judge], version: str
 ) -> None:
@@ -67,7 +68,7 @@ def test_a_broker_serves_the_same_records_from_merged_old_segments(
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", ["2.2.1", "3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_markers_between_old_messages_go_and_no_record_is_served_otherwise(
     tmp_path: Path, judge: Callable[[str], Judge], version: str, seed: int

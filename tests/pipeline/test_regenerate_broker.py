@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import LogDir
 from tests.fixture_dirs import unpack
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.old_messages import mixed_log
 from tests.pipeline.recovered import by_broker, by_krepair, settings_of
@@ -30,7 +31,6 @@ SUFFIXES_IN = {
     "leader-epochs-2.2.1": {"timeindex"},
     "timeindex-ok-2.2.1": {"index", "timeindex"},
 }
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 EMPTY_MARKERS_UP_TO = (2, 7)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir, data
 from tests.fixture_dirs import unpack
+from tests.lab.jars import LATEST
 from tests.strategies import Shape, history
 from tools.torture.scenes import OFFSETS_TOPIC, bloated, keyed, plain
 
@@ -88,7 +89,7 @@ def _options(rng: random.Random, now_ms: int) -> Options:
         fixes=words,
         keep=rng.choice(["inplace", "inplace", "until-verified"]),
         delete_horizon=rng.choice(["newest", "next-pass", "4000000000000"]),
-        broker_version=rng.choice(["", "2.2.1", "3.9.2", "4.3.1"]),
+        broker_version=rng.choice(["", "2.2.1", "3.9.2", LATEST]),
         merge=rng.random() < 0.7,
     )
     if "recovery" in words:

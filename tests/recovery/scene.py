@@ -16,11 +16,12 @@ from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir, data
 from tests.journal.txfixture import END, INTERVAL_BYTES, SEGMENTS, SETTINGS, TIME_MS, batches
+from tests.lab import jars
 from tests.lab.judge import Judge, Loaded, Started
 
 NOW_MS = TIME_MS + 60_000
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1") if EVERY else ("2.2.1", "4.3.1")
+VERSIONS = jars.LOADER_VERSIONS if EVERY else ("2.2.1", jars.LATEST)
 POINTS = "recovery-point-offset-checkpoint"
 PADDED = 4096
 """``segment.index.bytes`` of the scene: what a running broker makes the indexes of an active segment."""

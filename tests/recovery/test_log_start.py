@@ -14,12 +14,12 @@ from krepair.formats import producer_snapshot
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tests.builders import NOW_MS, LogDir, Partition
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge, Loaded, ProducerState
 from tests.recovery.scene import Verbs
 from tests.strategies import Shape, history
 
 SEEDS = range(24)
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1")
 POLICIES = ("compact", "delete")
 
 
@@ -75,7 +75,7 @@ def written(root: Path) -> tuple[LogDir, dict[str, tuple[int, int]]]:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_producers_and_epochs_are_those_that_a_start_makes_and_none_is_dropped(
     tmp_path: Path, judge: Callable[[str], Judge], version: str, policy: str
 ) -> None:

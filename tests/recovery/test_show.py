@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.starts import POINT, load, made, restricted, sizes, small_disk
+from tests.lab.jars import LOADER_VERSIONS, SINCE_4
 from tests.lab.judge import Judge, JudgeError
 from tests.recovery.scene import Verbs, points_of
 
 __all__ = ["restricted", "small_disk"]
 
 pytestmark = pytest.mark.broker
-
-VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1")
-EMPTIES = "4.3.1"
 
 
 def recover(log_dir: Path, version: str) -> None:
@@ -35,7 +33,7 @@ def start(judge: Judge, folder: Path) -> None:
         judge.load(folder, clean=False, recovery_point=50, settings={"index.interval.bytes": "100"})
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_folder_that_cannot_be_written_costs_nothing_after_krepair(
     tmp_path: Path, restricted: Callable[[str], Judge], version: str
 ) -> None:
@@ -46,12 +44,12 @@ def test_folder_that_cannot_be_written_costs_nothing_after_krepair(
     before, ready = sizes(plain / "t-0"), sizes(log_dir / "t-0")
     load(restricted(version), plain / "t-0")
     start(restricted(version), log_dir / "t-0")
-    lost = before | {f"{POINT:020d}.log": 0} if version == EMPTIES else before
+    lost = before | {f"{POINT:020d}.log": 0} if version in SINCE_4 else before
     assert sizes(plain / "t-0") == lost
     assert sizes(log_dir / "t-0") == ready == before | {f"{50:020d}.log": 0}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_full_disk_costs_nothing_after_krepair(small_disk: Callable[[int], Path], version: str) -> None:
     disk = small_disk(2 << 20)
     log_dir = made(disk / "logs")

@@ -29,7 +29,6 @@ from tests.lab.three import Three
 from tests.replicas.chances import TOPIC, Chances
 
 MODES = ("replicas", "in-sync", "default", "alone")
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 PARTITIONS = 12
 RETENTION_MS = 1000
 DAYS_AHEAD_MS = 10 * 86_400_000

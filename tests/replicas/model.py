@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.builders import NOW_MS, Replay
+from tests.lab.jars import LATEST
 from tests.replicas.entries import ABORT, COMMIT, NO_EPOCH, Answer, Entry, Value, fates, served
 
 HOUR_MS = 3_600_000
@@ -64,7 +65,7 @@ def kind_of(seed: int, **fixed: object) -> Kind:
     """A kind by seed; all kinds in any few dozen seeds."""
     kind = Kind(
         steps=50 + seed % 9 * 12,
-        version=("2.2.1", "3.9.2", "4.3.1", "2.8.2")[seed % 4],
+        version=("2.2.1", "3.9.2", LATEST, "2.8.2")[seed % 4],
         magic=(2, 2, 2, 2, 1.5, 2, 1, 2, 2, 0)[seed % 10] if seed % 4 in {0, 3} else 2,
         compacted=seed % 7 != 3,
         by_time=seed % 7 in {3, 4},
@@ -539,7 +540,7 @@ class Cluster:
         """Its marker."""
         if kind is None:
             kind = ABORT if self.chance.random() < 0.35 else COMMIT
-        if self.kind.version == "4.3.1":  # KIP-890: each marker raises the epoch
+        if self.kind.version == LATEST:  # KIP-890: each marker raises the epoch
             producer.epoch += 1
             producer.sequence = 0
         self.take(

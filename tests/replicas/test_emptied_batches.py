@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import Batch, Partition, Record, abort, commit, data, emptied
 from tests.lab.broker import Topic
+from tests.lab.jars import LATEST
 from tests.lab.three import Three
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -116,7 +117,7 @@ def make_leaders_log(log_dir: Path, case: Case) -> None:
         "3.9.2",
         pytest.param("2.2.1", marks=pytest.mark.every_broker),
         pytest.param("2.8.2", marks=pytest.mark.every_broker),
-        pytest.param("4.3.1", marks=pytest.mark.every_broker),
+        pytest.param(LATEST, marks=pytest.mark.every_broker),
     ],
 )
 def test_followers_make_of_emptied_batches_what_their_leader_makes_of_them(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab import beside
 from tests.lab.broker import Topic
+from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.three import Three
 from tests.lab.waiting import LIMIT_S
 
@@ -41,7 +42,7 @@ def first_aborted(cluster: Three, node: int, topic: str) -> int:
     return min(first for index in indexes for _, _, first, _, _ in struct.iter_unpack(">hqqqq", index))
 
 
-@pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
 def test_broker_that_missed_tombstones_and_markers_leads_and_is_wrong(version: str, tmp_path: Path) -> None:
     with Three(version, tmp_path, ZOOKEEPER if version.startswith("2.") else KRAFT) as cluster:
         cluster.create({name: Topic(1, CONFIG) for name in TOPICS})

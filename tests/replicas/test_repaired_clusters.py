@@ -9,6 +9,7 @@ import pytest
 
 from krepair.plan.model import Plan
 from tests.compaction.directories import Verbs, keys_of
+from tests.lab.jars import LATEST
 from tests.lab.three import Three
 from tests.replicas.absences import (
     DAY_MS,
@@ -33,7 +34,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
         "3.9.2",
         pytest.param("2.2.1", marks=pytest.mark.every_broker),
         pytest.param("2.8.2", marks=pytest.mark.every_broker),
-        pytest.param("4.3.1", marks=pytest.mark.every_broker),
+        pytest.param(LATEST, marks=pytest.mark.every_broker),
     ],
 )
 def away(

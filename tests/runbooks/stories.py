@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.lab.jars import LATEST
+
 DONE, FOUND, PARTLY = 0, 2, 3
 
 RECLAIM = "reclaim-a-full-disk.md"
@@ -186,7 +188,7 @@ STORIES = (
             START,
             ("krepair purge start.krplan", DONE),
         ),
-        broker="4.3.1",
+        broker=LATEST,
     ),
     Story(
         "indexes with a tail of zeros are mended",

@@ -1,4 +1,4 @@
-"""States of a log directory that end a start or put folders aside: each made of one small directory of a real 4.3.1."""
+"""States of a log directory that end a start or put folders aside: each made of a small directory of a real node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ ALL = frozenset(
     }
 )
 FORGOTTEN = ALL - {"one-0"}
-"""Topics that the metadata log names after its middle."""
+"""Topics that the metadata log names after ``one``."""
+LAST = -1
+
+
+class Outcome(NamedTuple):
+    """Whether a node does not come up, and what it puts aside."""
+
+    ends: bool
+    aside: frozenset[str] = frozenset()
 
 
 class State(NamedTuple):
@@ -30,16 +38,23 @@ class State(NamedTuple):
     Attributes:
         name: what was done.
         make: does it to a directory; gives more of the configuration.
-        ends: whether a controller without others does not start on it.
-        aside: folders that it puts aside.
-        broker_ends: whether a broker that is no controller ends, too.
+        ends: whether a node does not start on it.
+        aside: folders that a controller without others puts aside.
+        of_broker: what a broker that is no controller does instead, by the first number of its version.
     """
 
     name: str
     make: Callable[[Path], Mapping[str, str] | None]
     ends: bool = False
     aside: frozenset[str] = frozenset()
-    broker_ends: bool = False
+    of_broker: Mapping[str, Outcome] = {}
+
+    def outcome(self, role: str, version: str) -> Outcome:
+        """What a node does; beside others, or as a broker, it knows the topics that its own log lacks."""
+        if role == "broker" and version[0] in self.of_broker:
+            return self.of_broker[version[0]]
+        known = role != "alone" and self.aside >= FORGOTTEN
+        return Outcome(self.ends, frozenset() if known else self.aside)
 
 
 def batches(data: bytes) -> list[tuple[int, int, int]]:
@@ -52,10 +67,23 @@ def batches(data: bytes) -> list[tuple[int, int, int]]:
     return found
 
 
-def flipped(log_dir: Path, batch: int, byte: int) -> None:
-    """Flip one bit of a batch of the metadata log; ``byte`` counts from its begin, or from its end if negative."""
+def naming_one(data: bytes) -> int:
+    """Number of the batch that makes the first topic."""
+    name = data.index(b"\4one")
+    return next(number for number, (_, _, end) in enumerate(batches(data)) if name < end)
+
+
+def flipped(log_dir: Path, after_one: int, byte: int) -> None:
+    """Flip one bit of a batch of the metadata log.
+
+    Args:
+        log_dir: the log directory.
+        after_one: how many batches after the one that makes the first topic; ``LAST``: the last batch of all.
+        byte: counts from its begin, or from its end if negative.
+    """
     data = bytearray((log_dir / LOG).read_bytes())
-    _, start, end = batches(bytes(data))[batch]
+    number = LAST if after_one == LAST else naming_one(bytes(data)) + after_one
+    _, start, end = batches(bytes(data))[number]
     data[(start if byte >= 0 else end) + byte] ^= 0x40
     (log_dir / LOG).write_bytes(data)
 
@@ -75,7 +103,7 @@ def second(log_dir: Path, **changed: str) -> dict[str, str]:
 
 def _above_zero(log_dir: Path) -> None:
     data = (log_dir / LOG).read_bytes()
-    base, place, _ = next(one for one in batches(data) if one[0] >= 29)
+    base, place, _ = batches(data)[naming_one(data) + 1]
     for file in (log_dir / METADATA).glob("0*"):
         file.unlink()
     (log_dir / METADATA / f"{base:020d}.log").write_bytes(data[place:])
@@ -115,45 +143,45 @@ def written(name: str, text: str) -> Callable[[Path], None]:
 ONE = "one-0/partition.metadata"
 STATES = (
     State("as it was", lambda log_dir: None),
-    State("quorum-state empty", written(f"{METADATA}/quorum-state", ""), ends=True, broker_ends=True),
-    State(
-        "quorum-state cut", written(f"{METADATA}/quorum-state", '{"leaderId":'), ends=True, broker_ends=True
-    ),
+    State("quorum-state empty", written(f"{METADATA}/quorum-state", ""), ends=True),
+    State("quorum-state cut", written(f"{METADATA}/quorum-state", '{"leaderId":'), ends=True),
     State("quorum-state missing", lambda log_dir: (log_dir / METADATA / "quorum-state").unlink()),
-    State("snapshot empty", written(f"{METADATA}/00000000000000000041-0000000001.checkpoint", ""), ends=True),
-    State("magic of a batch flipped", lambda log_dir: flipped(log_dir, 10, 16), ends=True, broker_ends=True),
+    State(
+        "snapshot empty",
+        written(f"{METADATA}/00000000000000000041-0000000001.checkpoint", ""),
+        ends=True,
+        of_broker={"3": Outcome(ends=False, aside=ALL)},
+    ),
+    State("magic of a batch flipped", lambda log_dir: flipped(log_dir, 0, 16), ends=True),
     State(
         "magic of the last batch flipped",
-        lambda log_dir: flipped(log_dir, -1, 16),
+        lambda log_dir: flipped(log_dir, LAST, 16),
         ends=True,
-        broker_ends=True,
     ),
-    State("content in the middle flipped", lambda log_dir: flipped(log_dir, 13, -3), aside=FORGOTTEN),
-    State("size of a batch flipped", lambda log_dir: flipped(log_dir, 13, 8), aside=FORGOTTEN),
+    State("content in the middle flipped", lambda log_dir: flipped(log_dir, 3, -3), aside=FORGOTTEN),
+    State("size of a batch flipped", lambda log_dir: flipped(log_dir, 3, 8), aside=FORGOTTEN),
     State("last batch cut", lambda log_dir: _cut(log_dir, 5)),
     State("zeros behind the log", lambda log_dir: _zeros(log_dir)),
     State("log empty", written(LOG, ""), aside=ALL),
-    State("log begins above 0 without a snapshot", _above_zero, ends=True, broker_ends=True),
+    State("log begins above 0 without a snapshot", _above_zero, ends=True),
     State("no metadata log", lambda log_dir: shutil.rmtree(log_dir / METADATA), aside=ALL),
     State("files of ZooKeeper, with the metadata log", _zookeeper),
     State("files of ZooKeeper, no metadata log", _zookeeper_without_log, aside=ALL),
-    State("metadata log in the other directory", _moved, ends=True, broker_ends=True),
-    State("other directory not formatted", _unformatted, ends=True, broker_ends=True),
-    State("two directories of one id", second, ends=True, broker_ends=True),
+    State("metadata log in the other directory", _moved, ends=True),
+    State("other directory not formatted", _unformatted, ends=True),
+    State("two directories of one id", second, ends=True),
     State("other directory without an id", lambda log_dir: second(log_dir, directory_id="")),
     State(
         "other directory of another cluster",
         lambda log_dir: second(log_dir, directory_id=OTHER_ID, cluster_id="a" * 22),
         ends=True,
-        broker_ends=True,
     ),
     State(
         "other directory of another node",
         lambda log_dir: second(log_dir, directory_id=OTHER_ID, node_id="5"),
         ends=True,
-        broker_ends=True,
     ),
-    State("another node", lambda log_dir: _node(log_dir, 7), ends=True, broker_ends=True),
+    State("another node", lambda log_dir: _node(log_dir, 7), ends=True),
     State("partition.metadata missing", lambda log_dir: (log_dir / ONE).unlink(), aside=frozenset({"one-0"})),
     State("partition.metadata empty", written(ONE, ""), ends=True),
     State("topic id of zeros", written(ONE, "version: 0\ntopic_id: " + "A" * 22), ends=True),
@@ -173,24 +201,3 @@ def _zeros(log_dir: Path) -> None:
 def _node(log_dir: Path, number: int) -> None:
     path = log_dir / "meta.properties"
     path.write_text(path.read_text().replace("node.id=0", f"node.id={number}"))
-
-
-def configuration(
-    log_dir: Path, role: str, more: Mapping[str, str], ports: tuple[int, int]
-) -> dict[str, str]:
-    """A ``server.properties`` of a controller without others (``alone``), or of a ``broker`` that is none."""
-    own, controller = (f"127.0.0.1:{port}" for port in ports)
-    roles, voters, listeners = {
-        "alone": ("broker,controller", f"0@{controller}", f"PLAINTEXT://{own},CONTROLLER://{controller}"),
-        "broker": ("broker", f"1@{controller}", f"PLAINTEXT://{own}"),
-    }[role]
-    return {
-        "process.roles": roles,
-        "node.id": "0",
-        "controller.quorum.voters": voters,
-        "listeners": listeners,
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(log_dir),
-        **more,
-    }

@@ -1,11 +1,9 @@
-"""What ends a start, or puts folders aside: the forecast of each state is what a real broker of 4.3.1 then does."""
+"""What ends a start, or puts folders aside: the forecast of each state is what a real node then does."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +14,67 @@ from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
-from tests.lab.jvm import java
-from tests.lab.ports import free_port
+from tests.lab.jars import LATEST, SINCE_4
 from tests.start.agreement import disagreements
-from tests.start.states import ALL, METADATA, STATES, State, configuration
+from tests.start.nodes import ROLES, Quorum, Seen, others, quorum, settings, started, voting, written
+from tests.start.states import ALL, METADATA, STATES, State
 
-SECONDS = 12
+EVERY = os.environ.get("KREPAIR_EVERY_STATE") == "1"
+VERSIONS = ("3.9.2", *SINCE_4)
+NO_PORTS = (1, 2, 3, 4)
 
 
-def made(state: State, role: str, tmp_path: Path) -> tuple[list[Path], Path]:
+SAMPLE = {
+    (LATEST, "alone"): (
+        "as it was",
+        "snapshot empty",
+        "size of a batch",
+        "log empty",
+        "id of zeros",
+        "another topic",
+    ),
+    (LATEST, "one of three"): (
+        "quorum-state cut",
+        "content in",
+        "no metadata log",
+        "last batch f",
+        "metadata empty",
+    ),
+    ("3.9.2", "broker"): ("as it was", "snapshot empty", "above 0", "of one id", "metadata missing"),
+}
+"""What the gate tries; ``KREPAIR_EVERY_STATE=1`` tries each state, role and version."""
+SAMPLED = [
+    (version, role, state)
+    for version in VERSIONS
+    for role in ROLES
+    for state in STATES
+    if EVERY or any(words in state.name for words in SAMPLE.get((version, role), ()))
+]
+FORETOLD = [
+    pytest.param(version, role, state, id=f"{version}, {role}, {state.name}")
+    for version in VERSIONS
+    for role in ROLES
+    for state in STATES
+    if version == LATEST or (version, role, state) in SAMPLED
+]
+
+
+def made(state: State, of: Quorum, version: str, tmp_path: Path) -> tuple[list[Path], Path]:
     """The log directories of a state, and the configuration of its node."""
-    log_dir = unpack("kraft-4.3.1", tmp_path)
-    more = state.make(log_dir) or {}
-    lines = configuration(log_dir, role, more, (free_port(), free_port()))
-    config = tmp_path / "server.properties"
-    config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    log_dir = unpack(f"kraft-{version}", tmp_path)
+    voting(log_dir, of)
+    lines = settings(of, 0, log_dir, state.make(log_dir) or {})
+    config = written(tmp_path / "server.properties", lines)
     return [Path(path) for path in lines["log.dirs"].split(",")], config
 
 
-def checked(log_dirs: list[Path], config: Path | None) -> CheckReport:
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, config=None if config is None else str(config))
+def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
+    options = Options(
+        engine=Engine.INLINE,
+        now_ms=NOW_MS,
+        config=None if config is None else str(config),
+        broker_version=version,
+    )
     return check([str(path) for path in log_dirs], options)
 
 
@@ -43,37 +82,29 @@ def foretold(report: CheckReport) -> dict[str, str]:
     return {line.partition: line.expected for one in report.log_dirs for line in one.forecast}
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
-@pytest.mark.parametrize("role", ["alone", "broker"])
+@pytest.mark.parametrize(("version", "role", "state"), FORETOLD)
 def test_the_forecast_says_what_ends_the_start_and_what_is_put_aside(
-    state: State, role: str, tmp_path: Path
+    version: str, role: str, state: State, tmp_path: Path
 ) -> None:
-    report = checked(*made(state, role, tmp_path))
-    said = foretold(report)
-    ends = state.ends if role == "alone" else state.broker_ends
-    # Without its controllers a broker loads no partition, so that nothing is seen of what they would tell it.
-    unseen = role == "broker" and state.ends and not state.broker_ends
+    said = foretold(checked(*made(state, Quorum(role, NO_PORTS), version, tmp_path), version))
+    ends, aside = state.outcome(role, version)
     if ends:
         assert set(said.values()) == {"refuse"}
-    elif role == "alone":
-        assert {name for name, expected in said.items() if expected == "stray"} == state.aside
+    else:
         assert "refuse" not in said.values()
-    elif not unseen:
-        assert "refuse" not in said.values()
-        if state.aside == ALL or len(state.aside) > 1:
-            assert "stray" not in said.values()  # its controllers know the topics
+        assert {name for name, expected in said.items() if expected == "stray"} == aside
 
 
 @pytest.mark.parametrize("state", [one for one in STATES if one.aside == ALL], ids=lambda state: state.name)
 def test_without_a_configuration_what_is_absent_is_no_alarm(state: State, tmp_path: Path) -> None:
-    log_dirs, _ = made(state, "alone", tmp_path)
+    log_dirs, _ = made(state, Quorum("alone", NO_PORTS), LATEST, tmp_path)
     report = checked(log_dirs, None)
     assert set(foretold(report).values()) == {"start"}
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
 def test_a_finding_that_ends_the_start_never_stands_beside_just_start(state: State, tmp_path: Path) -> None:
-    report = checked(*made(state, "alone", tmp_path))
+    report = checked(*made(state, Quorum("alone", NO_PORTS), LATEST, tmp_path))
     if len(report.log_dirs) == 1:
         assert disagreements(report.log_dirs[0]) == []
     found = [one for each in report.log_dirs for one in each.findings]
@@ -101,33 +132,65 @@ def test_rules_that_say_the_broker_does_not_start_may_end_a_start() -> None:
             assert rule.code in silent | {"KR407", "KR408", "KR605", "KR610"}, rule.code
 
 
+@pytest.fixture(scope="module")
+def beside(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Quorum]]:
+    """A version, and the quorum of node 0, whose other controllers run."""
+    version, role = request.param
+    of, folder = quorum(role), tmp_path_factory.mktemp("others")
+    with others(version, of, unpack(f"kraft-{version}", folder), folder / "nodes"):
+        yield version, of
+
+
 @pytest.mark.broker
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
-def test_a_broker_of_4_3_1_does_it(state: State, tmp_path: Path) -> None:
-    log_dirs, config = made(state, "alone", tmp_path)
-    log = tmp_path / "broker.log"
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            java("4.3.1", "kafka.Kafka", str(config)), stdout=out, stderr=subprocess.STDOUT
-        )
-        try:
-            end = time.monotonic() + SECONDS
-            aside: set[str] = set()
-            while process.poll() is None and time.monotonic() < end:
-                aside = {
-                    name.rpartition(".")[0]
-                    for path in log_dirs
-                    for name in os.listdir(path)
-                    if name.endswith("-stray")
-                }
-                text = log.read_text(errors="replace")
-                loaded = "Finished loading offsets" in text or "Kafka Server started" in text
-                if aside == state.aside and not state.ends and (loaded or aside):
-                    break
-                time.sleep(0.2)
-            assert (process.poll() is not None) == state.ends, log.read_text(errors="replace")[-3000:]
-            assert aside == state.aside
-        finally:
-            process.kill()
-            process.wait()
-    shutil.rmtree(tmp_path, ignore_errors=True)
+@pytest.mark.parametrize(
+    ("beside", "state"),
+    [
+        pytest.param((version, role), state, id=f"{version}, {role}, {state.name}")
+        for version, role, state in SAMPLED
+    ],
+    indirect=["beside"],
+)
+def test_a_node_does_it(beside: tuple[str, Quorum], state: State, tmp_path: Path) -> None:
+    version, of = beside
+    ends, aside = state.outcome(of.role, version)
+    log_dirs, config = made(state, of, version, tmp_path)
+
+    def as_expected(seen: Seen) -> bool:
+        return not ends and seen.loaded and seen.aside == aside
+
+    seen = started(version, config, log_dirs, as_expected)
+    assert seen.up is not ends, seen.log[-3000:]
+    assert seen.aside == aside
+
+
+@pytest.mark.broker
+@pytest.mark.skipif(not EVERY, reason="KREPAIR_EVERY_STATE=1 runs it")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_two_of_three_controllers_without_their_log_forget_every_topic(version: str, tmp_path: Path) -> None:
+    no_log = next(one for one in STATES if one.name == "no metadata log")
+    of = quorum("one of three")
+    base = unpack(f"kraft-{version}", tmp_path)
+    log_dirs, config = made(no_log, of, version, tmp_path / "0")
+    with others(version, of, base, tmp_path / "two", without_log=(1,), not_running=(2,)):
+        assert started(version, config, log_dirs, lambda seen: seen.aside == ALL).aside == ALL
+
+
+@pytest.mark.broker
+@pytest.mark.skipif(not EVERY, reason="KREPAIR_EVERY_STATE=1 runs it")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_of_three_controllers_after_the_other_loses_its_log_and_fetches_it(
+    version: str, tmp_path: Path
+) -> None:
+    no_log = next(one for one in STATES if one.name == "no metadata log")
+    of = quorum("one of three")
+    base = unpack(f"kraft-{version}", tmp_path)
+    log_dirs, config = made(no_log, of, version, tmp_path / "0")
+    with others(version, of, base, tmp_path / "first"):
+        seen = started(version, config, log_dirs, lambda seen: seen.loaded)
+        assert (seen.up, seen.aside) == (True, frozenset())
+    # Node 0 has fetched all. Now the second one: node 0 and node 1 have a leader without node 2.
+    with others(version, of, log_dirs[0], tmp_path / "second", without_log=(1,)):
+        seen = started(version, config, log_dirs, lambda seen: seen.loaded)
+    assert (seen.up, seen.aside) == (True, frozenset())

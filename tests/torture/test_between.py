@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.jars import VERSIONS
 from tests.torture.programme import run_part, wrong_of
-from tools.torture.between import VERSIONS
 
 pytestmark = [
     pytest.mark.broker,

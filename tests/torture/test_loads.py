@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.ops.conftest import memory_dir
-from tools.torture.loads import VERSIONS, Loader, loader_of, starts_of_state
+from tools.torture.loads import Loader, loader_of, starts_of_state
 from tools.torture.power_loss import HISTORIES, Case, Site, placed, trials
 from tools.torture.scenes import build
 

@@ -38,7 +38,7 @@ from krepair.plan import planfile
 from tests.corpus.jbod import broker_on
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.client import QUIET
-from tests.lab.jars import release
+from tests.lab.jars import VERSIONS, release
 from tests.lab.judge import Judge, JudgeError
 from tools.torture import brokers
 from tools.torture.brokers import Records
@@ -46,7 +46,6 @@ from tools.torture.runs import DOCUMENTED, Ended, Runner, find_wanted, parse_ste
 from tools.torture.scenes import Placed, Scene, build, differences, look, visible
 from tools.torture.state import State as Done
 
-VERSIONS: Final = ("2.2.1", "3.9.2", "4.3.1")
 SCENES: Final = (
     "markers",
     "markers-unclean",

@@ -20,12 +20,12 @@ from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offse
 from tests.corpus.jbod import broker_on
 from tests.lab.broker import Topic
 from tests.lab.client import QUIET
+from tests.lab.jars import VERSIONS
 from tools.torture.disk_model import State
 from tools.torture.power_loss import HISTORIES, Case, placed, trials
 from tools.torture.scenes import build
 from tools.torture.state import State as Done
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 SCENES_STARTED = (
     "markers",
     "markers-unclean",

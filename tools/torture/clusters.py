@@ -10,8 +10,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tests.lab.jars import VERSIONS
 from tests.replicas import healthy_brokers, histories
-from tests.replicas.histories import MODES, VERSIONS, Figures
+from tests.replicas.histories import MODES, Figures
 from tools.torture.state import State
 
 HEALTHY = "healthy"

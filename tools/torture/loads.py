@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from krepair.formats.checkpoint import decode_offsets
 from tests.lab import jars
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError, Reading
 from tools.torture import kills
 from tools.torture.disk_model import State
@@ -31,7 +32,6 @@ from tools.torture.recording import PRIVATE
 from tools.torture.scenes import CLEAN_MARKER, POINTS, SCENES, Scene, build
 from tools.torture.state import State as Done
 
-VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 STARTS = "log-start-offset-checkpoint"
 _ORDERS = {
     "without-fence-2.2": ("2.2.1",),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from krepair.formats.broker_version import VersionNumber
+from krepair.formats.broker_version import LATEST_TRIED, VersionNumber
 
-JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), (4, 3, 1))
+JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), LATEST_TRIED)
 """Versions whose loader classes were compared with the forecast, for many kinds of damage."""
 
 
