@@ -8,7 +8,7 @@ from krepair.errors import UsageError
 from krepair.formats import compression
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
-from krepair.formats.message_set import LOG_APPEND_TIME, Message, encode, messages
+from krepair.formats.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, Message, encode, messages
 
 
 def _whole(value: bytes, what: str) -> Damage:
@@ -98,7 +98,7 @@ def wrap_as(
         message._replace(offset=message.offset - base, attributes=message.attributes & ~LOG_APPEND_TIME)
         for message in inner
     )
-    timestamp = max(message.timestamp for message in inner)
+    timestamp = max(message.timestamp for message in inner) if magic else NO_TIMESTAMP
     attributes = int(codec)
     if log_append_time is not None:
         timestamp = log_append_time
