@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
@@ -382,7 +381,7 @@ class _Apply:
             if found is not None:
                 staging.problem = StalePlanError(
                     f"{found.change_id}: {found.text}; it is neither what the plan was made of nor what it makes",
-                    next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+                    next_command=plan_command(self.plan),
                 )
 
     # -- the order of commit
@@ -412,7 +411,7 @@ class _Apply:
             staging.problem = StalePlanError(
                 f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
                 "the fence a broker that is started meanwhile would cut it",
-                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+                next_command=plan_command(self.plan),
             )
 
     # -- commit

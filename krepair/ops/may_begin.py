@@ -12,6 +12,7 @@ from krepair.fixes.leftovers import Beside, applied_here, plans_beside, why_half
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import LogDir, Partition
+from krepair.ops.plan_command import plan_command
 from krepair.ops.target import is_root, why_left_alone
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import PartitionPlan, Plan
@@ -59,7 +60,7 @@ class MayBegin:
         if unknown:
             raise StalePlanError(
                 _why_unknown(folder, target, unknown),
-                next_command=f"krepair plan {shlex.quote(self._plan.log_dir)} --out PLAN",
+                next_command=plan_command(self._plan),
             )
         found = set(states.values())
         if found & NOT_DONE or ChangeState.PURGED in found:

@@ -257,7 +257,9 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
             "Fits", f"yes: {size_text(seen.needed_bytes)} are needed meanwhile, {_free(seen.free_bytes)}", 2
         )
     else:
-        yield _Row("Fits", " ".join(("It does NOT fit on the disk: apply will refuse it.", *seen.lines)))
+        yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
+        for line in seen.lines:
+            yield _Row("Space", line)
     yield _Row("Back", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
     yield _Row("Down", f"{time} for apply and verify, plus its stop and start", 4)

@@ -129,8 +129,9 @@ def rule_of(name: str, kind: str) -> str:
     if kind == "file":
         return OF_NO_SENSE.get(name, "")
     if kind == "folder" and name in IN_ROOT:
-        # An empty partition is one that has no records yet.
-        return "" if name in PARTITIONS else "KR604" if name == MARKED_FOR_DELETION else "KR602"
+        # An empty partition is one that has no records yet, if no checkpoint says otherwise.
+        empty = {"t-0": "KR312", "u-0": ""}
+        return empty.get(name, "KR604" if name == MARKED_FOR_DELETION else "KR602")
     if name == "krepair~0123abcd" and kind == "folder":
         return "KR901"
     return "KR604" if name == MARKED_FOR_DELETION and kind in LINKS else "KR606"
@@ -144,7 +145,7 @@ def code_of_check(name: str, kind: str) -> int:
 
 def codes_of_verify(name: str, kind: str) -> set[int]:
     """``verify LOGDIR`` judges logs, their indexes and snapshots."""
-    if kind in LINKS and name in PARTITIONS:
+    if (kind in LINKS and name in PARTITIONS) or rule_of(name, kind) == "KR312":
         return {ExitCode.FOUND}
     if kind == "file":
         if name.endswith((".timeindex", ".txnindex")):

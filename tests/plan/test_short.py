@@ -172,9 +172,9 @@ def test_what_is_refused_says_so_in_the_last_line_and_never_says_apply() -> None
     for page in (lacks, preview):
         assert page.sections[-1].lines[0].endswith("apply will refuse it.")
         assert not any("krepair apply" in command for one in page.sections for command in one.commands)
-    assert facts(lacks.sections[0])["Fits"].startswith(
-        "It does NOT fit on the disk: apply will refuse it. It needs 1 GiB"
-    )
+    rows = facts(lacks.sections[0])
+    assert rows["Fits"] == "It does NOT fit on the disk: apply will refuse it."
+    assert rows["Space"] == "It needs 1 GiB, nothing is free."
     assert lacks.sections[1].commands == ("krepair plan X --keep auto",)
     assert preview.title.startswith("krepair preview")
     assert preview.sections[1].commands[-1] == "krepair diff offsets.krplan PLAN"
