@@ -176,7 +176,7 @@ def _no_snapshot(node: StartingNode) -> tuple[str, StartEffect]:
 
 
 def _snapshot(node: StartingNode) -> tuple[str, StartEffect]:
-    before_4 = "before 4.0 a broker that is no controller puts every partition aside"
+    before_4 = "before 4.0 a broker that is no controller is not ready or puts every partition aside"
     if node.controller is False and all(one < KRAFT_ONLY_SINCE for one in node.versions):
         return f"{before_4}; {RESTORE}", StartEffect.ASIDE
     other = "" if node.controller else f"; a broker that is no controller is never ready, and {before_4}"

@@ -87,6 +87,12 @@ def voting(log_dir: Path, of: Quorum) -> None:
     path.write_text(re.sub(r'"currentVoters":\[.*?\]', f'"currentVoters":[{names}]', path.read_text()))
 
 
+def forget_leader(log_dir: Path) -> None:
+    """Let nobody lead: node 0 led when this was written, and one that lost its log must not be told that it leads."""
+    path = log_dir / METADATA / "quorum-state"
+    path.write_text(re.sub(r'"leaderId":\d+', '"leaderId":-1', path.read_text()))
+
+
 @contextmanager
 def others(
     version: str,
@@ -128,6 +134,7 @@ def others(
             meta = (base / "meta.properties").read_text().replace("node.id=0", f"node.id={node}")
             (own / "meta.properties").write_text(re.sub(r"(?m)^directory.id=.*\n", "", meta))
             voting(own, of)
+            forget_leader(own)
             if node in without_log:
                 shutil.rmtree(own / METADATA)
             config = written(folder / f"{node}.properties", settings(of, node, own, {}))
