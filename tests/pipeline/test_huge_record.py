@@ -44,6 +44,7 @@ def verbs(path, beside):
         "--delete-horizon", "4000000000000", "--assume-high-watermark", "log-end", "--out", beside + "/plan",
     ]
     yield plan
+    yield ["show", beside + "/plan"]
     yield ["apply", beside + "/plan", "--engine", "inline"]
     yield ["verify", beside + "/plan", "--originals", "--engine", "inline"]
     yield ["check", path, "--deep", "--engine", "inline"]
@@ -109,6 +110,7 @@ def test_a_partition_with_a_record_that_is_too_large_is_left_alone_and_no_verb_t
     found = run(tmp_path, raw, batch(codec, [(b"k", 1000)], HUGE_AT), HUGE_AT)
     code, said = found["plan"]
     assert code == 2, said
+    said = found["show PLAN"][1]
     assert "compaction does not take larger ones" in said
     assert "Kafka's cleaner would stop here too" not in said
 
