@@ -188,7 +188,7 @@ class _SegmentFiles:
             log=LogFile(self._log, segment.log_bytes, self._read_log, self._batches),
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
-            aborted=TransactionIndexState(self._txn, base, self._aborted),
+            aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),
             has_index=segment.index_bytes >= 0,
             has_time_index=segment.time_index_bytes >= 0,
             interval_bytes=item.interval_bytes,

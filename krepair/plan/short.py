@@ -191,12 +191,12 @@ def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
 
 def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
-        yield _Row("Goes", f"nothing: {_partitions(len(plan.partitions))} looked at", 1)
+        yield _Row("Goes", f"nothing: {_partitions(len(plan.partitions))} looked at")
     else:
         files = [words for action, some in by_kind(changes) for words in action.goes(some)]
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
-        yield _Row("Goes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}", 1)
+        yield _Row("Goes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}")
     stays = list(_what_stays(plan))
     if stays:
         yield _Row("Stays", "; ".join(stays), 5)

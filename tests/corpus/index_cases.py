@@ -30,6 +30,9 @@ YOUNGER_THAN_THE_REAL_ONES = frozenset({"timeindex-too-young", "timeindex-past-t
 """The first entry of the real time index is later than the last one that these make up."""
 
 
+START_TO_4_3 = Before("start", "start", "refuse")
+
+
 class OnIndex(NamedTuple):
     """A damage of one index file.
 
@@ -106,9 +109,12 @@ ABORTED_DAMAGES = (
     OnIndex("all-zeros", ABORTED, lambda data: bytes(len(data)), "KR204"),
     OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
     OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
-    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204"),
-    # an aborted transaction that ends below the base offset makes every version recover the segment
-    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", RECOVERS),
+    # up to 4.3 a broker reads the first byte of the version only
+    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204 KR803", START_TO_4_3),
+    # an aborted transaction that ends below the base offset makes a broker recover the segment, if it knows the version
+    OnIndex(
+        "garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR803", Before("recover", "recover", "refuse")
+    ),
 )
 
 

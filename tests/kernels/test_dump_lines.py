@@ -57,7 +57,9 @@ def test_a_number_is_written_as_in_plain_python(value: int) -> None:
 @example(951_782_400_000)
 @example(253_402_300_799_999)
 def test_a_time_is_written_as_in_plain_python(value: int) -> None:
-    assert written(put_time, value) == time_text(value).encode()
+    # What is no date is a number in a dump; a person gets words for it.
+    is_date = 0 <= value < 253_402_300_800_000
+    assert written(put_time, value) == (time_text(value) if is_date else str(value)).encode()
 
 
 @given(BYTES)

@@ -84,7 +84,7 @@ class Scene:
             (purge, self.plan),
         )
         for verb, plan in second:
-            with pytest.raises(LockedError, match="another krepair is at work there"):
+            with pytest.raises(LockedError, match="another krepair is at work here"):
                 verb(plan, self.given)
         assert tree(self.log_dir) == there
 

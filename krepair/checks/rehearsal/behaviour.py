@@ -30,6 +30,8 @@ class Behaviour(NamedTuple):
         needs_first_unstable_offset: it throws if the first offset of an open transaction is past the log end.
         searches_by_first_offset: it looks up a batch by first offsets, and opens all wrappers of v0 and v1 on the way
             (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
+        reads_whole_txn_version: of the version of an entry of a transaction index it reads both bytes, and throws if it
+            is not 0 (4.4). Earlier versions read the first one, and throw if it is above 0.
     """
 
     checks_indexes: bool
@@ -40,6 +42,7 @@ class Behaviour(NamedTuple):
     looks_in_one_segment: bool
     needs_first_unstable_offset: bool
     searches_by_first_offset: bool
+    reads_whole_txn_version: bool
 
 
 def behaviour_of(version: VersionNumber) -> Behaviour:
@@ -57,6 +60,7 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
         looks_in_one_segment=version < (2, 4, 0),
         needs_first_unstable_offset=version < (3, 8, 0),
         searches_by_first_offset=version >= (4, 1, 0),
+        reads_whole_txn_version=version >= (4, 4, 0),
     )
 
 

@@ -1,6 +1,6 @@
 """The three indexes of a segment while a broker has them open.
 
-Source: AbstractIndex, OffsetIndex, TimeIndex, TransactionIndex (2.2.1, 2.8, 3.9).
+Source: AbstractIndex, OffsetIndex, TimeIndex, TransactionIndex (2.2.1, 2.8, 3.9, 4.4).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, overload
 
+from krepair.checks.rehearsal.behaviour import Broker, Brokers
 from krepair.checks.rehearsal.failures import CorruptIndexError, InvalidOffsetError, StartFailsError
 from krepair.checks.rehearsal.log_file import ReadAt
 from krepair.formats import offset_index, time_index, txn_index
@@ -16,8 +17,12 @@ from krepair.formats.words import count_text
 
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192
-_TXN_FRONT: Final = struct.Struct(">b17xq")
-"""The first byte of an entry, the only byte of the version that a broker reads, and its last offset."""
+_TXN_FRONT: Final = struct.Struct(">h16xq")
+"""The version of an entry, and its last offset."""
+
+
+def _reads_whole_txn_version(broker: Broker) -> bool:
+    return broker.behaviour.reads_whole_txn_version
 
 
 class FileEntries(Sequence[tuple[int, int]]):
@@ -243,11 +248,13 @@ class TransactionIndexState:
     Attributes:
         name: name of the file.
         base_offset: base offset of the segment.
+        brokers: who starts.
     """
 
-    def __init__(self, name: str, base_offset: int, data: bytes) -> None:
+    def __init__(self, name: str, base_offset: int, data: bytes, brokers: Brokers) -> None:
         self.name = name
         self.base_offset = base_offset
+        self.brokers = brokers
         whole = len(data) // txn_index.ENTRY_SIZE
         self._entries = [
             _TXN_FRONT.unpack_from(data, number * txn_index.ENTRY_SIZE) for number in range(whole)
@@ -259,7 +266,7 @@ class TransactionIndexState:
 
         Raises:
             CorruptIndexError: a last offset is below the base offset.
-            StartFailsError: the first byte of a version is above 0.
+            StartFailsError: an unknown version: up to 4.3 one whose first byte is above 0, later any but 0.
         """
         for number, (version, last_offset) in enumerate(self._entries):
             self._refuse_version(number, version)
@@ -267,9 +274,11 @@ class TransactionIndexState:
                 raise CorruptIndexError
 
     def _refuse_version(self, number: int, version: int) -> None:
-        if version > txn_index.VERSION:
+        if version == txn_index.VERSION:
+            return
+        if version >> 8 > 0 or self.brokers.do(_reads_whole_txn_version):
             where = f"position {number * txn_index.ENTRY_SIZE}"
-            raise StartFailsError(self.name, f"{where}: an entry of the unknown version {version << 8}")
+            raise StartFailsError(self.name, f"{where}: an entry of the unknown version {version}")
 
     def reset(self) -> None:
         """Empty it for a recovery."""

@@ -102,7 +102,7 @@ class SegmentState:
             log=self.log.part(f"{stem}.log", 0, 0),
             offsets=OffsetIndexState(f"{stem}.index", base_offset, (), most, most),
             times=TimeIndexState(f"{stem}.timeindex", base_offset, (), most, most),
-            aborted=TransactionIndexState(f"{stem}.txnindex", base_offset, b""),
+            aborted=TransactionIndexState(f"{stem}.txnindex", base_offset, b"", self.brokers),
             has_index=True,
             has_time_index=True,
             interval_bytes=self.interval_bytes,
