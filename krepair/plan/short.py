@@ -157,7 +157,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     yield _Row("Of", f"{plan.log_dir} on {plan.host}", 1)
     yield _Row("Digest", plan.digest)
     if around.same:
-        yield _Row("Made by", around.same, 8, f"{_show(around)} --section settings")
+        yield _Row("Made by", around.same, 8, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
     if changes:
