@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
+from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import abort, data
 from tests.fixture_dirs import unpack
+from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.judge import Judge, JudgeError
 
@@ -28,6 +29,24 @@ AS_NOBODY_SPECIAL = (
 )
 """Root, to whom the modes of files matter as to anybody else."""
 POINT = 20
+RETAINING = {
+    "log.retention.check.interval.ms": 1000,
+    "log.segment.delete.delay.ms": 100,
+    "log.cleaner.enable": "false",
+}
+"""Retention looks first 30 s after the start; from 3.x on a setting for tests makes that sooner."""
+
+
+def logs_of(log_dir: Path, topic: str) -> list[str]:
+    """Names of the logs of its partition 0."""
+    return beside.listed(log_dir / f"{topic}-0")
+
+
+def deleted_by_retention(report: CheckReport, topic: str) -> list[str]:
+    """Logs that the forecast says retention deletes."""
+    found = next(line for line in report.log_dirs[0].forecast if line.partition == f"{topic}-0")
+    words = (word.strip(",;") for word in found.text.split())
+    return [f"{word}.log" for word in words if len(word) == 20]
 
 
 def made(root: Path) -> Path:

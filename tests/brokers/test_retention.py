@@ -14,10 +14,10 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import CheckReport
 from krepair.options import Engine, Options
+from tests.brokers.starts import RETAINING, deleted_by_retention, logs_of
 from tests.fixture_dirs import unpack
-from tests.lab import beside, jars
+from tests.lab import jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.waiting import LIMIT_S
 
@@ -27,27 +27,6 @@ PADDED, MENDED = "f-t", "g-t"
 VERSIONS = ("2.3.1", "3.9.2", *jars.SINCE_4)
 DAY_MS = 86_400_000
 FIRST_RECORD_MS = 1_795_257_900_000
-# Retention looks first 30 s after the start; from 3.x on a setting for tests makes that sooner.
-PROPS = {
-    "log.retention.check.interval.ms": 1000,
-    "log.segment.delete.delay.ms": 100,
-    "log.cleaner.enable": "false",
-}
-
-
-def logs(log_dir: Path, topic: str) -> list[str]:
-    return beside.listed(log_dir / f"{topic}-0")
-
-
-def forecast(report: CheckReport, topic: str) -> list[str]:
-    """Segments that the forecast says retention deletes."""
-    found = next(line for line in report.log_dirs[0].forecast if line.partition == f"{topic}-0")
-    return [
-        f"{name}.log"
-        for name in found.text.split()
-        if len(name.strip(",;")) == 20
-        for name in [name.strip(",;")]
-    ]
 
 
 @dataclass
@@ -71,20 +50,20 @@ def started(tmp_path: Path, version: str) -> Run:
     plan = make_plan(str(log_dir), Options(**common, fixes=("index",), topics=(MENDED,)))  # type: ignore[arg-type]
     assert apply(plan, Options(**common)).exit_code == ExitCode.DONE  # type: ignore[arg-type]
     report = check([str(log_dir)], Options(**common))  # type: ignore[arg-type]
-    before = {topic: logs(log_dir, topic) for topic in (PADDED, MENDED)}
+    before = {topic: logs_of(log_dir, topic) for topic in (PADDED, MENDED)}
     topic = Topic(
         1, {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.bytes": "200000"}
     )
     early = version.startswith("2.")
-    props = PROPS | ({} if early else {"log.initial.task.delay.ms": 1000})
+    props = RETAINING | ({} if early else {"log.initial.task.delay.ms": 1000})
     with Broker(version, log_dir, props, {PADDED: topic, MENDED: topic}) as broker:
         deadline = time.monotonic() + LIMIT_S
-        while logs(log_dir, PADDED) == before[PADDED] and time.monotonic() < deadline:
+        while logs_of(log_dir, PADDED) == before[PADDED] and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(4)  # some more rounds of retention
-        after = {topic: logs(log_dir, topic) for topic in before}
+        after = {topic: logs_of(log_dir, topic) for topic in before}
         broker.stop()
-    return Run(before, {topic: forecast(report, topic) for topic in before}, after)
+    return Run(before, {topic: deleted_by_retention(report, topic) for topic in before}, after)
 
 
 def test_padded_time_index_costs_a_segment_and_a_mended_one_none_on_each_version(tmp_path: Path) -> None:

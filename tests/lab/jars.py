@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -72,22 +72,22 @@ def wanted_artifacts(version: str) -> list[tuple[str, str, str]]:
     return wanted
 
 
-def pom(version: str) -> bytes:
-    """A project that depends on what a broker of that version needs."""
+def pom(name: str, wanted: Iterable[tuple[str, ...]]) -> bytes:
+    """A project that depends on these: (group, artifact, version), with a classifier where there is one."""
     project = ET.Element("project", xmlns="http://maven.apache.org/POM/4.0.0")
     head = {
         "modelVersion": "4.0.0",
         "groupId": "krepair.lab",
-        "artifactId": f"broker-{version}",
+        "artifactId": name,
         "version": "1",
         "packaging": "pom",
     }
     for tag, text in head.items():
         ET.SubElement(project, tag).text = text
     dependencies = ET.SubElement(project, "dependencies")
-    for coordinates in wanted_artifacts(version):
+    for coordinates in wanted:
         dependency = ET.SubElement(dependencies, "dependency")
-        for tag, text in zip(("groupId", "artifactId", "version"), coordinates, strict=True):
+        for tag, text in zip(("groupId", "artifactId", "version", "classifier"), coordinates, strict=False):
             ET.SubElement(dependency, tag).text = text
     return ET.tostring(project, encoding="utf-8", xml_declaration=True)
 
@@ -106,25 +106,39 @@ def fetch(version: str) -> Path:
     Raises:
         LabUnavailableError: when a tool is missing or Maven fails.
     """
-    folder = cache_root() / version
-    complete = folder / ".complete"
     if lacking := missing_tools(version):
         raise LabUnavailableError(lacking)
+    return fetched(version, wanted_artifacts(version), without=OTHER_BINDINGS)
+
+
+def fetched(name: str, wanted: Iterable[tuple[str, ...]], *, without: Iterable[str] = ()) -> Path:
+    """The folder of that name in the cache, with the jars that are wanted and all that they need.
+
+    Args:
+        name: of the folder.
+        wanted: see ``pom``.
+        without: patterns of jars that are left out.
+
+    Raises:
+        LabUnavailableError: Maven fails.
+    """
+    folder = cache_root() / name
+    complete = folder / ".complete"
     if complete.exists():
         return folder
-    with locked(cache_root() / f"{version}.lock"):
+    with locked(cache_root() / f"{name}.lock"):
         if complete.exists():
             return folder
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_bytes(pom(version))
+        (folder / "pom.xml").write_bytes(pom(name, wanted))
         argv = ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), COPY, "-DincludeScope=runtime"]
         argv.append(f"-DoutputDirectory={folder}")
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
             raise LabUnavailableError(
-                f"mvn could not fetch Kafka {version}: {(done.stdout + done.stderr)[-1500:]}"
+                f"mvn could not fetch Kafka {name}: {(done.stdout + done.stderr)[-1500:]}"
             )
-        for pattern in OTHER_BINDINGS:  # a second binding would win by luck
+        for pattern in without:  # a second binding would win by luck
             for jar in folder.glob(pattern):
                 jar.unlink()
         complete.touch()

@@ -147,6 +147,13 @@ PARTS: Final = (
     ),
     Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
     Part(
+        "kafka_tests",
+        "tools.torture.kafka_tests",
+        "folders of Kafka's own unit tests, against Kafka's own classes",
+        1,
+        on_disk=False,
+    ),
+    Part(
         "mutants",
         "tools.torture.mutants",
         "mutations of the product that tests must notice",
