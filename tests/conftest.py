@@ -48,6 +48,12 @@ def plan_as_only_replica(topics: tuple[str, ...]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all tests look for the words of a page, not for its lines."""
+    monkeypatch.setenv("COLUMNS", "10000")
+
+
+@pytest.fixture(autouse=True)
 def _replicas(request: pytest.FixtureRequest) -> Iterator[None]:
     marked = request.node.get_closest_marker("replicas") is not None
     if marked:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from krepair.errors import RefusedError
-
 
 class PageFile:
     """Writes the page of one run; without a path it does nothing.
@@ -33,7 +31,7 @@ class PageFile:
             report: of a verb that takes ``--html``.
 
         Raises:
-            RefusedError: the operating system refused.
+            KrepairError: see ``krepair.ops.output_file.not_written``.
         """
         if not self._target:
             return
@@ -43,10 +41,9 @@ class PageFile:
         from krepair.ops.reports import CheckReport
 
         assert isinstance(report, CheckReport | CompareReport)
-        text = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
+        page = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
+        data = page.encode()
         try:
-            output_file.write(PAGE, self._target, text.encode())
+            output_file.write(PAGE, self._target, data)
         except OSError as problem:
-            raise RefusedError(
-                f"{self._path}: cannot write the page: {problem.strerror or problem}"
-            ) from None
+            raise output_file.not_written(PAGE, self._target, problem, len(data)) from None

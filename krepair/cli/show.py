@@ -37,29 +37,29 @@ def show(plan: PlanArgument, *, typed: Typed) -> None:
     if part and typed.output_format not in _IN_SECTIONS:
         raise UsageError(f"--section goes with --format {' and '.join(_IN_SECTIONS)}")
     read = load(plan)
-    observed = None if typed.json or typed.output_format == "json" else _observed(read)
+    observed = "" if typed.json or typed.output_format == "json" else _observed(read)
     if typed.output_format == "text":
         finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed, part), typed)
     sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed, part).encode())
 
 
-def _observed(read: Plan) -> Observed | None:
+def _observed(read: Plan) -> Observed | str:
     """What the disk says of it; a plan of another host is shown without what looks at disks."""
     if read.host != socket.gethostname():
-        return None
+        return f"the disk was not looked at, as this host is not {read.host}"
     from krepair.ops.room import observe_again
 
     return observe_again(read)
 
 
-def _view(read: Plan, path: str, observed: Observed | None, part: str = "") -> View:
+def _view(read: Plan, path: str, observed: Observed | str, part: str = "") -> View:
     from krepair.ops.show import show_view
 
     page = show_view(read, path, observed=observed)
     return page.only(part) if part else page
 
 
-def _text(read: Plan, path: str, output_format: str, observed: Observed | None, part: str) -> str:
+def _text(read: Plan, path: str, output_format: str, observed: Observed | str, part: str) -> str:
     if output_format == "html":
         from krepair.cli.views.page import plan_page
 

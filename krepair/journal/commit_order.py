@@ -60,7 +60,7 @@ def choose_commit(
     """
     reach = damage_in_reach(lowest_groups, damaged)
     if not reach:
-        why = "safe at every moment on every version, since the fence is up meanwhile"
+        why = "safe at every moment on every version, since the fence is up"
         return Commit(order="P1", fence=True, why=why)
     first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:

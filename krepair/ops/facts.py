@@ -123,7 +123,7 @@ def facts(
         try:
             output_file.write_streamed(FACTS, target, fill)
         except OSError as error:
-            raise RefusedError(f"{out}: cannot write the facts: {error.strerror or error}") from None
+            raise output_file.not_written(FACTS, target, error) from None
     state = side.state
     who = state.broker_id or "ID"
     return FactsReport(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import Final
 
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import RefusedError, UsageError
+from krepair.durable.writing_error import WritingError, folder_with_room
+from krepair.errors import KrepairError, RefusedError, UnwritableError, UsageError
 
 _MODE: Final = 0o644
 """Others read it: the node exporter, a browser."""
@@ -130,6 +132,26 @@ def write_streamed(
         with suppress(OSError):
             disk.unlink(temporary)
         raise
+
+
+def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) -> KrepairError:
+    """Why a file could not be written, with another place where there is no space here.
+
+    Args:
+        kind: of file.
+        target: from ``check_place``.
+        error: of ``write_streamed``.
+        needed: its bytes, where they are known.
+    """
+    words = error.strerror or str(error)
+    if not isinstance(error, WritingError):
+        return RefusedError(f"{target}: cannot be written: {words}")
+    folder, name = os.path.split(target)
+    if os.path.dirname(os.fsdecode(error.filename)) != folder:  # a temporary file elsewhere
+        return UnwritableError(f"{os.fsdecode(error.filename)}: {words}")
+    elsewhere = folder_with_room(folder, needed)
+    place = shlex.quote(os.path.join(elsewhere, name)) if elsewhere else "FILE on another disk"
+    return UnwritableError(f"{target}: {words}", next_command=f"the same command with {kind.option} {place}")
 
 
 def _filled(disk: Disk, path: str, fill: Callable[[Put], None]) -> None:

@@ -235,19 +235,19 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     return plan_view(plan, around)
 
 
-def observe(plan: Plan, options: Options) -> Observed | None:
+def observe(plan: Plan, options: Options) -> Observed | str:
     """Look at the disk; nothing is read but its figures.
 
     Returns:
-        None where nothing can be said: the plan changes nothing, or its log directory cannot be looked at.
+        A text where nothing can be said, as the plan changes nothing, or its log directory cannot be looked at: why.
     """
     if not targets_of(plan):
-        return None
+        return "nothing is needed"
     try:
         space = read_space(plan.log_dir)
         room = _room_in(plan.log_dir, space)
     except (OSError, RefusedError):
-        return None  # the plan is made; what cannot be looked at, apply says
+        return "the disk could not be looked at"
     needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
     lack = lack_of(plan, space)
     if lack is None:
@@ -262,17 +262,17 @@ def _figures(plan: Plan, space: Space, room: Room, needed: int) -> tuple[str, ..
     files = count_text(_files_of(plan, space), "file")
     return (
         f"{size_text(max(room.free_bytes, 0))} are free now{root}{inodes}.",
-        f"{size_text(needed)} are needed meanwhile, for {files}.",
+        f"{size_text(needed)} are needed while apply runs, for {files}.",
     )
 
 
-def observe_again(plan: Plan) -> Observed | None:
-    """As ``observe``, of a plan that is shown again; None where apply has begun it, or never will."""
+def observe_again(plan: Plan) -> Observed | str:
+    """As ``observe``, of a plan that is shown again; not where apply has begun it, or never will."""
     if isinstance(plan.preview, Preview):
-        return None
+        return "the disk was not looked at, as apply refuses a preview"
     name = private_folder(plan.plan_id)
     if any(os.path.lexists(os.path.join(plan.log_dir, one.folder, name)) for one in targets_of(plan)):
-        return None
+        return "the disk was not looked at, as apply has begun this plan"
     return observe(plan, Options())
 
 

@@ -55,13 +55,15 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     )
 
 
-def show_view(plan: Plan, path: str, place: Sequence[str] = (), observed: Observed | None = None) -> View:
+def show_view(
+    plan: Plan, path: str, place: Sequence[str] = (), observed: Observed | str = "not looked at here"
+) -> View:
     """The page of a plan, and what the review says against it.
 
     Args:
         plan: any plan.
         path: of its file.
         place: see ``around_of``.
-        observed: what its disk says, where that is known.
+        observed: what its disk says, or why it was not looked at.
     """
     return plan_view(plan, around_of(plan, path, place)._replace(observed=observed))

@@ -36,7 +36,7 @@ class Around(NamedTuple):
         with_evidence: the same with what the running brokers say.
         with_later_horizon: the same with the time of the plan as the delete horizon.
         after_stop: of a preview, the same without ``--preview``.
-        observed: what its disk says.
+        observed: what its disk says, or why it was not looked at.
         objections: of the review: apply will refuse the plan.
         unmended: what the plan met and does not mend.
         doubt: why the configuration seems to be that of another broker.
@@ -48,10 +48,15 @@ class Around(NamedTuple):
     with_evidence: str = ""
     with_later_horizon: str = ""
     after_stop: str = ""
-    observed: Observed | None = None
+    observed: Observed | str = "not looked at"
     objections: tuple[Objection, ...] = ()
     unmended: Section = Section(title="", part="partitions")
     doubt: str = ""
+
+    @property
+    def lack(self) -> Observed | None:
+        """What the disk says, where the plan does not fit on it."""
+        return self.observed if isinstance(self.observed, Observed) and not self.observed.fits else None
 
 
 NOTHING_KNOWN = Around()

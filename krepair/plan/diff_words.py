@@ -16,7 +16,7 @@ _LABELS: Final = {
     "keep": "originals (--keep)",
     "freed_at_apply": "freed by apply, before purge",
     "freed_at_purge": "freed after purge",
-    "peak_extra_bytes": "needed on top meanwhile",
+    "peak_extra_bytes": "needed while apply runs",
     "log_bytes_before": ".log before",
     "log_bytes_after": ".log after",
     "log_bytes": ".log of the new segment",

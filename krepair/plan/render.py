@@ -11,14 +11,13 @@ from msgspec import UnsetType
 
 from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import names_text
+from krepair.formats.words import few
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.around import NOTHING_KNOWN, Around
+from krepair.plan.around import NOTHING_KNOWN, Around, Observed
 from krepair.plan.figures import add_tallies, verify_seconds
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.model import (
-    Evidence,
     FreeWhenVerified,
     KeepOriginal,
     NotReversible,
@@ -28,7 +27,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.replicas_view import replicas_section
 from krepair.plan.risks import consents_of
-from krepair.plan.short import UNTIL, changes_of, later_bytes, short_page
+from krepair.plan.short import UNTIL, changes_of, earlier_than_asked, later_bytes, short_page
 from krepair.plan.ticket import (
     keep_lines,
     keep_text,
@@ -59,7 +58,6 @@ from krepair.rules.evidence import NONE
 from krepair.rules.reasons import told_of
 
 _FEW_PARTITIONS: Final = 5
-_BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _MOST_ROWS: Final = 200
 _WITHOUT_KEYS: Final = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
@@ -122,7 +120,8 @@ def _how_it_was_made(plan: Plan, around: Around) -> Section:
 
 
 def _space_and_time(plan: Plan, around: Around) -> Section:
-    title, changing, seen = "Space and time", plan.changing, around.observed
+    title, changing = "Space and time", plan.changing
+    seen = around.observed if isinstance(around.observed, Observed) else None
     rows = []
     if changes_of(plan):
         rows += [
@@ -131,7 +130,7 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
             ("free after apply", _more_or_less(plan.freed_at_apply)),
             ("free after purge", _more_or_less(plan.freed_at_purge)),
             ("originals", keep_text(plan)),
-            ("needed meanwhile", size_text(plan.peak_extra_bytes)),
+            ("needed while apply runs", size_text(plan.peak_extra_bytes)),
             ("expected time of apply", expected_text(plan.expected_seconds)),
             ("expected time of verify", expected_text(verify_seconds(plan))),
         ]
@@ -174,11 +173,11 @@ def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
         part="risks",
         warns=True,
     )
-    if around.observed is not None and not around.observed.fits:
+    if around.lack is not None:
         yield Section(
             title="It does NOT fit on the disk: apply will refuse it",
-            lines=around.observed.lines,
-            commands=around.observed.commands,
+            lines=around.lack.lines,
+            commands=around.lack.commands,
             part="risks",
             warns=True,
         )
@@ -196,11 +195,15 @@ def _consents(plan: Plan) -> Section:
             one.option,
             " ".join(one.values) or "-",
             f"{one.text} {one.more}",
-            names_text(one.folders) or "no partition rests on it",
+            few(one.folders) if one.folders else "no partition rests on it",
         )
         for one in consents_of(plan)
     ]
-    return Section(title="Consents", table=table_of("consent | of | what it means | for", rows), part="risks")
+    return Section(
+        title="Consents",
+        table=table_of("consent | given for | what it means | partitions", rows),
+        part="risks",
+    )
 
 
 def _broker_version(text: str) -> str:
@@ -222,24 +225,6 @@ def _chosen_horizon(plan: Plan) -> str:
     if chosen[NONE] == chosen.total():
         return f"{NONE} ({asked} was asked; no evidence of other replicas)"
     return f"{asked}; {NONE} in {count_text(chosen[NONE], 'partition')} (no evidence of other replicas)"
-
-
-def _earlier_than_asked(plan: Plan) -> tuple[str, ...]:
-    """That a time was asked for which what is known of other replicas does not allow, and what is used."""
-    if _asked_horizon(plan.policy.horizon) == plan.policy.horizon:
-        return ()
-    used: dict[str, set[int]] = {}
-    for one in plan.partitions:
-        for choice in one.horizons:
-            if choice.chosen and choice.name == "TIME" and choice.horizon_ms < int(plan.policy.horizon):
-                kind = one.evidence.kind if isinstance(one.evidence, Evidence) else ""
-                used.setdefault(_BY_TIME.get(kind, "here"), set()).add(choice.horizon_ms)
-    return tuple(
-        f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {word} the plan uses "
-        f"{time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}. A later one needs --replicas "
-        "or --only-replica."
-        for word, times in sorted(used.items())
-    )
 
 
 def _what_happens(plan: Plan) -> Section:
@@ -303,7 +288,7 @@ def _horizons(plan: Plan, later_command: str) -> Section:
     else:
         rows = list(_summed_horizons(with_choices))
     later = later_bytes(plan)
-    lines = list(_earlier_than_asked(plan))
+    lines = list(earlier_than_asked(plan).values())
     if later > 0 and later_command:
         lines.append(
             f"A later delete horizon would free {size_text(later)} more, if no reader is further behind:"

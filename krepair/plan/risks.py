@@ -73,9 +73,9 @@ def _consents(plan: Plan) -> Iterator[Consent]:
         yield Consent(
             "--only-replica",
             policy.others.only_replica,
-            "Your word counts that there is no other replica.",
-            f"{held} If there is one, it may serve deleted values again after this plan, and read_committed readers "
-            "may stand still at it.",
+            "You stated that these partitions have no other replica. krepair cannot prove it. If it is false, "
+            "another replica may serve deleted values.",
+            f"And read_committed readers may stand still at it. {held}",
             _resting_on(plan, "only-replica"),
         )
     if policy.others.as_broker:
@@ -96,6 +96,11 @@ def _consents(plan: Plan) -> Iterator[Consent]:
             "start, the older records are gone. Make sure that this replica was in sync.",
             changing,
         )
+
+
+def _is_alone(partition: PartitionPlan) -> bool:
+    """Whether a consent says that it has no other replica; that consent says what is so if it has one."""
+    return isinstance(partition.evidence, Evidence) and partition.evidence.kind == "only-replica"
 
 
 def _resting_on(plan: Plan, kind: str) -> tuple[str, ...]:
@@ -189,14 +194,17 @@ def _of_rewriting(
     changing = [one for one in partitions if EVERY_REPLICA in risk_codes(one)]
     if not changing:
         return
-    yield Risk(code=EVERY_REPLICA, text="Only this replica changes: each other one needs a plan of its own.")
-    yield Risk(
-        code=LAGGING_REPLICA,
-        text="Fetch anew each replica that lagged longer than delete.retention.ms.",
-        more="Move the partition away from its broker and back, see The way back in docs/compare.md. Do not delete "
-        "its folder by hand. The replica may have fetched an emptied batch without its marker, and then it would keep "
-        "a transaction that never ends.",
-    )
+    if not all(_is_alone(one) for one in changing):
+        yield Risk(
+            code=EVERY_REPLICA, text="Only this replica changes. Every other one needs a plan of its own."
+        )
+        yield Risk(
+            code=LAGGING_REPLICA,
+            text="If a replica was behind longer than delete.retention.ms, replace it.",
+            more="To replace it, move the partition away from its broker and back: see The way back in "
+            "docs/compare.md. Do not delete its folder by hand. The replica may have fetched an emptied batch without "
+            "its marker, and then it would keep a transaction that never ends.",
+        )
     if any(LATE_READERS in risk_codes(one) for one in partitions):
         yield Risk(
             code=LATE_READERS,
@@ -211,7 +219,7 @@ def _of_rewriting(
     if any(one.keeps_all for one in changing):
         yield Risk(
             code="unclean-election",
-            text="Was an unclean leader elected meanwhile? Undo it before the start.",
+            text="If an unclean leader was elected, undo this plan before the start.",
             more="If another replica was elected leader in an unclean way while this broker was down, records on which "
             "this plan rests may not be in the log of the new leader. Then undo this plan before you start this "
             "broker.",
@@ -296,7 +304,7 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> Iterator[Risk]
     if late:
         yield Risk(
             code="horizon-forced",
-            text=f"The horizon is later than settings promise in {few(late)}.",
+            text=f"The delete horizon is later than settings promise in {few(late)}.",
             more="It is later than now minus delete.retention.ms. Consumers and replicas that are behind have less "
             "time to read the end of a transaction than the topic's settings promise.",
         )

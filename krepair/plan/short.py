@@ -20,6 +20,7 @@ from krepair.plan.model import (
     Change,
     Evidence,
     FreeWhenVerified,
+    KeepOriginal,
     KeyCompaction,
     NotReversible,
     Plan,
@@ -34,8 +35,10 @@ from krepair.plan.view import (
     expected_text,
     size_text,
     table_of,
+    time_text,
     visible,
 )
+from krepair.plan.wrapping import wrapped
 from krepair.rules.evidence import DESCRIBE
 from krepair.rules.reasons import LAG, Reason, Verdict, told_of
 
@@ -45,8 +48,13 @@ OR_UNTIL: Final = "or until a broker changes a file that this plan changed"
 """How long undo is possible, before purge: it compares the files that the plan changed, and no others."""
 UNTIL: Final = f"until purge, {OR_UNTIL}"
 
-_LABEL: Final = 10
-"""Columns of a label and the gap behind it."""
+_GAP: Final = 2
+"""Columns between a label and its text."""
+_AFTER_A_START: Final = (
+    "after a start of the broker only for partitions whose changed files it left as they were"
+)
+"""For which partitions undo is still possible then: each is looked at by itself."""
+_BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _STAYS, _LAST = 0, 9
 _MARKERS_GO: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
 _YOUNG: Final = frozenset({Reason.MARKER_HORIZON.value, Reason.MARKER_STAMP.value})
@@ -72,7 +80,7 @@ class _Row(NamedTuple):
 
 
 class Next(NamedTuple):
-    """What to type.
+    """A step of what to type.
 
     Attributes:
         line: when, and as whom.
@@ -91,20 +99,20 @@ def changes_of(plan: Plan) -> list[Change]:
 
 def short_page(plan: Plan, around: Around) -> View:
     """The short page."""
-    title = f"krepair {'preview' if is_preview(plan) else 'plan'} {plan.plan_id}"
-    following, last = next_of(plan, around), _last(plan, around)
+    kind = "preview" if is_preview(plan) else "plan"
+    title = f"krepair {kind} {plan.plan_id} of {plan.log_dir} on {plan.host}"
+    steps = [step for step in next_of(plan, around) if step.commands]
+    last = _last(plan, around)
     # A terminal breaks a long command anywhere.
-    fixed = sum(-(-len(f"  {command}") // WIDTH) for command in following.commands)
-    fixed += sum(map(_rows_of, (visible(title), last, following.line if following.commands else "")))
+    fixed = sum(-(-len(f"  {command}") // WIDTH) for step in steps for command in step.commands)
+    fixed += sum(map(_rows_of, (visible(title), last, *(step.line for step in steps))))
     seen = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
     rows = _fitted(seen, ROWS - fixed)
     return View(
         title=title,
         sections=(
             Section(title="", table=table_of(NAMES_AND_VALUES, [(row.label, row.text) for row in rows])),
-            Section(
-                title="", lines=(following.line,) if following.commands else (), commands=following.commands
-            ),
+            *(Section(title="", lines=(step.line,), commands=step.commands) for step in steps),
             Section(title="", lines=(last,)),
         ),
     )
@@ -116,37 +124,40 @@ def is_preview(plan: Plan) -> bool:
 
 
 def _rows_of(text: str, width: int = WIDTH) -> int:
-    """Rows of a terminal that a text takes."""
-    return len(textwrap.wrap(text, width))
+    """Rows of a terminal that a text takes; one that breaks a long command breaks it anywhere."""
+    return sum(max(-(-len(line) // width), 1) for line in wrapped(text, width)) if text else 0
 
 
 def _fitted(rows: list[_Row], room: int) -> list[_Row]:
     """Rows that fit: the least wanted are cut to one line, then left out; then the others are cut."""
+    width = WIDTH - max(len(row.label) for row in rows) - _GAP
 
     def needed() -> int:
-        return sum(_rows_of(row.text, WIDTH - _LABEL) for row in rows)
+        return sum(_rows_of(row.text, width) for row in rows)
 
     def cut(low: int, high: int) -> None:
         for place in sorted(range(len(rows)), key=lambda at: (-rows[at].rank, -len(rows[at].text))):
             if needed() > room and low <= rows[place].rank <= high:
-                rows[place] = rows[place]._replace(text=rows[place].short or _cut(rows[place].text))
+                rows[place] = rows[place]._replace(text=rows[place].short or _cut(rows[place].text, width))
 
     def leave_out(low: int) -> None:
         for row in sorted(rows, key=lambda one: -one.rank):
             if needed() > room and row.rank >= low:
                 rows.remove(row)
 
-    cut(1, _LAST)
+    cut(3, _LAST)
+    leave_out(_LAST)
+    cut(1, 2)
     leave_out(5)
     cut(0, 0)
     leave_out(1)
     return rows
 
 
-def _cut(text: str) -> str:
-    if len(text) <= WIDTH - _LABEL:
+def _cut(text: str, width: int) -> str:
+    if len(text) <= width:
         return text
-    return textwrap.shorten(text, WIDTH - _LABEL, placeholder=" ...") if " " in text else f"{text[:60]} ..."
+    return textwrap.shorten(text, width, placeholder=" ...") if " " in text else f"{text[:60]} ..."
 
 
 # -- the rows, in their order
@@ -154,12 +165,13 @@ def _cut(text: str) -> str:
 
 def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     changes = changes_of(plan)
-    yield _Row("Of", f"{plan.log_dir} on {plan.host}", 1)
     yield _Row("Digest", plan.digest)
     if around.same:
         yield _Row("Made by", around.same, 8, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
+    for what, sentence in earlier_than_asked(plan).items():
+        yield _Row("Horizon", sentence, 2, what)
     if changes:
         yield from _space_and_time(plan, around)
     for consent in consents_of(plan):
@@ -169,7 +181,9 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     yield from _left(plan, around)
     yield from _what_more(plan, around)
     yield from _ways_back(plan, around, changes)
-    yield _Row("More", f"{_show(around)}, with --section {', '.join(PARTS)}", _LAST, _show(around))
+    *parts, last = PARTS
+    names = f"{', '.join(parts)} or {last}"
+    yield _Row("Details", f"{_show(around)} --section NAME, where NAME is {names}", _LAST, _show(around))
 
 
 def _show(around: Around) -> str:
@@ -191,12 +205,12 @@ def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
 
 def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
-        yield _Row("Goes", f"nothing: {_partitions(len(plan.partitions))} looked at")
+        yield _Row("Changes", f"nothing: {_partitions(len(plan.partitions))} looked at")
     else:
         files = [words for action, some in by_kind(changes) for words in action.goes(some)]
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
-        yield _Row("Goes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}")
+        yield _Row("Changes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}")
     stays = list(_what_stays(plan))
     if stays:
         yield _Row("Stays", "; ".join(stays), 5)
@@ -216,12 +230,12 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
             markers += tally.batches
         elif known and known.verdict is Verdict.DROP:
             emptied += tally.batches
-    for count, one, many in (
+    counts = (
         (emptied, "emptied batch", "emptied batches"),
-        (markers, "marker", "markers"),
+        (markers, "transaction marker", "transaction markers"),
         (_records_by_key(plan), "record", "records"),
-    ):
-        yield f"{count:,} {one if count == 1 else many}"
+    )
+    yield f"{', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)} removed"
 
 
 def _records_by_key(plan: Plan) -> int:
@@ -241,42 +255,48 @@ def _what_stays(plan: Plan) -> Iterator[str]:
         young += sum(tally.bytes for tally in one.reasons if tally.reason in _YOUNG)
     if unknown.total():
         why = unknown.most_common(1)[0][0]
-        yield f"markers, tombstones of {size_text(unknown.total())}: {why}"
+        yield f"{size_text(unknown.total())} of transaction markers and tombstones: {why}"
     if held:
-        yield f"markers of {size_text(held)}: another replica has, or may have, their data"
+        yield f"{size_text(held)} of transaction markers: another replica has, or may have, their data"
     if young:
-        yield f"markers of {size_text(young)}: younger than the delete horizon"
+        yield f"{size_text(young)} of transaction markers: younger than the delete horizon"
 
 
 def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
     seen = around.observed
-    if seen is None:
-        yield _Row("Fits", f"not looked at; {size_text(plan.peak_extra_bytes)} are needed meanwhile", 2)
+    if isinstance(seen, str):
+        needs = f"apply looks first. It needs {size_text(plan.peak_extra_bytes)} while it runs"
+        yield _Row("Fits", f"{seen}; {needs}", 2)
     elif seen.fits:
+        free = size_text(max(seen.free_bytes, 0))
         yield _Row(
-            "Fits", f"yes: {size_text(seen.needed_bytes)} are needed meanwhile, {_free(seen.free_bytes)}", 2
+            "Fits", f"yes: apply needs {size_text(seen.needed_bytes)} while it runs; {free} are free", 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
         for line in seen.lines:
             yield _Row("Space", line)
-    yield _Row("Back", _comes_back(plan), 3)
+    yield _Row("Frees", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
-    yield _Row("Down", f"{time} for apply and verify, plus its stop and start", 4)
-
-
-def _free(count: int) -> str:
-    return f"{size_text(max(count, 0))} are free"
+    yield _Row("Down", f"the broker is down for {time}, plus its own stop and start", 4)
 
 
 def _comes_back(plan: Plan) -> str:
+    """Free space after apply and after purge, each compared with now."""
     now, later = plan.freed_at_apply, plan.freed_at_purge
-    after = (
-        f"{size_text(later)} after purge" if later >= 0 else f"nothing: {size_text(-later)} more stay taken"
-    )
+    if now == later:
+        return (
+            f"{size_text(now)} at apply"
+            if now > 0
+            else f"nothing: {size_text(-now)} more are in use than now"
+        )
+    if later < 0:
+        return (
+            f"nothing: {size_text(-now)} more than now are in use until purge, {size_text(-later)} after it"
+        )
     if now < 0:
-        return f"{after}; until then apply takes {size_text(-now)} more"
-    return f"{size_text(now)} at apply, {size_text(later)} in all after purge" if now else after
+        return f"{size_text(later)} after purge; until then {size_text(-now)} more than now are in use"
+    return f"{size_text(now)} at apply; {size_text(later)} in all after purge"
 
 
 def _consent_text(consent: Consent) -> str:
@@ -316,13 +336,39 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
             alone.setdefault(one.code, []).append(one.folder)
     if alone:
         codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
-        yield _Row("Left", f"{_partitions(sum(map(len, alone.values())))} stay as they are ({codes})", 1)
+        count = sum(map(len, alone.values()))
+        yield _Row(
+            "Skipped",
+            f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'} ({codes})",
+            1,
+        )
     held = [one for one in plan.partitions if one.span is not None and one.span.limit == LAG]
     if held and held[0].span is not None:
         more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""
         yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}", 2)
     for line in around.unmended.lines:
         yield _Row("Besides", line, 2)
+
+
+def earlier_than_asked(plan: Plan) -> dict[str, str]:
+    """That a time was asked for which what is known of other replicas does not allow: what is used -> a sentence."""
+    asked = plan.policy.horizon
+    if not (asked.isascii() and asked.isdigit()):
+        return {}
+    used: dict[str, set[int]] = {}
+    for one in plan.partitions:
+        for choice in one.horizons:
+            if choice.chosen and choice.name == "TIME" and choice.horizon_ms < int(asked):
+                kind = one.evidence.kind if isinstance(one.evidence, Evidence) else ""
+                used.setdefault(_BY_TIME.get(kind, "here"), set()).add(choice.horizon_ms)
+    found = {}
+    for word, times in sorted(used.items()):
+        what = f"{word} the plan uses {time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}"
+        found[f"not as asked: {what}"] = (
+            f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {what}. A later one needs "
+            "--replicas or --only-replica."
+        )
+    return found
 
 
 def left_out_bytes(plan: Plan) -> int:
@@ -353,7 +399,7 @@ def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
 def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         return
-    yield _Row("Else", _if_not_applied(changes), 7)
+    yield _Row("Why", _if_not_applied(changes), 7)
     freed = [change for change in changes if isinstance(change.undo, FreeWhenVerified)]
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
     if freed:
@@ -362,7 +408,7 @@ def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterato
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes):
         undo = f"krepair undo {shlex.quote(around.path)}"
-        yield _Row("Undo", f"{undo}, {UNTIL}", 1, undo)
+        yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
 
 
 def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
@@ -390,25 +436,37 @@ def _if_not_applied(changes: Sequence[Change]) -> str:
 # -- what is next
 
 
-def next_of(plan: Plan, around: Around) -> Next:
-    """What to type after a look at the plan."""
+def next_of(plan: Plan, around: Around) -> tuple[Next, ...]:
+    """What to type after a look at the plan, step by step."""
+    path = shlex.quote(around.path)
     if is_preview(plan):
-        diff = f"krepair diff {shlex.quote(around.path)} PLAN"
-        return Next("After the stop:", tuple(filter(None, (around.after_stop, diff))))
-    if around.observed is not None and not around.observed.fits:
-        return Next("Next (apply would refuse this plan):", around.observed.commands)
+        return (
+            Next("After the stop:", tuple(filter(None, (around.after_stop, f"krepair diff {path} PLAN")))),
+        )
+    if around.lack is not None:
+        return (Next("Next (apply would refuse this plan):", around.lack.commands),)
     if around.objections:
-        return Next("Next:", (f"krepair show {shlex.quote(around.path)} --section risks",))
-    if changes_of(plan):
+        return (Next("Next:", (f"{_show(around)} --section risks",)),)
+    changes = changes_of(plan)
+    if changes:
         apply = shlex.join(("krepair", "apply", around.path, *around.place))
-        return Next("Next, with the broker stopped, as a user who may write the log directory:", (apply,))
+        first = Next(
+            "Next, with the broker stopped, as the broker's user or as root:",
+            (apply, shlex.join(("krepair", "verify", around.path, *around.place))),
+        )
+        if not any(isinstance(change.undo, KeepOriginal) for change in changes):
+            return (first,)
+        purge = Next(
+            "Then start the broker. When it is well, remove the originals; that ends undo:",
+            (f"krepair purge {path}",),
+        )
+        return first, purge
     if left_out_bytes(plan) and around.with_evidence:
-        return Next("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence))
+        return (Next("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
     if around.unmended.commands or not later_bytes(plan):
-        return Next("Next:", around.unmended.commands)
-    return Next(
-        "If no consumer and no replica is further behind:", tuple(filter(None, (around.with_later_horizon,)))
-    )
+        return (Next("Next:", around.unmended.commands),)
+    later = tuple(filter(None, (around.with_later_horizon,)))
+    return (Next("If no consumer and no replica is further behind:", later),)
 
 
 def _last(plan: Plan, around: Around) -> str:
@@ -421,7 +479,7 @@ def _last(plan: Plan, around: Around) -> str:
         told.append(f"{count_text(len(plan.root.changes), 'checkpoint')} of the root")
     told += [_records_that_go(plan), _in_the_end(plan)]
     sentence = f"Plan: {', '.join(told)}; "
-    if around.objections or is_preview(plan) or (around.observed is not None and not around.observed.fits):
+    if around.objections or is_preview(plan) or around.lack is not None:
         return f"{sentence}apply will refuse it."
     if all(isinstance(change.undo, FreeWhenVerified | NotReversible) for change in changes):
         return f"{sentence}there is no undo."

@@ -23,7 +23,7 @@ from krepair.cli.views.compare import compare_view, facts_view
 from krepair.cli.views.diff import diff_view
 from krepair.cli.views.groups import groups_view
 from krepair.cli.views.reports import apply_view, verify_view
-from krepair.cli.views.text import on_screen
+from krepair.cli.views.text import COLUMNS, on_screen, plain
 from krepair.cli.views.transactions import transactions_view
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.dump import Dump, DumpOptions
@@ -49,8 +49,10 @@ from krepair.plan.diff import diff_plans
 from krepair.plan.markdown import markdown
 from krepair.plan.planfile import seal
 from krepair.plan.view import View
+from krepair.plan.wrapping import unbroken
 from krepair.rules.replicas import model as m
 from tests.fixture_dirs import unpack
+from tests.hostile.verbs import run
 from tests.plan.plans import good_plan, numbered
 
 SCREENS = Path(__file__).parent / "screens"
@@ -359,6 +361,11 @@ KEPT: Final = {"diff": (1, 60), **dict.fromkeys(LISTS, (1, 8))}
 """A list has a line for each thing: more of them tell no more."""
 
 
+def is_whole(line: str) -> bool:
+    """Whether a line is one thing that is never broken: a command, or a path; before it may stand its label."""
+    return line.startswith("  k") or len(unbroken(line.rpartition("  ")[2])) == 1
+
+
 def _as_kept(text: str) -> str:
     """Without digests: they change with the model of a plan, which is nothing to look at."""
     return DIGEST.sub(lambda found: "0" * len(found[0]), text)
@@ -372,10 +379,60 @@ def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int
     _is_as_kept(f"{verb}-{count}", _as_kept(on_screen(view, 80)))
     for width, rows in ((80, 24), (100, 40)):
         lines = on_screen(view, width).splitlines()
-        # what is to be typed is never broken
-        assert max(len(line) for line in lines if not line.startswith("  k")) <= width
+        assert [line for line in lines if len(line) > width and not is_whole(line)] == []
         if verb not in PAGES | LISTS:
             assert len(lines) <= rows
+
+
+@pytest.mark.parametrize(
+    ("verb", "count"), [(verb, count) for verb in VIEWS for count in KEPT.get(verb, COUNTS)]
+)
+def test_no_line_is_longer_than_110_columns_where_no_terminal_is(
+    monkeypatch: pytest.MonkeyPatch, verb: str, count: int
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    assert too_long(plain(VIEWS[verb](count))) == []
+
+
+@pytest.mark.parametrize("path", SCREENS.glob("[!d]*.txt"), ids=lambda path: path.stem)
+def test_no_line_of_a_kept_screen_is_longer(path: Path) -> None:
+    assert too_long(path.read_text()) == []
+
+
+def test_no_verb_writes_a_longer_line_into_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    log_dir, plan = str(unpack("offsets-bloat-2.2.0-clean", tmp_path)), str(tmp_path / "p.krplan")
+    other, facts = str(tmp_path / "q.krplan"), str(tmp_path / "b1.facts")
+    for words in (
+        ("check", log_dir),
+        ("check", log_dir, "--all"),
+        ("plan", log_dir, "--out", plan),
+        ("plan", log_dir, "--keep", "until-verified", "--out", other),
+        ("show", plan),
+        ("show", other),
+        ("diff", plan, other),
+        ("apply", plan),
+        ("verify", plan),
+        ("undo", plan),
+        ("apply", plan),
+        ("undo", log_dir),
+        ("purge", plan),
+        ("purge", log_dir),
+        ("groups", log_dir),
+        ("transactions", log_dir),
+        ("facts", log_dir, "--out", facts),
+        ("compare", f"1={log_dir}", f"2={unpack('offsets-bloat-2.2.0-clean', tmp_path / 'b2')}"),
+        ("explain",),
+        ("explain", "evidence"),
+        *(("explain", code) for code in ("KR101", "KR650", "D03", "RV25")),
+    ):
+        ran = run(*words)
+        assert ran.code in {0, 2, 4, 13}, ran
+        assert too_long(ran.out) == [], words
+
+
+def too_long(page: str) -> list[str]:
+    return [line for line in page.splitlines() if len(line) > COLUMNS and not is_whole(line)]
 
 
 @pytest.mark.parametrize("verb", WELL)

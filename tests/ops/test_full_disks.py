@@ -22,6 +22,8 @@ from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
 from krepair.plan.planfile import read_plan
 from krepair.plan.space import fit_of, plan_copy_bytes, without_undo
+from tests.fixture_dirs import unpack
+from tests.hostile.verbs import run
 from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill, fill_up, free_of
 from tools.torture.scenes import look, visible
@@ -193,6 +195,25 @@ def test_what_spark_writes_goes_past_a_full_temporary_folder(
         assert found != str(mount)
         state = os.statvfs(found)
         assert state.f_bavail * state.f_frsize > MIB
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("check", "LOGDIR", "--html", "FILE"), ("facts", "LOGDIR", "--out", "FILE")],
+    ids=["a page", "facts"],
+)
+def test_what_a_full_disk_does_not_take_is_an_error_of_writing_and_goes_elsewhere(
+    open_dir: Path, words: tuple[str, ...]
+) -> None:
+    log_dir = unpack("offsets-cleaned-2.2.1", open_dir)
+    with file_system("tmpfs", open_dir, MIB) as mount:
+        fill_up(mount)
+        path = mount / "some.facts"
+        ran = run(*(word.replace("LOGDIR", str(log_dir)).replace("FILE", str(path)) for word in words))
+        assert ran.code == ExitCode.UNWRITABLE
+        assert f"{path}: could not be written: no space is left on the file system {mount}" in ran.err
+        assert re.search(rf"next: the same command with {words[2]} /\S+/some\.facts$", ran.err, re.MULTILINE)
+        assert os.listdir(mount) == ["filler"]
 
 
 def test_undo_on_a_full_disk_ends_safely_and_goes_on_when_there_is_room(open_dir: Path) -> None:

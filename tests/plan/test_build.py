@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from krepair.formats.broker_version import version_of
 from krepair.plan.build import build_plan
-from krepair.plan.model import KeepOriginal, PartitionPlan, Risk
+from krepair.plan.model import Evidence, KeepOriginal, PartitionPlan, Risk
 from krepair.plan.planfile import dumps, seal
 from krepair.plan.space import apply_order, on_top_of_all, plan_copy_bytes
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
@@ -53,8 +53,14 @@ def test_a_plan_for_nothing_has_no_risk_and_no_cost():
     assert (plan.risks, plan.freed_at_purge, plan.peak_extra_bytes, plan.expected_seconds) == ((), 0, 0, 0.0)
 
 
-def test_every_plan_that_changes_something_warns_of_replicas_and_kept_originals():
-    assert risk_codes() == ["every-replica", "lagging-replica", "keep-inplace"]
+def test_a_plan_warns_of_other_replicas_and_kept_originals():
+    by_time = partition(evidence=Evidence(kind="as-broker", why="test"))
+    codes = [risk.code for risk in good_plan(by_time).risks]
+    assert codes == ["every-replica", "lagging-replica", "keep-inplace"]
+
+
+def test_where_a_consent_says_that_there_is_no_other_replica_no_risk_speaks_of_one():
+    assert risk_codes() == ["keep-inplace"]
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_difference_is_told_in_words_units_and_dates_and_never_as_raw_json(
     later = one.plan(delete_horizon="next-pass", keep="until-verified")
     moved = seal(replace(later, policy=replace(later.policy, now_ms=later.policy.now_ms + 86_400_000)))
     page = plain(diff_view(diff_plans(plan, moved), "a", "b"))
-    assert re.search(r"needed on top meanwhile +\S+ (bytes|KiB|MiB) +\S+ (bytes|KiB|MiB)", page)
+    assert re.search(r"needed while apply runs +\S+ (bytes|KiB|MiB) +\S+ (bytes|KiB|MiB)", page)
     assert re.search(r"clock of the decisions +20\d\d-\S+Z +20\d\d-\S+Z", page)
     assert re.search(r"originals \(--keep\) +inplace +until-verified", page)
     assert not re.search(r'[{}]|": |_at_|_ms\b|_bytes\b|-\d{5}', page)
@@ -232,7 +232,7 @@ def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan
     _, plan = made
     other = seal(replace(plan, peak_extra_bytes=plan.peak_extra_bytes + 1))
     (only,) = diff_plans(plan, other).differences
-    assert only.label == "needed on top meanwhile"
+    assert only.label == "needed while apply runs"
     assert (only.before, only.after) == (f"{plan.peak_extra_bytes:,}", f"{plan.peak_extra_bytes + 1:,}")
 
 

@@ -34,7 +34,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     text = markdown(plan_view(plan, Around(path="my plan.json")))
     for words in (
         f"# krepair plan {plan.plan_id}",
-        "| Back | 24.0 KiB after purge; until then apply takes 8.0 KiB more |",
+        "| Frees | 24.0 KiB after purge; until then 8.0 KiB more than now are in use |",
         "| free after purge | 24.0 KiB more than now |",
         "| free after apply | 8.0 KiB less than now |",
         "| expected time of apply | less than a minute |",
@@ -45,7 +45,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         "marker of a transaction that has no batch left, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
         "| next-pass | never | 1.4 KiB | 0 |",
-        "- lagging-replica: ",
+        "keep-inplace: ",
         "Why in this order: one order for every version.",
         "krepair apply 'my plan.json'",
         "krepair undo 'my plan.json'",
@@ -202,7 +202,8 @@ def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():
     page = plan_view(good_plan(), Around(path="p.krplan"))
     blocks = [section.commands for section in page.sections if section.commands]
     assert blocks == [
-        ("krepair apply p.krplan",),
+        ("krepair apply p.krplan", "krepair verify p.krplan"),
+        ("krepair purge p.krplan",),
         ("krepair check /data --partition __consumer_offsets-7",),
         ("krepair undo p.krplan",),
         ("krepair purge p.krplan",),

@@ -15,6 +15,7 @@ from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,
+    HorizonChoice,
     NotReversible,
     Others,
     PartitionPlan,
@@ -188,8 +189,35 @@ def test_a_plan_that_changes_nothing_says_so_last_and_does_not_offer_to_apply() 
 
 def test_what_stays_is_told_by_why_and_what_evidence_adds_in_one_line() -> None:
     rows = facts(short(good_plan(changing(3), others=Others())).sections[0])
-    assert rows["Stays"] == "markers, tombstones of 1.0 MiB: test"
+    assert rows["Stays"] == "1.0 MiB of transaction markers and tombstones: test"
     assert rows["Evidence"] == "1.0 MiB more with --cluster FILE: krepair explain evidence"
+
+
+def test_a_time_that_is_not_used_as_asked_is_told_with_the_one_that_is() -> None:
+    used = HorizonChoice(
+        name="TIME", horizon_ms=1_700_000_000_000, log_bytes_after=578, markers_dropped=11, chosen=True
+    )
+    plan = good_plan(changing(1, horizons=(used,)), others=OTHERS, horizon="1700000000001")
+    row = facts(short(plan).sections[0])["Horizon"]
+    assert "with --as-broker the plan uses 2023-11-14T22:13:20.000Z" in row
+    asked = good_plan(changing(1, horizons=(used,)), others=OTHERS, horizon="1700000000000")
+    assert "Horizon" not in facts(short(asked).sections[0])
+
+
+def test_the_steps_after_a_plan_are_apply_verify_the_start_and_purge() -> None:
+    _, first, then, _ = short(good_plan(changing(0))).sections
+    assert first.commands == ("krepair apply offsets.krplan", "krepair verify offsets.krplan")
+    assert then.lines == ("Then start the broker. When it is well, remove the originals; that ends undo:",)
+    assert then.commands == ("krepair purge offsets.krplan",)
+
+
+def test_why_the_disk_was_not_looked_at_is_said_and_that_apply_looks() -> None:
+    plan = good_plan(changing(0))
+    around = around_of(plan, "p")._replace(
+        observed="the disk was not looked at, as this host is not broker-1"
+    )
+    row = facts(plan_view(plan, around).sections[0])["Fits"]
+    assert row.startswith("the disk was not looked at, as this host is not broker-1; apply looks first.")
 
 
 def test_each_part_has_a_place_in_markdown_that_opens_with_a_click() -> None:

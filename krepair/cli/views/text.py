@@ -1,23 +1,28 @@
-"""Pages on a terminal through rich; the same page as plain text where there is none."""
+"""Pages as text: as wide as the terminal, or of 110 columns where none is. What is to be typed is never broken."""
 
 from __future__ import annotations
 
-import io
+import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
 
 from krepair.plan.markdown import markdown
-from krepair.plan.view import PARTS, Section, Table, View, typable, visible
+from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, visible
+from krepair.plan.wrapping import unbroken, wrapped
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+COLUMNS: Final = 110
+"""Of a page where no terminal is; the variable ``COLUMNS`` counts as everywhere."""
 
-_GAP = "  "
-_BLANK = "\n"
-_WORDS = 14
+_GAP: Final = "  "
+_WORDS: Final = 14
 """Columns that words may be squeezed into."""
+
+_STYLES: Final = {"title": "1", "part": "1;7", "heading": "1;36", "command": "32", "name": "1"}
+Paint = Callable[[str, str], str]
+"""Gives a text the style of this name."""
 
 
 def terminal_width() -> int:
@@ -27,23 +32,15 @@ def terminal_width() -> int:
 
 def print_view(view: View) -> None:
     """Put a page on standard output."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        # Text takes what it is given: names of topics and files are never read as markup.
-        _print_rich(view, Console(highlight=False))
-    else:
-        sys.stdout.write(_encodable(plain(view)))
+    coloured = (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") not in {None, "dumb"}
+    )
+    text = _text(view, _columns(), _painted if coloured else _as_it_is)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
-
-
-def on_screen(view: View, width: int) -> str:
-    """The page as a terminal of so many columns shows it, without its colours."""
-    from rich.console import Console
-
-    shown = io.StringIO()
-    _print_rich(view, Console(file=shown, width=width, highlight=False))
-    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()) + "\n"
 
 
 def print_markdown(view: View) -> None:
@@ -52,124 +49,104 @@ def print_markdown(view: View) -> None:
     sys.stdout.buffer.flush()
 
 
-def _encodable(text: str) -> str:
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
 def plain(view: View) -> str:
-    """The page as text of aligned columns, with one newline at the end."""
-    text = f"{visible(view.title)}\n"
-    for part, sections in view.in_parts:
-        if part:
-            text += f"\n{_heading(part)}\n{'=' * len(_heading(part))}\n"
-        for section in sections:
-            text += f"{'' if _goes_on(section) else _BLANK}{_plain_section(section)}\n"
+    """The page as text where no terminal is."""
+    return on_screen(view, _columns())
+
+
+def on_screen(view: View, width: int) -> str:
+    """The page as text of so many columns, without colours, with one newline at the end."""
+    return _text(view, width, _as_it_is)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((COLUMNS, 24)).columns
+
+
+def _as_it_is(_style: str, text: str) -> str:
     return text
 
 
-def _heading(part: str) -> str:
-    """Of one part of a page, with the option that shows it alone."""
-    return f"{PARTS[part]} (--section {part})"
+def _painted(style: str, text: str) -> str:
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
-def _goes_on(section: Section) -> bool:
-    """Whether no empty line stands between it and what is above."""
-    return not section.title
+def _text(view: View, width: int, paint: Paint) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in _page(view, width, paint))
 
 
-def _plain_section(section: Section) -> str:
-    # Nothing is wrapped: a line may hold a command, which is typed as it stands.
-    lines = [visible(section.title), "-" * len(visible(section.title))] if section.title else []
-    lines += [visible(line) for line in section.lines]
+def _page(view: View, width: int, paint: Paint) -> Iterator[str]:
+    yield from (paint("title", line) for line in wrapped(visible(view.title), width))
+    for part, sections in view.in_parts:
+        if part:
+            yield ""
+            # with the option that shows it alone
+            yield paint("part", f"{PARTS[part]} (--section {part})")
+        for section in sections:
+            if section.title:
+                yield ""
+                yield from (paint("heading", line) for line in wrapped(visible(section.title), width))
+            yield from _body(section, width, paint)
+
+
+def _body(section: Section, width: int, paint: Paint) -> Iterator[str]:
+    for line in section.lines:
+        yield from wrapped(visible(line), width)
     if section.table is not None and section.table.rows:
-        lines += _plain_table(section.table)
-    lines += [f"  {typable(command)}" for command in section.commands]
-    return "\n".join(lines)
+        yield from _table(section.table, width, paint)
+    yield from (paint("command", f"{_GAP}{typable(command)}") for command in section.commands)
 
 
-def _plain_table(table: Table) -> list[str]:
+# -- tables
+
+
+def _table(table: Table, width: int, paint: Paint) -> Iterator[str]:
     # A table of names and values has no headings.
     headings = (table.columns,) if any(table.columns) else ()
     rows = [tuple(map(visible, row)) for row in (*headings, *table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    return [_plain_row(row, widths, table.right) for row in rows]
+    widths = _widths(rows, table, width)
+    if widths is None:
+        yield from _blocks(table, width, paint)
+        return
+    for row in rows:
+        cells = [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            yield _GAP.join(
+                cell.rjust(size) if place in table.right else cell.ljust(size)
+                for place, (cell, size) in enumerate(zip(line, widths, strict=True))
+            )
 
 
-def _plain_row(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -> str:
-    cells = [
-        cell.rjust(width) if place in right else cell.ljust(width)
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return _GAP.join(cells).rstrip()
+def _widths(rows: Sequence[tuple[str, ...]], table: Table, width: int) -> list[int] | None:
+    """Of the columns; those of words are made narrower, the widest first, until a row fits.
 
-
-def _print_rich(view: View, console: Console) -> None:
-    from rich.text import Text
-
-    console.print(Text(visible(view.title), style="bold"))
-    for part, sections in view.in_parts:
-        if part:
-            console.print()
-            console.print(Text(_heading(part), style="bold reverse"))
-        for section in sections:
-            _print_section(section, console)
-
-
-def _print_section(section: Section, console: Console) -> None:
-    from rich.text import Text
-
-    if not _goes_on(section):
-        console.print()
-        console.print(Text(visible(section.title), style="bold cyan"))
-    for line in section.lines:
-        console.print(Text(visible(line)))
-    if section.table is not None and section.table.rows:
-        if _too_wide(section.table, console.width):
-            _print_blocks(console, section.table)
-        else:
-            console.print(_drawn(section.table))
-    for command in section.commands:
-        console.print(Text(f"  {typable(command)}", style="green"), soft_wrap=True)
-
-
-def _drawn(table: Table) -> RichTable:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(table.columns))
-    for place, column in enumerate(table.columns):
-        narrow = place in table.right or place == 0
-        drawn.add_column(
-            Text(column),
-            justify="right" if place in table.right else "left",
-            overflow="fold",
-            no_wrap=narrow,
-        )
-    for row in table.rows:
-        drawn.add_row(*(Text(visible(cell)) for cell in row))
-    return drawn
-
-
-def _too_wide(table: Table, width: int) -> bool:
-    """Whether a name or a number would have to be broken; columns of words may be."""
+    Returns:
+        None where something would have to be broken. Names and values have no headings, and always stand side by side.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    least = list(widths)
+    for place in range(1, len(widths)):
+        cells = [row[place] for row in table.rows]
+        if place not in table.right and not any(isinstance(cell, ShareBar) for cell in cells):
+            longest = max(len(piece) for row in rows for piece in unbroken(row[place]))
+            least[place] = min(widths[place], max(longest, _WORDS))
+    room = width - len(_GAP) * (len(widths) - 1)
     if not any(table.columns):
-        return False
-    needed = 0
-    for place, column in enumerate(table.columns):
-        cells = [column, *(visible(row[place]) for row in table.rows)]
-        longest = max(map(len, cells))
-        needed += len(_GAP) + (longest if place in table.right or place == 0 else min(longest, _WORDS))
-    return needed > width
+        return [*widths[:-1], min(widths[-1], max(room - sum(widths[:-1]), _WORDS))]
+    if sum(least) > room:
+        return None
+    while sum(widths) > room and widths != least:
+        widest = max(
+            (place for place, size in enumerate(widths) if size > least[place]), key=widths.__getitem__
+        )
+        widths[widest] -= 1
+    return widths
 
 
-def _print_blocks(console: Console, table: Table) -> None:
+def _blocks(table: Table, width: int, paint: Paint) -> Iterator[str]:
     """One block a row: the name in full on a line of its own, the rest below it."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     for row in table.rows:
-        console.print(Text(visible(row[0]), style="bold"), soft_wrap=True)
+        yield paint("name", visible(row[0]))
         named = zip(table.columns[1:], row[1:], strict=True)
         rest = [f"{column} {visible(cell)}" if column else visible(cell) for column, cell in named if cell]
-        console.print(Padding(Text("; ".join(rest)), (0, 0, 0, len(_GAP))))
+        yield from wrapped(f"{_GAP}{'; '.join(rest)}", width)

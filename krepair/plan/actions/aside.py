@@ -90,7 +90,7 @@ class Aside(PlannedAction[SetAside]):
         return (change.rule,)
 
     def goes(self, changes: Sequence[SetAside]) -> Iterator[str]:
-        yield f"{count_text(len(changes), 'whole segment')}"
+        yield f"{count_text(len(changes), 'whole segment')} set aside"
 
     def records_lost(self, change: SetAside) -> int:
         """All that its valid batches hold."""

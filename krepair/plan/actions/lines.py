@@ -75,7 +75,7 @@ class Lines(PlannedAction[ChangeLines]):
         return (change.rule,)
 
     def goes(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
-        yield f"{count_text(sum(len(change.lines) for change in changes), 'line')} of checkpoints"
+        yield f"{count_text(sum(len(change.lines) for change in changes), 'line')} of checkpoints changed"
 
     def rows(self, change: ChangeLines) -> Iterator[tuple[str, ...]]:
         """One row per line."""

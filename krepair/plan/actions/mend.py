@@ -112,7 +112,7 @@ class Mend(PlannedAction[MendLog]):
 
     def goes(self, changes: Sequence[MendLog]) -> Iterator[str]:
         size = sum(removed.end - removed.start for change in changes for removed in change.removed)
-        yield f"{size_text(size)} of damage in {count_text(len(changes), 'log')}"
+        yield f"{size_text(size)} of damage cut out of {count_text(len(changes), 'log')}"
 
     def records_lost(self, change: MendLog) -> int:
         """Those in the removed ranges; a torn tail holds none."""

@@ -81,13 +81,13 @@ class Tile(NamedTuple):
     kind: str = ""
 
 
-def plan_page(plan: Plan, view: View, observed: Observed | None = None) -> str:
+def plan_page(plan: Plan, view: View, observed: Observed | str = "not looked at here") -> str:
     """The page of a plan.
 
     Args:
         plan: any plan; its pictures are worked out here.
         view: its text, as ``krepair.ops.show.show_view`` makes it, with what the review and the disk object.
-        observed: what its disk says, where that is known.
+        observed: what its disk says, or why it was not looked at.
     """
     pictures = pictures_of(plan)
     contents = _contents(cell.runs for strip in pictures.strips for cell in (*strip.before, *strip.after))
@@ -97,7 +97,7 @@ def plan_page(plan: Plan, view: View, observed: Observed | None = None) -> str:
         view=view,
         sections={section.title: section for section in view.sections},
         tiles=_plan_tiles(plan, observed),
-        observed=observed,
+        free_bytes=observed.free_bytes if isinstance(observed, Observed) else -1,
         pictures=pictures,
         contents=contents,
         warnings=[section for section in view.sections if section.warns and not section.empty],
@@ -137,7 +137,7 @@ def _log_dir(report: LogDirReport) -> dict[str, Any]:
     }
 
 
-def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
+def _plan_tiles(plan: Plan, observed: Observed | str) -> list[Tile]:
     changing = plan.changing
     alone = sum(partition.status == "left alone" for partition in plan.partitions)
     tiles = []
@@ -149,9 +149,9 @@ def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
             Tile(
                 "expected time of apply",
                 expected_text(plan.expected_seconds),
-                "the broker is down meanwhile, from its stop to its start",
+                "the broker is down for apply and verify, plus its own stop and start",
             ),
-            _bytes_tile("freed after purge", plan.freed_at_purge),
+            _bytes_tile("freed after purge, compared with now", plan.freed_at_purge),
         ]
     tiles.append(Tile("partitions to change", f"{len(changing):,} of {len(plan.partitions):,}"))
     if alone:
@@ -159,13 +159,12 @@ def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
     return tiles
 
 
-def _fits_tile(plan: Plan, observed: Observed | None) -> Tile:
+def _fits_tile(plan: Plan, observed: Observed | str) -> Tile:
     name = "fits on the disk"
-    if observed is None:
-        return Tile(
-            name, "not looked at", f"needs {size_text(plan.peak_extra_bytes)} on top, free now is not known"
-        )
-    more = f"{size_text(observed.free_bytes)} free now, needs {size_text(observed.needed_bytes)} on top"
+    if isinstance(observed, str):
+        more = f"{observed}; apply looks first, and needs {size_text(plan.peak_extra_bytes)} while it runs"
+        return Tile(name, "not known", more)
+    more = f"apply needs {size_text(observed.needed_bytes)} while it runs; {size_text(observed.free_bytes)} are free"
     return Tile(
         name, "yes" if observed.fits else "no: apply will refuse", more, "" if observed.fits else "bad"
     )
