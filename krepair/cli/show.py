@@ -46,7 +46,7 @@ def show(plan: PlanArgument, *, typed: Typed) -> None:
 def _observed(read: Plan) -> Observed | str:
     """What the disk says of it; a plan of another host is shown without what looks at disks."""
     if read.host != socket.gethostname():
-        return f"the disk was not looked at, as this host is not {read.host}"
+        return f"not looked at: this host is not {read.host}"
     from krepair.ops.room import observe_again
 
     return observe_again(read)

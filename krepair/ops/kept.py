@@ -36,7 +36,7 @@ _DEEPEST: Final = 3
 
 _NOTHING_TO_UNDO: Final = {
     "undone": "it is undone, only files that are left over have to go",
-    "staged": "it has changed nothing, only staged files have to go",
+    "staged": "it has changed nothing; purge removes the files that it staged",
 }
 
 

@@ -46,7 +46,7 @@ _LEAST_BLOCKS: Final = 16
 """For folder entries and the journal, before any change."""
 _AWAY: Final = (
     "krepair finds nothing here that can be removed without loss. Copy a partition to another disk, and remove it "
-    "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen meanwhile"
+    "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
 )
 
 
@@ -247,7 +247,7 @@ def observe(plan: Plan, options: Options) -> Observed | str:
         space = read_space(plan.log_dir)
         room = _room_in(plan.log_dir, space)
     except (OSError, RefusedError):
-        return "the disk could not be looked at"
+        return "the disk cannot be looked at here"
     needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
     lack = lack_of(plan, space)
     if lack is None:
@@ -269,10 +269,10 @@ def _figures(plan: Plan, space: Space, room: Room, needed: int) -> tuple[str, ..
 def observe_again(plan: Plan) -> Observed | str:
     """As ``observe``, of a plan that is shown again; not where apply has begun it, or never will."""
     if isinstance(plan.preview, Preview):
-        return "the disk was not looked at, as apply refuses a preview"
+        return "not looked at: this is a preview"
     name = private_folder(plan.plan_id)
     if any(os.path.lexists(os.path.join(plan.log_dir, one.folder, name)) for one in targets_of(plan)):
-        return "the disk was not looked at, as apply has begun this plan"
+        return "not looked at: apply has begun this plan"
     return observe(plan, Options())
 
 

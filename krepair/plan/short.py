@@ -167,7 +167,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     changes = changes_of(plan)
     yield _Row("Digest", plan.digest)
     if around.same:
-        yield _Row("Made by", around.same, 8, f"see {_show(around)} --section settings")
+        yield _Row("Made by", around.same, 4, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
     for what, sentence in earlier_than_asked(plan).items():
@@ -211,9 +211,11 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
         yield _Row("Changes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}")
-    stays = list(_what_stays(plan))
+    stays = _what_stays(plan)
     if stays:
-        yield _Row("Stays", "; ".join(stays), 5)
+        sizes = "; ".join(stays)
+        text = "; ".join(f"{size}: {why}" for size, why in stays.items())
+        yield _Row("Stays", text, 4, f"{sizes} (--section replicas)" if len(stays) == 1 else sizes)
 
 
 def _partitions(count: int) -> str:
@@ -243,8 +245,8 @@ def _records_by_key(plan: Plan) -> int:
     return sum(keys.superseded + keys.tombstones_dropped + keys.aborted for keys in found)
 
 
-def _what_stays(plan: Plan) -> Iterator[str]:
-    """Markers that stay, by why."""
+def _what_stays(plan: Plan) -> dict[str, str]:
+    """Markers that stay: how much -> why."""
     unknown: Counter[str] = Counter()
     held, young = 0, 0
     for one in plan.partitions:
@@ -253,20 +255,22 @@ def _what_stays(plan: Plan) -> Iterator[str]:
             continue
         held += sum(tally.bytes for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value)
         young += sum(tally.bytes for tally in one.reasons if tally.reason in _YOUNG)
+    found = {}
     if unknown.total():
-        why = unknown.most_common(1)[0][0]
-        yield f"{size_text(unknown.total())} of transaction markers and tombstones: {why}"
+        (why, _), *_ = unknown.most_common(1)
+        found[f"{size_text(unknown.total())} of transaction markers and tombstones"] = why
     if held:
-        yield f"{size_text(held)} of transaction markers: another replica has, or may have, their data"
+        found[f"{size_text(held)} of transaction markers"] = "another replica has, or may have, their data"
     if young:
-        yield f"{size_text(young)} of transaction markers: younger than the delete horizon"
+        found[f"{size_text(young)} of young transaction markers"] = "they are younger than the delete horizon"
+    return found
 
 
 def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
     seen = around.observed
     if isinstance(seen, str):
-        needs = f"apply looks first. It needs {size_text(plan.peak_extra_bytes)} while it runs"
-        yield _Row("Fits", f"{seen}; {needs}", 2)
+        looks = f"{seen}; apply looks first"
+        yield _Row("Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} while it runs", 2, looks)
     elif seen.fits:
         free = size_text(max(seen.free_bytes, 0))
         yield _Row(
@@ -274,8 +278,8 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
-        for line in seen.lines:
-            yield _Row("Space", line)
+        yield _Row("Space", " ".join(seen.lines))
+        return
     yield _Row("Frees", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
     yield _Row("Down", f"the broker is down for {time}, plus its own stop and start", 4)
@@ -399,14 +403,15 @@ def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
 def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         return
-    yield _Row("Why", _if_not_applied(changes), 7)
+    if around.lack is None:
+        yield _Row("Why", _if_not_applied(changes), 5)
     freed = [change for change in changes if isinstance(change.undo, FreeWhenVerified)]
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
     if freed:
         yield _Row("No undo", f"{_of_all(freed, changes)}: apply frees the originals once all is verified")
     if never:
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
-    if len(freed) + len(never) < len(changes):
+    if len(freed) + len(never) < len(changes) and around.lack is None:
         undo = f"krepair undo {shlex.quote(around.path)}"
         yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
 
