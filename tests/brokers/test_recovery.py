@@ -6,7 +6,6 @@ All versions: ``KREPAIR_EVERY_BROKER=1 make test ARGS=tests/brokers/test_recover
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -39,12 +38,10 @@ from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
-VERSIONS = jars.LOADER_VERSIONS if EVERY else ("2.2.1", jars.LATEST)
-PARTITIONS = 32
+PARTITIONS = 16
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", jars.OLDEST_AND_LATEST)
 def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_reads_nothing(
     version: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
-from tests.lab.jars import LOADER_VERSIONS, SINCE_4
+from tests.lab.jars import OLDEST_AND_LATEST, SINCE_4
 from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -177,7 +177,7 @@ def checked(log_dir: Path, version: str, *, described: bool) -> LogDirReport:
 
 
 @pytest.mark.parametrize("described", [True, False], ids=["described", "not described"])
-@pytest.mark.parametrize("version", LOADER_VERSIONS)
+@pytest.mark.parametrize("version", OLDEST_AND_LATEST)
 def test_check_warns_of_nothing_but_the_recovery_after_a_kill(
     lived: Callable[[str], Lived], version: str, described: bool
 ) -> None:
@@ -206,7 +206,7 @@ def test_snapshots_of_no_segment_that_a_kill_leaves_are_information_and_the_next
         assert not (lived(version).recovered / folder / finding.file).exists()
 
 
-@pytest.mark.parametrize("version", LOADER_VERSIONS)
+@pytest.mark.parametrize("version", OLDEST_AND_LATEST)
 def test_live_transactions_of_back_dated_records_are_neither_hanging_nor_unknown_while_their_coordinator_tells(
     lived: Callable[[str], Lived], tmp_path: Path, version: str
 ) -> None:
@@ -226,7 +226,7 @@ def test_live_transactions_of_back_dated_records_are_neither_hanging_nor_unknown
     assert "KR103" not in told["without"]
 
 
-@pytest.mark.parametrize("version", LOADER_VERSIONS)
+@pytest.mark.parametrize("version", OLDEST_AND_LATEST)
 def test_closed_segment_of_a_delete_topic_that_is_gone_is_told_with_the_offsets_that_are_lost(
     lived: Callable[[str], Lived], tmp_path: Path, version: str
 ) -> None:

@@ -77,9 +77,9 @@ SIZES = {
     },
     **{
         f"terabytes, {base:020d}{suffix}": (f"{base:020d}{suffix}", make_terabytes)
-        for base in (0, 10, 12)
+        for base in (10, 12)
         for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-        if not (base == 12 and suffix != ".snapshot") and not (base == 0 and suffix == ".snapshot")
+        if base == 10 or suffix == ".snapshot"
     },
 }
 

@@ -6,6 +6,7 @@ the real files, and Kafka's classes clean until nothing changes.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -49,6 +50,8 @@ from tests.strategies import Shape
 __all__ = ["memory_dir"]
 AHEAD_MS = 10_000_000
 PER_LOG_DIR = 75
+MANY = 300 if os.environ.get("KREPAIR_EVERY_STATE") == "1" else PER_LOG_DIR
+"""How many histories; one log directory of them meets every reason."""
 
 STALE = "entry without data beside its marker, in a partition with nothing to rewrite"
 
@@ -164,11 +167,11 @@ def wrongs(seen: Counter[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("cleaner", "shape_of"), [(WITHIN, within_segments), (ACROSS, across_segments)], ids=["2.2.1", "3.9.2"]
 )
-def test_300_histories_come_to_rest_where_kafkas_cleaner_does(
+def test_histories_come_to_rest_where_kafkas_cleaner_does(
     judge: Callable[[str], Judge], memory_dir: Path, cleaner: Cleaner, shape_of: Callable[[int], Shape]
 ) -> None:
     seen: Counter[str] = Counter()
-    for first in range(0, 300, PER_LOG_DIR):
+    for first in range(0, MANY, PER_LOG_DIR):
         root = memory_dir / str(first)
         seen += against_kafka(
             judge(cleaner.version), cleaner, shape_of, range(first, first + PER_LOG_DIR), root
@@ -176,7 +179,7 @@ def test_300_histories_come_to_rest_where_kafkas_cleaner_does(
         shutil.rmtree(root)
     print(f"\nKafka {cleaner.version}: " + ", ".join(f"{name}: {n}" for name, n in sorted(seen.items())))
     assert wrongs(seen) == []
-    assert (seen["histories"], seen["histories with changes"] > 200) == (300, True)
+    assert (seen["histories"], seen["histories with changes"] > MANY * 2 // 3) == (MANY, True)
     for reason in REASONS_WITHIN:
         assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
     assert seen[WHOLE] + seen[FORGOTTEN] > 0

@@ -38,17 +38,13 @@ NO_PORTS = (1, 2, 3, 4)
 SAMPLE = {
     (LATEST, "alone"): (
         "as it was",
-        "snapshot empty",
         "size of a batch",
         "log empty",
-        "id of zeros",
         "another topic",
     ),
     (LATEST, "one of three"): (
-        "quorum-state cut",
         "content in",
         "no metadata log",
-        "last batch f",
         "metadata empty",
     ),
     ("3.9.2", "broker"): ("as it was", "above 0", "of one id", "metadata missing"),
