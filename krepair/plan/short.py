@@ -55,7 +55,7 @@ _AFTER_A_START: Final = (
 )
 """For which partitions undo is still possible then: each is looked at by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
-_STAYS, _LAST = 0, 9
+_WHOLE, _STAYS, _LAST = -1, 0, 9
 _MARKERS_GO: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
 _YOUNG: Final = frozenset({Reason.MARKER_HORIZON.value, Reason.MARKER_STAMP.value})
 _LOOKED_AT: Final = frozenset({"replicas", "in-sync"})
@@ -69,7 +69,7 @@ class _Row(NamedTuple):
     Attributes:
         label: one word.
         text: the rest.
-        rank: how soon it may go: 0 never.
+        rank: how soon it may go; with 0 it may only be cut, and below that it stays whole.
         short: what it says where it may have one line only, so that no command is cut; empty: its first words.
     """
 
@@ -278,7 +278,7 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
-        yield _Row("Space", " ".join(seen.lines))
+        yield _Row("Space", " ".join(seen.lines), _WHOLE)
         return
     yield _Row("Frees", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))

@@ -181,6 +181,20 @@ def test_what_is_refused_says_so_in_the_last_line_and_never_says_apply() -> None
     assert preview.sections[1].commands[-1] == "krepair diff offsets.krplan PLAN"
 
 
+def test_what_to_do_where_a_plan_does_not_fit_is_never_cut() -> None:
+    lines = (
+        "It needs 1 GiB.",
+        "At least 7 KiB more have to be free here.",
+        "What to do. " * 20,
+        "Then type it.",
+    )
+    plan = everything(60)
+    full = Observed(0, 1 << 30, lines, ("krepair plan X --keep auto",), fits=False)
+    page = plan_view(plan, around_of(plan, "p")._replace(observed=full)).short
+    assert facts(page.sections[0])["Space"] == " ".join(lines)
+    assert rows_of(on_screen(page, 80)) <= 24
+
+
 def test_a_plan_that_changes_nothing_says_so_last_and_does_not_offer_to_apply() -> None:
     page = short(good_plan(nothing()))
     assert page.sections[-1].lines == ("This plan changes nothing.",)
