@@ -188,7 +188,7 @@ def test_what_to_do_where_a_plan_does_not_fit_is_never_cut() -> None:
         "What to do. " * 20,
         "Then type it.",
     )
-    plan = everything(60)
+    plan = good_plan(*map(changing, range(60)), others=OTHERS)
     full = Observed(0, 1 << 30, lines, ("krepair plan X --keep auto",), fits=False)
     page = plan_view(plan, around_of(plan, "p")._replace(observed=full)).short
     assert facts(page.sections[0])["Space"] == " ".join(lines)
