@@ -251,17 +251,19 @@ def observe(plan: Plan, options: Options) -> Observed | str:
     needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
     lack = lack_of(plan, space)
     if lack is None:
-        return Observed(room.free_bytes, needed, lines=_figures(plan, space, room, needed))
+        # What df shows, where that is enough; a broker that is root has its reserve, too.
+        free_bytes = space.free_bytes if needed <= space.free_bytes else room.free_bytes
+        return Observed(free_bytes, needed, lines=_figures(plan, space, needed))
     more, commands = _way_out(plan, lack, options)
     return Observed(room.free_bytes, needed, (f"It needs {lack.text}.", *more), commands, fits=False)
 
 
-def _figures(plan: Plan, space: Space, room: Room, needed: int) -> tuple[str, ...]:
+def _figures(plan: Plan, space: Space, needed: int) -> tuple[str, ...]:
     inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
-    root = f" ({size_text(room.reserve_bytes)} more for root alone)" if room.reserve_bytes else ""
+    root = f" ({size_text(space.reserve_bytes)} more for root alone)" if space.reserve_bytes else ""
     files = count_text(_files_of(plan, space), "file")
     return (
-        f"{size_text(max(room.free_bytes, 0))} are free now{root}{inodes}.",
+        f"{size_text(max(space.free_bytes, 0))} are free now{root}{inodes}.",
         f"{size_text(needed)} are needed while apply runs, for {files}.",
     )
 
