@@ -28,7 +28,6 @@ from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import SCAN
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
@@ -210,6 +209,8 @@ def log_ends(
         changes: folder -> changes after which the logs end where they end.
         of: partitions that were asked for; all by default.
     """
+    from krepair.pipeline.scan import scan
+
     partitions = view.partitions if of is None else of
     last: dict[str, SegmentFacts] = {}
     to_scan: list[tuple[Partition, LogPart]] = []
@@ -234,7 +235,7 @@ def log_ends(
         )
         for partition, part in to_scan
     ]
-    for index, result in engine.run(SCAN, items):
+    for index, result in engine.map(scan, items):
         partition, part = to_scan[index]
         if not result.failure:
             last[partition.folder] = facts_of(part.segment, result)

@@ -25,7 +25,6 @@ from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import ScanResult
-from krepair.pipeline.jobs import FIND_KEYS, SCAN
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
@@ -162,6 +161,8 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     from krepair.pipeline.compaction.headers import header_bytes_of
     from krepair.pipeline.compaction.items import KeysItem
     from krepair.pipeline.compaction.partitions import rows_inline_of
+    from krepair.pipeline.compaction.tasks import find_keys
+    from krepair.pipeline.scan import scan
 
     unread = [survey for survey in surveys if survey.log is None]
     closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
@@ -183,11 +184,11 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     scans = [scan_item(context, *one) for one in active]
     scanned = Scanned(beside_broker=context.beside_broker)
     keys: dict[str, dict[int, KeysResult]] = {}
-    for index, found in context.engine.run(FIND_KEYS, items):
+    for index, found in context.engine.map(find_keys, items):
         survey, segment = closed[index]
         keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
         scanned.take(survey, segment, found.scan or ScanResult(failure=found.failure, why=found.why))
-    for index, result in context.engine.run(SCAN, scans):
+    for index, result in context.engine.map(scan, scans):
         scanned.take(*active[index], result)
     scanned.put_into(unread)
     return keys

@@ -14,11 +14,10 @@ from krepair.fixes.compact_originals import (
 )
 from krepair.fixes.markers_readings import finished_again
 from krepair.fixes.markers_staging import groups_of
-from krepair.fixes.second_readings import Applied, SecondReading
+from krepair.fixes.second_readings import Applied, InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.pipeline.compaction.proof import PartitionToProve, prove
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 
 PROVEN: Final = Kind("new segments", "every record and every key against the kept originals")
@@ -44,7 +43,7 @@ def compacted_groups_again(applied: Applied) -> Iterator[SecondReading]:
         yield SecondReading(
             groups[0],
             PROVEN,
-            _prove_applied,
+            InTurn(_prove_applied),
             (item,),
             lambda proofs: [proof_problem(staging.plan, proofs[0])],
             files=len(groups),
@@ -76,8 +75,10 @@ def _active_log(work: Work, staging: Staging, originals: Originals) -> ScanItem:
 
 
 def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int, PartitionToProve]]:
+    from krepair.pipeline.scan import scan
+
     proofs = [item.proof for item in items]
-    for index, result in work.engine.run(SCAN, [item.active for item in items]):
+    for index, result in work.engine.map(scan, [item.active for item in items]):
         if not result.failure:
             *before, (path, _) = proofs[index].logs
             proofs[index].logs = (*before, (path, decode_summary(result.summary).valid_bytes))

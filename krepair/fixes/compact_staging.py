@@ -65,7 +65,6 @@ from krepair.pipeline.compaction.proof import (
 )
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
 from krepair.pipeline.rewrite.stage import not_as_planned
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
@@ -165,6 +164,9 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
 
     Where the plan says what stays, no key is looked for, and what is written anew is scanned when it is written.
     """
+    from krepair.pipeline.compaction.tasks import find_keys
+    from krepair.pipeline.scan import scan
+
     able = _able(partitions)
     below, others = [], []
     for one in able:
@@ -186,11 +188,11 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
         )
         for one, base in below
     ]
-    for index, result in work.engine.run(FIND_KEYS, with_keys):
+    for index, result in work.engine.map(find_keys, with_keys):
         one, base = below[index]
         one.keys[base] = result
         _take_scan(one, base, result.scan or ScanResult(failure=result.failure, why=result.why))
-    for index, scanned in work.engine.run(SCAN, [_scan_item(work, *job) for job in others]):
+    for index, scanned in work.engine.map(scan, [_scan_item(work, *job) for job in others]):
         _take_scan(*others[index], scanned)
 
 
@@ -235,6 +237,8 @@ def _tell_others(one: _Partition, base_offset: int) -> None:
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
     """Where the logs are not those of the plan, a wrong CRC tells the place; no reading has checked all of them yet."""
+    from krepair.pipeline.scan import scan
+
     jobs = [
         (one, base)
         for one in partitions
@@ -243,7 +247,7 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
         if base in one.staged
     ]
     items = [replace(_scan_item(work, *job), check_crc=True) for job in jobs]
-    for index, result in work.engine.run(SCAN, items):
+    for index, result in work.engine.map(scan, items):
         one, base = jobs[index]
         if not result.failure and (summary := decode_summary(result.summary)).damage:
             text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(summary)}"
@@ -370,13 +374,15 @@ def _has_transactions(one: _Partition) -> bool:
 
 
 def _write(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
+    from krepair.pipeline.compaction.tasks import stage_compacted
+
     jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
     for one in _able(partitions):
         with one.staging.taking_problems():
             for group in groups_of(one.staging):
                 jobs += [(one, group, item) for item in _stage_items(work, one, group, verification)]
     parts: dict[str, list[tuple[int, int]]] = {}
-    for index, result in work.engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
+    for index, result in work.engine.map(stage_compacted, [item for _, _, item in jobs]):
         one, group, item = jobs[index]
         if one.by_plan and result.source is not None:
             _take_scan(one, item.compact.base_offset, result.source)
@@ -417,6 +423,8 @@ def _stage_items(
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
     """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
+    from krepair.pipeline.compaction.tasks import compact
+
     jobs = [
         (one, base)
         for one in _able(partitions)
@@ -424,7 +432,7 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
         if base not in one.compacted
     ]
     items = [one.readings[base].item for one, base in jobs]
-    for index, result in work.engine.run(COMPACT, items):
+    for index, result in work.engine.map(compact, items):
         _take(*jobs[index], result)
 
 

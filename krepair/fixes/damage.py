@@ -12,7 +12,6 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
-from krepair.pipeline.jobs import MAP_DAMAGE
 from krepair.rules.damage import Damaged, DamagedLogs, damages_of, rule_of, unmapped, valid_range
 from krepair.rules.model import SegmentFacts
 
@@ -39,7 +38,9 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
         return
     items = [_item(context.view, survey, number) for survey, number in work]
     maps: dict[str, dict[int, MapResult]] = {}
-    for index, result in context.engine.run(MAP_DAMAGE, items):
+    from krepair.pipeline.damage import map_damage
+
+    for index, result in context.engine.map(map_damage, items):
         survey, number = work[index]
         base_offset = survey.segments[number].base_offset
         maps.setdefault(survey.partition.folder, {})[base_offset] = result

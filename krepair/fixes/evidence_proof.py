@@ -36,8 +36,12 @@ class Staged:
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     """No marker is gone whose transaction another replica holds; each partition's problem is put into its staging."""
-    from krepair.pipeline.jobs import FIND_MARKERS_GONE, FIND_NEEDED
-    from krepair.pipeline.replicas.evidence_check import MarkersGoneItem, NeededItem
+    from krepair.pipeline.replicas.evidence_check import (
+        MarkersGoneItem,
+        NeededItem,
+        find_markers_gone,
+        find_needed,
+    )
 
     asked = [one for one in partitions if one.others]
     items = []
@@ -55,7 +59,7 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             )
         )
     waiting: list[tuple[Staged, NeededItem]] = []
-    for index, found in work.engine.run(FIND_MARKERS_GONE, items):
+    for index, found in work.engine.map(find_markers_gone, items):
         one = asked[index]
         if found.failure:
             _wrong(one, error_of(found.failure, found.why))
@@ -63,7 +67,7 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             waiting += [
                 (one, NeededItem(place=log.place, logs=log.logs, gone=found.gone)) for log in one.others
             ]
-    for index, needed in work.engine.run(FIND_NEEDED, [item for _, item in waiting]):
+    for index, needed in work.engine.map(find_needed, [item for _, item in waiting]):
         if needed.failure:
             _wrong(waiting[index][0], error_of(needed.failure, needed.why))
 

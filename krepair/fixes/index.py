@@ -33,7 +33,6 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
-from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
@@ -162,7 +161,9 @@ def stage_indexes(
             jobs += [(staging, one) for one in served_together(items)]
     if not jobs:
         return
-    for index, found in work.engine.run(MEND, [items for _, items in jobs]):
+    from krepair.pipeline.indexes.segment import mend_indexes
+
+    for index, found in work.engine.map(mend_indexes, [items for _, items in jobs]):
         staging, _ = jobs[index]
         for result in found.results:
             if result.failure:
@@ -176,6 +177,8 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
         KrepairError: a segment is gone.
         OSError: a file cannot be looked at.
     """
+    from krepair.pipeline.indexes.segment import verify_mended
+
     staging = applied.staging
     for together in served_together(mend_items(applied.work, staging, staging.folder.path)):
         changes = [item.change for item in together.items]
@@ -186,7 +189,7 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
                     yield Wrong(staging.plan.folder, change.change_id, result.why)
 
         kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
-        yield SecondReading(changes[0], kind, VERIFY_MENDED, (together,), says, files=len(changes))
+        yield SecondReading(changes[0], kind, verify_mended, (together,), says, files=len(changes))
 
 
 def transaction_indexes_made(applied: Applied) -> dict[str, Change]:
@@ -271,6 +274,8 @@ def look_at_indexes(
 
     Padding of the indexes of the active segment is normal and stays, unless ``trim_active``.
     """
+    from krepair.pipeline.indexes.segment import inspect
+
     work = [
         (survey, segment)
         for survey in surveys
@@ -279,7 +284,7 @@ def look_at_indexes(
     ]
     items = [_inspect_item(context, *one, depth, trim_active=trim_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}
-    for index, result in context.engine.run(INSPECT, items):
+    for index, result in context.engine.map(inspect, items):
         survey, segment = work[index]
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
     for survey in surveys:
@@ -312,7 +317,7 @@ def read_logs_and_indexes(
     context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
-    from krepair.pipeline.scan_and_indexes import LookItem
+    from krepair.pipeline.scan_and_indexes import LookItem, look_at_segment
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
@@ -325,7 +330,7 @@ def read_logs_and_indexes(
     ]
     scanned = Scanned()
     found: dict[str, dict[int, InspectResult]] = {}
-    for index, result in context.engine.run(LOOK, items):
+    for index, result in context.engine.map(look_at_segment, items):
         survey, segment = work[index]
         scanned.take(survey, segment, result.scan)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
@@ -341,7 +346,7 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     contradiction, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
     ``regenerate`` everywhere.
     """
-    from krepair.pipeline.indexes.transactions import TxnItem
+    from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 
     chosen = [one for one in surveys if _judged(context, one) and _replay_pays(context, one, depth)]
     items = [
@@ -354,7 +359,7 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     ]
     if not items:
         return
-    for index, result in context.engine.run(INSPECT_TXN, items):
+    for index, result in context.engine.map(inspect_txn, items):
         chosen[index].put(TRANSACTION_INDEXES_SEEN, result)
 
 

@@ -43,7 +43,6 @@ from krepair.journal.root import ROOT
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import opened_folder, read_whole
 from krepair.logdir.values import FileRef, Leftover, LogDir, Partition, PrivateFolder
-from krepair.pipeline.jobs import VERIFY_SWAP
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     Completion,
@@ -131,11 +130,13 @@ class Leftovers(Fix):
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
+        from krepair.pipeline.swaps import verify_swap
+
         interval = applied.work.index_interval_bytes(applied.staging)
         for change in applied.changes:
             if isinstance(change, CompleteSwap):
                 item = completed_item(applied.place, applied.part, change, interval)
-                yield SecondReading(change, SWAPS, VERIFY_SWAP, (item,), whys_of)
+                yield SecondReading(change, SWAPS, verify_swap, (item,), whys_of)
             else:
                 assert isinstance(change, ReplaceFile)
                 yield gone(applied, change, (change.name,))

@@ -17,7 +17,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.effects import log_effect
 from krepair.plan.model import Change
@@ -68,17 +67,21 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
 
 def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
+    from krepair.pipeline.scan import scan
+
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
     items = [scan_item(context, survey, segment) for survey, segment in work]
     scanned = Scanned(beside_broker=context.beside_broker)
-    for index, result in context.engine.run(SCAN, items):
+    for index, result in context.engine.map(scan, items):
         scanned.take(*work[index], result)
     scanned.put_into(unread)
 
 
 def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
     """Facts of the active segment of each partition, without reading the others; what cannot be read is left out."""
+    from krepair.pipeline.scan import scan
+
     found = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
     work = [
         (survey, survey.partition.segments[-1])
@@ -86,7 +89,7 @@ def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Su
         if survey.partition.segments and not _knows_last(survey)
     ]
     items = [scan_item(context, survey, segment) for survey, segment in work]
-    for index, result in context.engine.run(SCAN, items):
+    for index, result in context.engine.map(scan, items):
         survey, segment = work[index]
         if not result.failure:
             found.append((survey, facts_of(segment, result)))
@@ -100,12 +103,14 @@ def _knows_last(survey: Survey) -> bool:
 
 def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan what the changes proposed so far will make of logs that they change; see ``Survey.log_after``."""
+    from krepair.pipeline.scan import scan
+
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]
     work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
     items = [scan_item(context, survey, part.segment, without=part.without) for survey, part in work]
     scanned = Scanned()
-    for index, result in context.engine.run(SCAN, items):
+    for index, result in context.engine.map(scan, items):
         survey, part = work[index]
         scanned.take(survey, part.segment, result)
     for survey, some in zip(read, parts, strict=True):

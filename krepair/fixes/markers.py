@@ -27,7 +27,6 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
-from krepair.pipeline.jobs import SCAN
 from krepair.plan.model import (
     Change,
     KeepOriginal,
@@ -244,6 +243,8 @@ def _scan_again(
 
 def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
     """Scan some segments again; why that failed, or None."""
+    from krepair.pipeline.scan import scan
+
     assert survey.log is not None
     segments = {segment.base_offset: segment for segment in survey.partition.segments}
     held = dict(_with_held(survey, policy))
@@ -258,7 +259,7 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
         for base in needed.base_offsets
     ]
     again = {}
-    for index, result in context.engine.run(SCAN, items):
+    for index, result in context.engine.map(scan, items):
         problem = scan_problem(result)
         if problem is not None:
             return problem

@@ -9,7 +9,6 @@ from krepair.fixes.markers_staging import finish_item, groups_of
 from krepair.fixes.second_readings import Applied, SecondReading, whys_of
 from krepair.fixes.staging import Kind
 from krepair.formats.filenames import log_name
-from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH
 
 NEW_SEGMENTS: Final = Kind(
     "new segments", "every batch, every entry of its indexes, and the plan's counts", is_log=True
@@ -22,19 +21,21 @@ def groups_again(applied: Applied) -> Iterator[SecondReading]:
 
     After a purge there are no originals.
     """
-    from krepair.pipeline.rewrite.compare import OriginalsItem
+    from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals
 
     yield from finished_again(applied)
     if applied.work.originals and applied.keep:
         for group in groups_of(applied.staging):
             if log_name(group.base_offset) not in applied.staging.freed:
                 item = OriginalsItem(place=applied.place, change=group, keep=applied.keep)
-                yield SecondReading(group, ORIGINALS, COMPARE_ORIGINALS, (item,), whys_of)
+                yield SecondReading(group, ORIGINALS, compare_originals, (item,), whys_of)
 
 
 def finished_again(applied: Applied) -> Iterator[SecondReading]:
     """Every batch, every index entry and the plan's counts of new segments."""
+    from krepair.pipeline.rewrite.finish import finish
+
     staging = applied.staging
     for group in groups_of(staging):
         item = finish_item(applied.work, staging, group, staging.folder.path, make=False)
-        yield SecondReading(group, NEW_SEGMENTS, FINISH, (item,), whys_of)
+        yield SecondReading(group, NEW_SEGMENTS, finish, (item,), whys_of)

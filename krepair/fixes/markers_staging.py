@@ -21,7 +21,6 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
-from krepair.pipeline.jobs import FINISH, STAGE
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.facts import number
 from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
@@ -90,6 +89,8 @@ def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int
 
 
 def _copy(work: Work, stagings: Sequence[Staging]) -> None:
+    from krepair.pipeline.rewrite.stage import stage
+
     jobs = [
         (staging, item)
         for staging in stagings
@@ -98,7 +99,7 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
     ]
     items = [item for _, item in jobs]
     crcs: dict[tuple[str, int], int] = {}
-    for index, result in work.engine.run(STAGE, items):
+    for index, result in work.engine.map(stage, items):
         staging, item = jobs[index]
         source = item.change.sources[item.source]
         work.take_facts(staging, source.base_offset, result, with_txn_index=True)
@@ -346,6 +347,8 @@ def high_watermark_now(work: Work, staging: Staging, facts: Sequence[SegmentFact
 
 def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the indexes of staged logs, and read all that was staged once more."""
+    from krepair.pipeline.rewrite.finish import finish
+
     jobs: list[tuple[Staging, FinishItem]] = []
     for staging in stagings:
         if staging.problem is None:
@@ -354,7 +357,7 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
                     (staging, finish_item(work, staging, group, staging.stage_folder))
                     for group in groups_of(staging)
                 ]
-    for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
+    for index, result in work.engine.map(finish, [item for _, item in jobs]):
         staging, item = jobs[index]
         if result.failure:
             staging.problem = staging.problem or error_of(result.failure, result.why)

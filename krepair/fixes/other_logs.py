@@ -293,14 +293,19 @@ def held_of(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held 
 
 
 def _some_held(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held | NotKnownError]:
-    from krepair.pipeline.jobs import FIND_HELD, FIND_MARKERS_TO_KEEP
-    from krepair.pipeline.replicas.holdings import HeldItem, MarkersItem, Pairs
+    from krepair.pipeline.replicas.holdings import (
+        HeldItem,
+        MarkersItem,
+        Pairs,
+        find_held,
+        find_markers_to_keep,
+    )
 
     found: list[Held | NotKnownError] = [Held(one.logs) for one in asked]
     runs: list[list[Pairs]] = [[] for _ in asked]
     logs = [(number, log) for number, one in enumerate(asked) for log in one.logs]
     items = [HeldItem(place=log.place, segments=log.segments, scratch=scratch) for _, log in logs]
-    for index, result in engine.run(FIND_HELD, items):
+    for index, result in engine.map(find_held, items):
         number, log = logs[index]
         known, problem = found[number], _why_not_held(log, result)
         if problem:
@@ -316,7 +321,7 @@ def _some_held(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[He
         )
         for number in ready
     ]
-    for index, kept in engine.run(FIND_MARKERS_TO_KEEP, keeping):
+    for index, kept in engine.map(find_markers_to_keep, keeping):
         known = found[ready[index]]
         assert isinstance(known, Held)
         markers = np.frombuffer(kept.offsets, np.int64)
@@ -351,11 +356,11 @@ def rows_elsewhere(
     """
     from krepair.pipeline.compaction.items import KeysItem, ranges_of, touching
     from krepair.pipeline.compaction.partitions import rows_inline_of
-    from krepair.pipeline.jobs import FIND_ABORTED, FIND_KEYS
+    from krepair.pipeline.compaction.tasks import find_aborted, find_keys
 
     aborted: dict[int, Int64s] = {}
     finding = [LogsItem(place=one.place, segments=one.segments) for one in logs]
-    for index, ranges in engine.run(FIND_ABORTED, finding):
+    for index, ranges in engine.map(find_aborted, finding):
         if ranges.failure or ranges.problem:
             raise NotKnownError(f"replica {logs[index].log.broker_id}: {ranges.why or ranges.problem}")
         aborted[index] = ranges_of(ranges.ranges)
@@ -376,7 +381,7 @@ def rows_elsewhere(
         if size
     ]
     files: list[RowFile] = []
-    for index, keys in engine.run(FIND_KEYS, items):
+    for index, keys in engine.map(find_keys, items):
         if keys.failure or keys.problem:
             where = f"{items[index].place.path}/{log_name(items[index].base_offset)}"
             raise NotKnownError(f"{where}: {keys.why or keys.problem}")

@@ -35,7 +35,6 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, Partition
-from krepair.pipeline.jobs import INSPECT_TXN
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
@@ -382,7 +381,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
 
 def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
-    from krepair.pipeline.indexes.transactions import TxnItem
+    from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 
     chosen = [one for one in ranges if _has_transactions(one)]
     items = []
@@ -401,7 +400,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
                 present=tuple(part.base_offset for part in parts if part.segment.txn_index),
             )
         )
-    for index, result in context.engine.run(INSPECT_TXN, items):
+    for index, result in context.engine.map(inspect_txn, items):
         one = chosen[index]
         touched = bases_touched(one.all_changes)
         if result.failure:

@@ -22,7 +22,6 @@ from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Kind, Staging, Wrong
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.actions.lines import current_data
-from krepair.pipeline.jobs import READ_RECOVERED
 from krepair.plan.model import ChangeLines, ReplaceFile, RollSegment
 from krepair.rules.checkpoint_lines import lines_in, lines_left
 
@@ -101,4 +100,6 @@ def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
         for item, result in zip(items, results, strict=True):
             yield from (Wrong(item.place.folder, "", text) for text in result.problems)
 
-    return SecondReading(change, RECOVERED_LOGS, READ_RECOVERED, tuple(items), says, files=len(items))
+    from krepair.pipeline.readings.recovered import read_recovered
+
+    return SecondReading(change, RECOVERED_LOGS, read_recovered, tuple(items), says, files=len(items))

@@ -22,7 +22,6 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import MAKE_RECOVERED, READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import bases_touched, log_effect
@@ -183,6 +182,8 @@ def _read_and_make(
     Returns:
         Ids of the changes whose new files are staged.
     """
+    from krepair.pipeline.recover import make_recovered
+
     items: list[MakeItem] = []
     of: list[Staging] = []
     for staging in stagings:
@@ -191,7 +192,7 @@ def _read_and_make(
             items += some
             of += [staging] * len(some)
     made: set[str] = set()
-    for index, result in work.engine.run(MAKE_RECOVERED, items):
+    for index, result in work.engine.map(make_recovered, items):
         staging, item = of[index], items[index]
         work.bytes_read += result.reading.bytes
         if result.reading.problems:
@@ -266,6 +267,8 @@ def _read_ranges(
         audit: whether the changes are made already, so that indexes are true and torn tails cut.
         barrier: whether each file needs a barrier of its own; None: everything is written out here, if it can be.
     """
+    from krepair.pipeline.readings.recovered import read_recovered
+
     items: list[RecoveredItem] = []
     folders: list[str] = []
     if barrier is None:
@@ -275,7 +278,7 @@ def _read_ranges(
         items += some
         folders += [part.folder] * len(some)
     problems: dict[str, list[str]] = {}
-    for index, result in work.engine.run(READ_RECOVERED, items):
+    for index, result in work.engine.map(read_recovered, items):
         work.bytes_read += result.bytes
         if result.problems:
             problems.setdefault(folders[index], []).extend(result.problems)

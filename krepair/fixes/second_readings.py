@@ -22,16 +22,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import (
-    READ_LOG_END,
-    VERIFY_ABORTED,
-    VERIFY_CLOSED_SNAPSHOT,
-    VERIFY_EPOCHS,
-    VERIFY_GONE,
-    VERIFY_MENDED_LOG,
-    VERIFY_SNAPSHOT,
-    Task,
-)
 from krepair.plan.effects import log_effect
 from krepair.plan.facts import setting
 from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
@@ -53,8 +43,20 @@ LINES: Final = Kind("checkpoints of the log directory", "its lines against the p
 LINES_AND_ENDS: Final = Kind(
     "checkpoints of the log directory", "its lines against the plan, its original and the ends of the logs"
 )
-Way = Task[Any, Any] | Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
-"""A task; or a function that runs several in turn, and gives a result for the index of each item."""
+
+
+class InTurn(NamedTuple):
+    """Reads items in several steps.
+
+    Attributes:
+        read: gives a result for the index of each item.
+    """
+
+    read: Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
+
+
+Way = Callable[[Any], Any] | InTurn
+"""What the engine maps over the items; or what maps several functions in turn."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
 """Gets the results in the order of the items, and tells what is wrong.
 
@@ -245,7 +247,9 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
             ways.setdefault(reading.way, []).append((number, place))
     for way, places in ways.items():
         items = [readings[number].items[place] for number, place in places]
-        for index, result in work.engine.run(way, items) if isinstance(way, Task) else way(work, items):
+        for index, result in (
+            way.read(work, items) if isinstance(way, InTurn) else work.engine.map(way, items)
+        ):
             number, place = places[index]
             results[number][place] = result
     return results
@@ -256,19 +260,19 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
 
 def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Files that are gone, and kept as they were, unless apply has freed them."""
-    from krepair.pipeline.readings.logs import GoneItem
+    from krepair.pipeline.readings.logs import GoneItem, verify_gone
 
     files = applied.planned
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.staging.freed.intersection(names) else applied.keep
     item = GoneItem(place=applied.place, files=rows, keep=keep)
     kind = REMOVED_AND_KEPT if keep else REMOVED
-    return SecondReading(change, kind, VERIFY_GONE, (item,), files=len(names))
+    return SecondReading(change, kind, verify_gone, (item,), files=len(names))
 
 
 def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
     """A log without its damage, and the ``.txnindex`` that changed with it."""
-    from krepair.pipeline.readings.logs import MendedLogItem
+    from krepair.pipeline.readings.logs import MendedLogItem, verify_mended_log
 
     later = [base for base, _ in applied.staging.listed.log_sizes if base > change.base_offset]
     item = MendedLogItem(
@@ -278,7 +282,7 @@ def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
         keep=applied.keep,
         next_base=later[0] if later else -1,
     )
-    yield SecondReading(change, MENDED, VERIFY_MENDED_LOG, (item,))
+    yield SecondReading(change, MENDED, verify_mended_log, (item,))
     made = {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
     if made:
         yield aborted_of(applied, made, applied.logs_now())
@@ -292,7 +296,7 @@ def aborted_of(applied: Applied, made: Mapping[str, Change], logs: tuple[LogFile
         made: name of each file, at least one -> the change that made it.
         logs: of all segments, or of those from which on they are replayed.
     """
-    from krepair.pipeline.readings.aborted import AbortedIndex, AbortedItem
+    from krepair.pipeline.readings.aborted import AbortedIndex, AbortedItem, verify_aborted
 
     indexes = (
         AbortedIndex(
@@ -310,12 +314,12 @@ def aborted_of(applied: Applied, made: Mapping[str, Change], logs: tuple[LogFile
             if text:
                 yield Wrong(applied.part.folder, change.change_id, text)
 
-    return SecondReading(changes[0], ABORTS, VERIFY_ABORTED, (item,), says, files=len(changes))
+    return SecondReading(changes[0], ABORTS, verify_aborted, (item,), says, files=len(changes))
 
 
 def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondReading:
     """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
-    from krepair.pipeline.readings.epochs import EpochsItem
+    from krepair.pipeline.readings.epochs import EpochsItem, verify_epochs
 
     logs, whole = applied.logs_before_compaction()
     item = EpochsItem(
@@ -329,12 +333,12 @@ def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondRe
         compacts=compacts(applied.setting("cleanup.policy")),
         zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
     )
-    return SecondReading(change, EPOCHS_AGAIN, VERIFY_EPOCHS, (item,))
+    return SecondReading(change, EPOCHS_AGAIN, verify_epochs, (item,))
 
 
 def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> SecondReading:
     """A producer snapshot, held against the logs, and the snapshots that it was built on; see ``SnapshotItem``."""
-    from krepair.pipeline.readings.snapshots import SnapshotItem
+    from krepair.pipeline.readings.snapshots import SnapshotItem, verify_snapshot
 
     version = version_of(applied.plan.policy.broker_version)
     earlier = []
@@ -363,12 +367,12 @@ def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT
             int(applied.setting("transactional.id.expiration.ms", of_topic=False)),
         ),
     )
-    return SecondReading(change, PRODUCERS_AGAIN, VERIFY_SNAPSHOT, (item,))
+    return SecondReading(change, PRODUCERS_AGAIN, verify_snapshot, (item,))
 
 
 def closed_snapshot_of(applied: Applied, change: ReplaceFile) -> SecondReading:
     """A producer snapshot in which transactions were ended, held against its original and the logs."""
-    from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem
+    from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem, verify_closed_snapshot
 
     logs, whole = applied.logs_before_compaction()
     item = ClosedSnapshotItem(
@@ -379,7 +383,7 @@ def closed_snapshot_of(applied: Applied, change: ReplaceFile) -> SecondReading:
         logs=logs,
         logs_are_whole=whole,
     )
-    return SecondReading(change, PRODUCERS_AGAIN, VERIFY_CLOSED_SNAPSHOT, (item,))
+    return SecondReading(change, PRODUCERS_AGAIN, verify_closed_snapshot, (item,))
 
 
 # -- the root
@@ -399,7 +403,13 @@ def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> Se
     Raises:
         OSError: one of the two files cannot be read.
     """
-    from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem, changed_keys, checkpoint_problems
+    from krepair.pipeline.readings.checkpoints import (
+        LogEnd,
+        LogEndItem,
+        changed_keys,
+        checkpoint_problems,
+        read_log_end,
+    )
     from krepair.pipeline.readings.partition import read_kept
 
     view, tree = applied.work.view, applied.tree
@@ -421,7 +431,7 @@ def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> Se
         found = {key: result.offset for key, result in zip(to_read, results, strict=True)}
         return [wrong, *checkpoint_problems(name, old, new, ends | found)]
 
-    return SecondReading(change, LINES_AND_ENDS, READ_LOG_END, tuple(to_read.values()), says)
+    return SecondReading(change, LINES_AND_ENDS, read_log_end, tuple(to_read.values()), says)
 
 
 def _last_log(partition: Partition) -> LogFile:

@@ -25,7 +25,6 @@ from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
 from krepair.plan.effects import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
@@ -159,6 +158,8 @@ def see_snapshots(
         closes: whether to ask the log about the open transactions of each snapshot that a start begins with; if not,
             only about those of the snapshots in ``Target.closed``.
     """
+    from krepair.pipeline.scan import scan
+
     looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
     _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine)
@@ -166,7 +167,7 @@ def see_snapshots(
         look.begin(rules, clean=clean, always=always, closes=closes)
     _scan([(look, base) for look in there for base in look.missing()], engine)
     while wanted := [(look, part) for look in there for part in look.open.wanted()]:
-        for index, result in engine.run(SCAN, [look.item(*part) for look, part in wanted]):
+        for index, result in engine.map(scan, [look.item(*part) for look, part in wanted]):
             look, part = wanted[index]
             look.take_part(part, result)
     for look in there:
@@ -178,7 +179,9 @@ def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
     if not wanted:
         return
     items = [look.item(base, look.start) for look, base in wanted]
-    for index, result in engine.run(SCAN, items):
+    from krepair.pipeline.scan import scan
+
+    for index, result in engine.map(scan, items):
         look, base = wanted[index]
         look.take(base, result)
 

@@ -35,7 +35,6 @@ from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
 from krepair.plan.facts import number, setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -303,6 +302,8 @@ class Work:
         Raises:
             KrepairError: a log could not be read.
         """
+        from krepair.pipeline.scan import scan
+
         parts = [
             part for part in parts_after(staging.listed, staging.plan.changes) if part.base_offset >= since
         ]
@@ -319,7 +320,7 @@ class Work:
             )
             for part in missing
         ]
-        for index, result in self.engine.run(SCAN, items):
+        for index, result in self.engine.map(scan, items):
             self.take_facts(staging, missing[index].base_offset, result, with_txn_index=with_txn_index)
         if staging.problem is not None:
             raise staging.problem

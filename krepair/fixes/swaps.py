@@ -10,7 +10,6 @@ from krepair.formats.filenames import NameState, log_name
 from krepair.logdir.values import Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
 from krepair.rules.leftovers import PendingSwap, Removal, SwapDecision
 
@@ -88,7 +87,9 @@ def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[S
     if not items:
         return {}
     results: dict[int, SwapResult] = {}
-    for index, result in engine.run(LOOK_AT_SWAP, items):
+    from krepair.pipeline.swaps import look_at_swap
+
+    for index, result in engine.map(look_at_swap, items):
         results[index] = result
     seen: dict[str, list[SeenSwap]] = {}
     for index, item in enumerate(items):
@@ -122,13 +123,13 @@ def stage_swaps(
         VerifyFailedError: an independent reading has something against them.
         RefusedError: a file could not be read or written.
     """
-    from krepair.pipeline.swaps import StageSwapItem
+    from krepair.pipeline.swaps import StageSwapItem, stage_swap
 
     items = [
         StageSwapItem(place=place, change=change, interval_bytes=interval_bytes, stage=stage)
         for change in changes
     ]
-    for _, result in engine.run(STAGE_SWAP, items):
+    for _, result in engine.map(stage_swap, items):
         if result.failure in ("changed", "elsewhere"):
             raise StalePlanError(result.why)
         if result.failure == "verify":

@@ -24,7 +24,6 @@ from krepair.fixes.untouched import (
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
-from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.gone_ends import consents_of_rule
@@ -139,7 +138,9 @@ class Tail(Fix):
                     ]
         if not jobs:
             return
-        for index, result in work.engine.run(MAKE_MENDED, [item for _, _, item in jobs]):
+        from krepair.pipeline.damage import make_mended
+
+        for index, result in work.engine.map(make_mended, [item for _, _, item in jobs]):
             staging, change, _ = jobs[index]
             wrong = result.why if result.failure else _not_as_planned(change, result)
             if wrong:
@@ -191,6 +192,8 @@ TAIL = Tail()
 
 def decide(context: Context, touched: Sequence[Survey]) -> None:
     """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``."""
+    from krepair.pipeline.damage import make_mended
+
     choices = [
         (survey, _choice(context.options, survey, damages_in(context.view, survey))) for survey in touched
     ]
@@ -198,7 +201,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
         survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=choice.left))
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
-    for index, result in context.engine.run(MAKE_MENDED, [_item(context.view, *job) for job in jobs]):
+    for index, result in context.engine.map(make_mended, [_item(context.view, *job) for job in jobs]):
         survey, cut = jobs[index]
         made.setdefault(survey.partition.folder, {})[cut.log.base_offset] = result
     for survey, choice in choices:

@@ -37,7 +37,6 @@ from krepair.pipeline.dump.style import json_of
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import FIND_REPLICA_KEYS
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.contents import contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
@@ -305,6 +304,8 @@ class Comparison:
     # -- keys as a person knows them ---------------------------------------------------------------
     def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[SideReplica]) -> m.PartitionVerdict:
         """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
+        from krepair.pipeline.replicas.find_keys import find_keys
+
         wanted = {line.key for one in verdict.disagreements for line in one.keys[:_KEYS_SHOWN]}
         if not wanted:
             return verdict
@@ -312,7 +313,7 @@ class Comparison:
         sources = [one for one in replicas if one.item is not None and not one.replica.failure]
         items = [find_item(one, hashes) for one in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
-        for index, result in self._engine.run(FIND_REPLICA_KEYS, items):
+        for index, result in self._engine.map(find_keys, items):
             for found in result.found:
                 key = f"{found.first:016x}{found.second:016x}"
                 served[key][sources[index].replica.broker] = found

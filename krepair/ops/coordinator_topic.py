@@ -13,7 +13,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.coordinators.walk import DamagedPart
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import WorkItem
-from krepair.pipeline.jobs import Task
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):
@@ -72,15 +71,15 @@ def log_bytes(partition: Partition) -> int:
 
 def read_partitions(
     engine: Engine,
-    task: Task[Item, Result],
+    function: Callable[[Item], Result],
     items: Sequence[Item],
     what: str,
 ) -> list[Result]:
-    """Run a task on partitions.
+    """Map a function over partitions.
 
     Args:
         engine: where.
-        task: what is run.
+        function: of ``pipeline.coordinators``.
         items: one a partition.
         what: what cannot be told when a log cannot be read, as ``groups``.
 
@@ -90,7 +89,7 @@ def read_partitions(
     Raises:
         UnreadableError: a log could not be read.
     """
-    ordered = [result for _, result in sorted(engine.run(task, items), key=itemgetter(0))]
+    ordered = [result for _, result in sorted(engine.map(function, items), key=itemgetter(0))]
     failed = next((result.why for result in ordered if result.failure), "")
     if failed:
         raise UnreadableError(f"{failed}; the {what} cannot be told without it")

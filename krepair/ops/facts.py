@@ -33,7 +33,6 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.facts import write_headers, write_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, parts_of
@@ -200,6 +199,8 @@ class _Work:
     def _some(
         self, writer: FactsWriter, replicas: Sequence[SideReplica], places: dict[tuple[str, str], int]
     ) -> None:
+        from krepair.pipeline.replicas.records import read_records
+
         good = list(self._readable(replicas))
         with_scratch = any(one.headers.log_bytes > _ROWS_INLINE for one in good)
         folder = self._folder() if with_scratch else ""
@@ -216,7 +217,7 @@ class _Work:
         try:
             found: dict[int, RowsResult] = {}
             bad: dict[int, str] = {}
-            for index, rows in self.engine.run(READ_REPLICA_RECORDS, items):
+            for index, rows in self.engine.map(read_records, items):
                 if rows.failure == "verify":
                     bad[places_of[index]] = rows.why
                 elif rows.failure:

@@ -30,7 +30,6 @@ from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
-from krepair.pipeline.jobs import READ_GROUPS
 from krepair.pipeline.progress import Progress
 
 RETURNS_AT_LEAST: Final = 2
@@ -101,16 +100,18 @@ def groups(
         NotALogDirError: it is none, or a partition that was named is not in it.
         UnreadableError: a partition could not be read.
     """
+    from krepair.pipeline.coordinators.groups import read_groups
+
     view = read_log_dir(log_dir)
     check_named([view], options)
     chosen = partitions_of(view, OFFSETS_TOPIC, options.wants)
     items = [_item(view, partition, wanted) for partition in chosen]
     read = sum(item.bytes_to_read for item in items)
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
-        results = read_partitions(engine, READ_GROUPS, items, "groups")
-        read_groups = [group for result in results for group in result.groups]
-        number = partitions_of_topic(view, read_groups)
-        placed = with_ranges(with_places(read_groups, number), view, engine)
+        results = read_partitions(engine, read_groups, items, "groups")
+        all_groups = [group for result in results for group in result.groups]
+        number = partitions_of_topic(view, all_groups)
+        placed = with_ranges(with_places(all_groups, number), view, engine)
     found = sorted(placed, key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
     damaged = passed_over(chosen, results)

@@ -22,7 +22,6 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
@@ -75,6 +74,8 @@ def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, Ba
     Returns:
         Partition folder -> what is wrong, for those where something is.
     """
+    from krepair.pipeline.scan import scan
+
     bad: dict[str, BadCopies] = {}
     logs: list[_Log] = []
     for partition, folder, files in kept:
@@ -90,7 +91,7 @@ def bad_copies(plan: Plan, kept: Sequence[Kept], engine: Engine) -> dict[str, Ba
                     logs.append(_log(plan, partition, folder, change_id, one, planned))
         except (KrepairError, OSError):
             continue  # undo itself meets it, and says so
-    for index, result in engine.run(SCAN, [log.item for log in logs]):
+    for index, result in engine.map(scan, [log.item for log in logs]):
         log = logs[index]
         wrong = _log_problem(log, result)
         if wrong:

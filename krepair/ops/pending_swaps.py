@@ -17,7 +17,6 @@ from krepair.fixes.leftovers import cleaned_bases, why_left_alone
 from krepair.fixes.swaps import log_swaps, look_at_swaps, swap_item
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem
 from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
 
@@ -66,10 +65,12 @@ def finished_logs(
 
 def _live(engine: Engine, view: LogDir, partition: Partition) -> Iterator[LiveSegment]:
     """The segments that are there, each read for itself; one that cannot be read counts as damaged."""
+    from krepair.pipeline.replicas.headers import read_headers
+
     place = place_of(view, partition)
     sizes = partition.log_sizes
     parts: dict[int, HeadersPart] = dict(
-        engine.run(READ_REPLICA_HEADERS, [ReplicaItem(place=place, segments=(one,)) for one in sizes])
+        engine.map(read_headers, [ReplicaItem(place=place, segments=(one,)) for one in sizes])
     )
     for number, (base, size) in enumerate(sizes):
         part = parts[number]

@@ -33,7 +33,6 @@ from krepair.ops.pending_swaps import FinishedLog, finished_logs
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import READ_REPLICA_HEADERS
 from krepair.pipeline.replicas.facts import read_headers_of
 from krepair.pipeline.replicas.headers import joined_headers
 from krepair.pipeline.replicas.histories import EPOCH_COLUMNS
@@ -296,11 +295,13 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
 
 def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[HeadersResult]:
     """The headers of replicas, in order; large ones are read in several tasks."""
+    from krepair.pipeline.replicas.headers import read_headers
+
     parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
     waiting = [dict[int, HeadersPart]() for _ in items]
     counts = Counter(number for number, _ in parts)
     found: dict[int, HeadersResult] = {}
-    for index, part in engine.run(READ_REPLICA_HEADERS, [part for _, part in parts]):
+    for index, part in engine.map(read_headers, [part for _, part in parts]):
         number = parts[index][0]
         of_one = waiting[number]
         of_one[index] = part

@@ -54,7 +54,6 @@ from krepair.pipeline.coordinators.transactions import TransactionsItem, Transac
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import READ_TRANSACTIONS
 from krepair.pipeline.progress import Progress
 
 Verdict = Literal["hangs", "goes on", "not known"]
@@ -290,6 +289,8 @@ def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) ->
 def _read_states(
     view: LogDir, coordinators: Sequence[Partition], options: Options, engine: Engine
 ) -> list[TransactionsResult]:
+    from krepair.pipeline.coordinators.transactions import read_transactions
+
     items = [
         TransactionsItem(
             place=place_of(view, partition),
@@ -300,7 +301,7 @@ def _read_states(
         )
         for partition in coordinators
     ]
-    return read_partitions(engine, READ_TRANSACTIONS, items, "transactions")
+    return read_partitions(engine, read_transactions, items, "transactions")
 
 
 def _owners(results: Sequence[TransactionsResult]) -> dict[int, list[TransactionState]]:

@@ -35,7 +35,6 @@ from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import VerifyItem, VerifyResult
-from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
@@ -84,8 +83,10 @@ def verify_log_dirs(
             owners += [part] * len(some)
             part.segments += len(some)
     total = sum(item.bytes_to_read for item in items)
+    from krepair.pipeline.rewrite.verify import verify_segment
+
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
-        for index, result in engine.run(VERIFY, items):
+        for index, result in engine.map(verify_segment, items):
             owners[index].take(items[index], result)
     return VerifyEachReport(reports=tuple(part.report(engine) for part in parts))
 

@@ -17,6 +17,7 @@ from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.items import LogItem, Outcome
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 MOST_PROBLEMS = 100
 
@@ -64,6 +65,7 @@ class ContentResult(Outcome, frozen=True, kw_only=True):
     problems: tuple[tuple[int, Damage], ...] = ()
 
 
+@shown("content")
 @at_its_place(ContentResult)
 def read_contents(item: LogItem, tree: Tree) -> ContentResult:
     """Decompress and parse every compressed batch and message of one segment."""

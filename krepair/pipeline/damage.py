@@ -32,6 +32,7 @@ from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.indexes.regenerate import packed
 from krepair.pipeline.items import FailureKind, LogItem, Outcome
 from krepair.pipeline.place import at_its_place, what_failed
+from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import read_entries
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 
@@ -72,6 +73,7 @@ class MapResult(DamageMap, frozen=True, kw_only=True):
     failure: FailureKind = ""
 
 
+@shown("damage")
 @at_its_place(MapResult)
 def map_damage(item: MapItem, tree: Tree) -> MapResult:
     """Map one damaged log. An I/O error is a failure, never damage."""
@@ -427,8 +429,9 @@ class _Reader:
             raise
 
 
+@shown("damage")
 @at_its_place(MendedResult)
-def mended(item: MendedItem, tree: Tree) -> MendedResult:
+def make_mended(item: MendedItem, tree: Tree) -> MendedResult:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
     name = log_name(item.base_offset)
     reader: _Reader | None = None

@@ -14,6 +14,7 @@ from krepair.formats.varint import read_varint
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.items import LogItem, Outcome
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 
 class LargeRecordItem(LogItem, frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class LargeRecordResult(Outcome, frozen=True, kw_only=True):
     bytes: int = 0
 
 
+@shown("content")
 @at_its_place(LargeRecordResult)
 def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecordResult:
     """Decompress every compressed batch of v2, up to the first with a record that is too large, or to damage."""

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+_SHOWN: Final = "shown"
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def shown(words: str) -> Callable[[_Function], _Function]:
+    """Say in one or two words what a person reads while an engine maps a function."""
+
+    def with_words(function: _Function) -> _Function:
+        vars(function)[_SHOWN] = words
+        return function
+
+    return with_words
+
+
+def shown_of(function: Callable[..., object]) -> str:
+    """The words of ``shown``; without them the function's name."""
+    return str(getattr(function, _SHOWN, function.__name__))
 
 
 class Progress(Protocol):

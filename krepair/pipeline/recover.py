@@ -22,6 +22,7 @@ from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import Reading, unreadable
 from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
 from krepair.pipeline.scan import scan_below
@@ -63,6 +64,7 @@ class MadeResult(Struct, frozen=True, kw_only=True):
     files: tuple[MendResult, ...] = ()
 
 
+@shown("read again")
 def make_recovered(item: MakeItem) -> MadeResult:
     """Read the segment; stage its indexes if they are the plan's and true to the log."""
     tree, wrong = reached(item.reading.place)

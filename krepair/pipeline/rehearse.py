@@ -27,6 +27,7 @@ from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, seg
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOWS_BYTES: Final = 8 << 20
@@ -133,6 +134,7 @@ class RehearseResult(Outcome, frozen=True, kw_only=True):
     outcomes: tuple[Rehearsed, ...] = ()
 
 
+@shown("next start")
 @at_its_place(RehearseResult)
 def rehearse(item: RehearseItem, tree: Tree) -> RehearseResult:
     """Play the start of one partition through. An I/O error is a failure, never an outcome."""

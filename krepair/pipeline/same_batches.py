@@ -13,6 +13,7 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 
 
 class TwoLogsItem(Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class TwoLogsResult(Outcome, frozen=True, kw_only=True):
     seen: SideBySide = SideBySide()
 
 
+@shown("compare")
 def compare_two_logs(item: TwoLogsItem) -> TwoLogsResult:
     """Read two logs in windows, every CRC checked, up to the first damage of each."""
     trees = []

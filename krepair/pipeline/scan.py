@@ -24,10 +24,12 @@ from krepair.pipeline.items import (
     ScanResult,
 )
 from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
 from krepair.pipeline.wire import encode_summary
 
 
+@shown("scan")
 def scan(item: ScanItem) -> ScanResult:
     """Scan one ``.log``."""
     return scan_once(item)[0]

@@ -8,6 +8,7 @@ from krepair.durable.tree import Tree
 from krepair.pipeline.indexes.segment import FedInspection, InspectItem, InspectResult, inspect
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.scan import scan, scan_below
 
 
@@ -35,7 +36,8 @@ class LookResult(Struct, frozen=True, kw_only=True):
     inspect: InspectResult
 
 
-def look(item: LookItem) -> LookResult:
+@shown("scan")
+def look_at_segment(item: LookItem) -> LookResult:
     """Scan one segment and hold its indexes against the batches that the scan finds.
 
     A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.

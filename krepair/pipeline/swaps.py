@@ -25,6 +25,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, read_whol
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.items import LogItem, Outcome, Place
 from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.model import CompleteSwap, NewFile
@@ -125,6 +126,7 @@ class VerifySwapResult(Outcome, frozen=True, kw_only=True):
 # -- look
 
 
+@shown("swaps")
 def look_at_swap(item: SwapItem) -> SwapResult:
     """Read a ``.log.swap`` whole, every CRC checked. What cannot be read is a problem of the swap."""
     tree, wrong = reached(item.place)
@@ -199,6 +201,7 @@ def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
 # -- stage
 
 
+@shown("swaps")
 @at_its_place(Outcome)
 def stage_swap(item: StageSwapItem, tree: Tree) -> Outcome:
     """Make the indexes of a swap again, hold them against the plan, stage them, and have them read by other code."""
@@ -270,6 +273,7 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
 # -- verify
 
 
+@shown("verify")
 @at_its_place(VerifySwapResult)
 def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult:
     """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""

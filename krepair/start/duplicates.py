@@ -11,7 +11,6 @@ from krepair.fixes.context import place_of
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import COMPARE_TWO_LOGS
 
 if TYPE_CHECKING:
     from krepair.pipeline.items import LogsItem
@@ -46,7 +45,7 @@ _Twins = tuple[LogDir, Partition, LogDir, Partition]
 def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     if not twins:
         return []
-    from krepair.pipeline.same_batches import TwoLogsItem
+    from krepair.pipeline.same_batches import TwoLogsItem, compare_two_logs
 
     told: dict[int, str] = {}
     to_read = []
@@ -60,7 +59,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
         TwoLogsItem(first=log_of(twins[number][0], twins[number][1]), second=log_of(*twins[number][2:]))
         for number in to_read
     ]
-    for index, result in engine.run(COMPARE_TWO_LOGS, items):
+    for index, result in engine.map(compare_two_logs, items):
         there = twins[to_read[index]][3]
         if result.failure:
             told[to_read[index]] = f"also {there.path}, but the two cannot be compared: {result.why}"

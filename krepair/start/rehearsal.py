@@ -21,7 +21,6 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment
-from krepair.pipeline.jobs import REHEARSE
 from krepair.rules.damage import broker_loss, unmapped
 from krepair.rules.snapshots import expiry_of
 
@@ -53,7 +52,7 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     ]
     if not chosen:
         return
-    from krepair.pipeline.rehearse import RehearsedVersion
+    from krepair.pipeline.rehearse import RehearsedVersion, rehearse
 
     settings = context.settings
     brokers = tuple(
@@ -66,7 +65,7 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
         for one in versions
     )
     items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
-    for index, result in context.engine.run(REHEARSE, items):
+    for index, result in context.engine.map(rehearse, items):
         chosen[index].put(REHEARSED, {one.version: one for one in result.outcomes})
 
 

@@ -14,7 +14,6 @@ from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import COMPARE_TWO_LOGS
 from krepair.start.duplicates import log_of, said
 
 _ONLY_HERE: Final = "its records are only here, so keep the folder"
@@ -34,10 +33,10 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     ]
     if not pairs:
         return told
-    from krepair.pipeline.same_batches import TwoLogsItem
+    from krepair.pipeline.same_batches import TwoLogsItem, compare_two_logs
 
     items = [TwoLogsItem(first=log_of(view, stray), second=log_of(view, place)) for stray, place in pairs]
-    for index, result in engine.run(COMPARE_TWO_LOGS, items):
+    for index, result in engine.map(compare_two_logs, items):
         stray, place = pairs[index]
         both = f"{_holds(stray)}; {place.folder} beside it: {_holds(place)}"
         if result.failure:

@@ -26,9 +26,11 @@ from krepair.pipeline.compaction.partitions import (
     stage_items,
 )
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.compaction.tasks import stage_compacted
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, LogElsewhere, Place, ScanItem
-from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
+from krepair.pipeline.rewrite.finish import finish
+from krepair.pipeline.scan import scan
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import KeepOriginal, RewriteSegments
 from krepair.rules.compaction import secret_of
@@ -79,7 +81,7 @@ def scanned(folder: Path, policy: MarkerPolicy, engine: Engine) -> tuple[Segment
         for base in bases
     ]
     facts: dict[int, SegmentFacts] = {}
-    for index, result in engine.run(SCAN, items):
+    for index, result in engine.map(scan, items):
         assert not result.failure, result
         view = txn_index.view(result.entries)
         columns = [
@@ -163,7 +165,7 @@ def staged(
     readings = readings_of(prepared, compaction.sources)
     items = stage_items(readings, change.sources, compaction.sources, str(path))
     parts: list[tuple[int, int]] = [(0, 0)] * len(items)
-    for index, result in engine.run(STAGE_COMPACTED, items):
+    for index, result in engine.map(stage_compacted, items):
         assert (result.failure, result.why, result.problem) == ("", "", "")
         parts[index] = (result.written, result.written_crc)
     last = folder / f"{change.sources[-1].base_offset:020d}.log"
@@ -175,7 +177,7 @@ def staged(
         index_interval_bytes=prepared.partition.policy.index_interval_bytes,
         parts=tuple(parts),
     )
-    for _, finished in engine.run(FINISH, [item]):
+    for _, finished in engine.map(finish, [item]):
         assert (finished.failure, finished.why) == ("", ""), finished
     return path
 

@@ -274,15 +274,15 @@ def test_a_flipped_bit_in_a_header_or_a_record_of_any_segment_stops_apply(
     if when == "before":
         flip(path, place, bits=4)
     else:
-        run = InlineEngine.run
+        run = InlineEngine.map
 
-        def running(self: InlineEngine, task: Any, items: Any) -> Any:
-            if task.name == ("check keys" if base == UNCHANGED else "stage compacted"):
-                monkeypatch.setattr(InlineEngine, "run", run)
+        def running(self: InlineEngine, function: Any, items: Any) -> Any:
+            if function.__name__ == ("check_group" if base == UNCHANGED else "stage_compacted"):
+                monkeypatch.setattr(InlineEngine, "map", run)
                 flip(path, place, bits=4)
-            yield from run(self, task, items)
+            yield from run(self, function, items)
 
-        monkeypatch.setattr(InlineEngine, "run", running)
+        monkeypatch.setattr(InlineEngine, "map", running)
     report = verbs.apply(plan)
     if when == "before" or base != UNCHANGED:
         assert report.exit_code is ExitCode.STALE_PLAN, report.results[0].why

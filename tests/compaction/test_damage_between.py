@@ -75,13 +75,13 @@ def noted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 def after_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[], None]]]:
     """What to do once, when a task has run for all its items."""
     todo: dict[str, Callable[[], None]] = {}
-    run = InlineEngine.run
+    run = InlineEngine.map
 
-    def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
-        yield from run(self, task, items)
-        todo.pop(task.name, lambda: None)()
+    def running(self: InlineEngine, function: Any, items: Sequence[Any]) -> Iterator[Any]:
+        yield from run(self, function, items)
+        todo.pop(function.__name__, lambda: None)()
 
-    monkeypatch.setattr(InlineEngine, "run", running)
+    monkeypatch.setattr(InlineEngine, "map", running)
     yield todo
     assert not todo
 
@@ -102,7 +102,7 @@ def test_damage_in_any_batch_leaves_the_partition_alone_when_it_is_planned(
     assert f"position {place_of(verbs.log_dir / 't-0' / LOG, number)}" in str(part.why)
 
 
-@pytest.mark.parametrize("task", ["by plan", "find keys", ""])
+@pytest.mark.parametrize("task", ["by plan", "find_keys", ""])
 @pytest.mark.parametrize("number", [GONE, REWRITTEN, WHOLE])
 def test_damage_in_any_batch_that_comes_while_apply_reads_stops_it_before_the_commit(
     number: int, task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
@@ -142,7 +142,7 @@ def test_damage_in_a_batch_that_is_written_anew_that_comes_while_plan_reads_leav
     tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:
     verbs = made(tmp_path)
-    after_task["find keys"] = lambda: flip_value(verbs.log_dir, REWRITTEN)
+    after_task["find_keys"] = lambda: flip_value(verbs.log_dir, REWRITTEN)
     part = verbs.plan().partitions[0]
     assert part.changes == ()
     assert f"{LOG}, position {place_of(verbs.log_dir / 't-0' / LOG, REWRITTEN)}" in str(part.why)
@@ -152,7 +152,7 @@ def test_damage_in_a_batch_that_is_carried_over_that_comes_while_plan_reads_stop
     tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:
     verbs = made(tmp_path)
-    after_task["find keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
+    after_task["find_keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
     plan = verbs.plan()
     assert plan.partitions[0].changes
     names = set(visible(look(verbs.log_dir)))
@@ -166,19 +166,19 @@ def test_damage_in_a_source_that_comes_after_it_was_written_and_proven_changes_n
 ) -> None:
     verbs, other = made(tmp_path), made(tmp_path / "other")
     plan = verbs.plan()
-    after_task["stage compacted"] = lambda: flip_value(verbs.log_dir, number)
+    after_task["stage_compacted"] = lambda: flip_value(verbs.log_dir, number)
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     assert other.apply(other.plan()).exit_code is ExitCode.DONE
     assert (verbs.log_dir / "t-0" / LOG).read_bytes() == (other.log_dir / "t-0" / LOG).read_bytes()
 
 
-@pytest.mark.parametrize("task", ["", "scan", "find keys"])
+@pytest.mark.parametrize("task", ["", "scan", "find_keys"])
 def test_another_key_in_a_batch_of_which_nothing_stays_stops_apply_before_the_commit(
     task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:
     verbs = made(tmp_path)
     plan = verbs.plan()
-    if task == "find keys":
+    if task == "find_keys":
         plan = without_stays(plan)
     if task:
         after_task[task] = lambda: flip_key(verbs.log_dir, GONE)

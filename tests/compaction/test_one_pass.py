@@ -64,14 +64,14 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many items of each task ran."""
     counts: Counter[str] = Counter()
-    run = InlineEngine.run
+    run = InlineEngine.map
 
-    def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
+    def running(self: InlineEngine, function: Any, items: Sequence[Any]) -> Iterator[Any]:
         items = list(items)
-        counts[task.name] += len(items)
-        yield from run(self, task, items)
+        counts[function.__name__] += len(items)
+        yield from run(self, function, items)
 
-    monkeypatch.setattr(InlineEngine, "run", running)
+    monkeypatch.setattr(InlineEngine, "map", running)
     return counts
 
 
@@ -102,12 +102,12 @@ def test_apply_reads_each_source_once_and_once_more_where_the_plan_does_not_say_
     tasks.clear()
     read.clear()
     assert verbs.apply(plan).exit_code is ExitCode.DONE
-    assert tasks["stage compacted"] == 2
-    assert tasks["check keys"] == 0
+    assert tasks["stage_compacted"] == 2
+    assert tasks["check_group"] == 0
     for name, size in sizes.items():
         if name != ACTIVE:
             assert read[name] == times * size
-    assert tasks["find keys"] == (0 if times == 1 else 2)
+    assert tasks["find_keys"] == (0 if times == 1 else 2)
 
 
 def test_a_batch_that_passes_the_window_is_proven_by_a_reading_of_its_own(
@@ -116,7 +116,7 @@ def test_a_batch_that_passes_the_window_is_proven_by_a_reading_of_its_own(
     verbs = made(tmp_path, LARGE)
     other = made(tmp_path / "other", LARGE)
     assert verbs.apply(verbs.plan()).exit_code is ExitCode.DONE
-    assert tasks["check keys"] == 1
+    assert tasks["check_group"] == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction_log, "WINDOW_BYTES", 1 << 20)
         assert other.apply(other.plan()).exit_code is ExitCode.DONE
@@ -157,14 +157,14 @@ def test_any_flipped_bit_between_plan_and_apply_or_before_it_is_written_stops_ap
     if seed % 2:
         flip(path, place, 1 << bit)
     else:
-        run = InlineEngine.run
+        run = InlineEngine.map
 
-        def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
-            if task.name == "stage compacted":
+        def running(self: InlineEngine, function: Any, items: Sequence[Any]) -> Iterator[Any]:
+            if function.__name__ == "stage_compacted":
                 flip(path, place, 1 << bit)
-            yield from run(self, task, items)
+            yield from run(self, function, items)
 
-        monkeypatch.setattr(InlineEngine, "run", running)
+        monkeypatch.setattr(InlineEngine, "map", running)
     names = set(visible(look(verbs.log_dir)))
     report = verbs.apply(plan)
     assert report.exit_code is ExitCode.STALE_PLAN, report.results[0].why

@@ -330,14 +330,14 @@ def attack(scene: Scene, act: Callable[[], None]) -> Ran:
     """Apply, with an act of the attacker right before the first task runs."""
     from krepair.pipeline.engines import engine
 
-    real = engine.InlineEngine.run
+    real = engine.InlineEngine.map
 
     def run_after(self: engine.InlineEngine, *given: object) -> object:
         act()
         return real(self, *given)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.InlineEngine, "run", run_after)
+        patch.setattr(engine.InlineEngine, "map", run_after)
         return scene.run("apply")
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import krepair
 from krepair.cli.outcome import VERBS
-from krepair.pipeline.jobs import TASKS
 from tests.fixture_dirs import unpack
 
+ROOT = Path(krepair.__file__).parents[1]
 COMPILER = {"numba", "llvmlite"}
 LIBRARIES = COMPILER | {"pyspark", "py4j", "pyarrow", "pandas", "rich", "jinja2", "pydantic"}
 CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
-TASK_MODULES = {f"krepair.pipeline.{task.where.partition(':')[0]}" for task in TASKS.values()}
+MAPPED = re.compile(r"^@shown\(", re.MULTILINE)
+TASK_MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "krepair" / "pipeline").rglob("*.py")
+    if MAPPED.search(path.read_text())
+}
+"""With a function that an engine maps."""
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
 SCANNED = {"krepair.pipeline.scan"}
 _LOOKING = ("scan_and_indexes", "indexes.segment", "indexes.transactions", "rehearse")

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
 import pytest
 
 from krepair.errors import ExitCode
@@ -23,11 +22,11 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.jobs import Task, run_encoded
 from tests.ops import pending
 from tests.ops.open_transactions import LAST, MINUTE, rules, value, with_coordinator
 from tests.ops.pending import BASE, name, options
 from tests.ops.scene import scene
+from tests.pipeline.travelled import travelled
 
 
 class DriverReads:
@@ -37,7 +36,7 @@ class DriverReads:
         self.bytes: dict[str, int] = {}
         self.tasks: set[str] = set()
         self._in_task = False
-        monkeypatch.setattr(InlineEngine, "run", self._run)
+        monkeypatch.setattr(InlineEngine, "map", self._run)
         for call in ("read", "pread", "preadv"):
             monkeypatch.setattr(os, call, self._watching(getattr(os, call)))
 
@@ -53,16 +52,16 @@ class DriverReads:
 
         return call
 
-    def _run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def _run(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for index, item in enumerate(items):
             self._in_task = True
-            self.tasks.add(task.name)
+            self.tasks.add(function.__name__)
             try:
                 # As on Spark: what does not travel is not there.
-                result = run_encoded(task.name, msgspec.msgpack.encode(item))
+                result = travelled(function, item)
             finally:
                 self._in_task = False
-            yield index, msgspec.msgpack.decode(result, type=task.result)
+            yield index, result
 
 
 def _commits() -> bool:
@@ -87,7 +86,7 @@ def test_a_swap_is_looked_at_completed_and_verified_by_tasks(tmp_path: Path, rea
     plan = make_plan(str(root), chosen)
     assert apply(plan, chosen).exit_code == ExitCode.DONE
     assert not verify_plan(plan, chosen).problems
-    assert {"look at swap", "stage swap", "verify swap"} <= reads.tasks
+    assert {"look_at_swap", "stage_swap", "verify_swap"} <= reads.tasks
     assert reads.bytes == {}
 
 
@@ -104,7 +103,7 @@ def test_two_copies_of_a_partition_are_compared_by_a_task(tmp_path: Path, reads:
     shutil.copytree(one, tmp_path / "other")
     report = check([str(one), str(tmp_path / "other")], options())
     assert "KR603" in {finding.rule for finding in report.log_dirs[0].findings}
-    assert "compare two logs" in reads.tasks
+    assert "compare_two_logs" in reads.tasks
     assert reads.bytes == {}
 
 
@@ -112,7 +111,7 @@ def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: Drive
     one = value(7, TransactionStatus.ONGOING, (("s", 3),), LAST - MINUTE)
     root = with_coordinator(tmp_path / "logs", one, file_age=6)
     assert rules(root) == ["KR103"]
-    assert "find states" in reads.tasks
+    assert "find_states" in reads.tasks
     assert reads.bytes == {}
 
 
@@ -121,5 +120,5 @@ def test_new_segments_are_held_against_their_originals_by_tasks(memory_dir: Path
     plan = bloat.plan()
     bloat.apply(plan)
     assert verify_plan(plan, bloat.options(originals=True)).problems == ()
-    assert "compare originals" in reads.tasks
+    assert "compare_originals" in reads.tasks
     assert reads.bytes == {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,16 +17,16 @@ from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.verify import verify_plan
-from krepair.pipeline.indexes.segment import InspectItem
-from krepair.pipeline.indexes.transactions import TxnItem
+from krepair.pipeline.indexes.segment import InspectItem, inspect
+from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import scene, tree
+from tests.pipeline.travelled import travelled
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -431,12 +431,9 @@ def test_what_travels_to_a_worker_gives_the_same_result(padded: Path) -> None:
         place=place, base_offset=0, log_bytes=size, interval_bytes=4096, active=False, depth="auto"
     )
     replay = TxnItem(place=place, segments=((0, size),), present=(), make=(0,))
-    work: list[tuple[Task[Any, Any], Any]] = [(INSPECT, look), (INSPECT_TXN, replay)]
-    for task, item in work:
-        travelled = msgspec.msgpack.decode(
-            run_encoded(task.name, msgspec.msgpack.encode(item)), type=task.result
-        )
-        assert travelled == task.run(item)
+    work: list[tuple[Callable[[Any], Any], Any]] = [(inspect, look), (inspect_txn, replay)]
+    for function, item in work:
+        assert travelled(function, item) == function(item)
 
 
 @pytest.mark.slow

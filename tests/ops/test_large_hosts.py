@@ -33,7 +33,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import ScanResult
-from krepair.pipeline.jobs import STAGE, Task
+from krepair.pipeline.rewrite.stage import stage
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.rules.markers import StageInputs, held_between
@@ -293,11 +293,11 @@ def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group
     sources: list[list[int]] = []
     real = InlineEngine._results
 
-    def running(engine: InlineEngine, task: Task[Any, Any], items: Sequence[Any]) -> Any:
-        if task.name == STAGE.name:
+    def running(engine: InlineEngine, function: Callable[[Any], Any], items: Sequence[Any]) -> Any:
+        if function is stage:
             assert all(item.source == 0 for item in items)
             sources.extend([one.base_offset for one in item.change.sources] for item in items)
-        return real(engine, task, items)
+        return real(engine, function, items)
 
     monkeypatch.setattr(InlineEngine, "_results", running)
     run, plan = planned_groups(tmp_path, 4, merge=True)

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
@@ -27,8 +26,13 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
-from krepair.pipeline.jobs import run_encoded
+from krepair.pipeline.damage import (
+    MapItem,
+    MendedItem,
+    ValidRange,
+    make_mended,
+    map_damage,
+)
 from krepair.plan.build import build_plan
 from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, SetAside
 from krepair.plan.planfile import read_plan
@@ -53,6 +57,7 @@ from tests.ops.tail import (
     options,
     prepared,
 )
+from tests.pipeline.travelled import travelled
 
 
 @pytest.mark.parametrize("name", TAILS)
@@ -194,7 +199,7 @@ def test_edited_plan_that_takes_whole_batches_for_a_torn_tail_is_refused(
         without=((start, change.size_before),),
         interval_bytes=INTERVAL,
     )
-    made = msgspec.msgpack.decode(run_encoded("make mended", msgspec.msgpack.encode(item)), type=MendedResult)
+    made = travelled(make_mended, item)
     files = {one.name: one for one in plan.partitions[0].files}
     edited = replace(
         change,
@@ -561,12 +566,10 @@ def test_tasks_travel_to_a_worker_and_back(tmp_path: Path) -> None:
         highest=99,
         interval_bytes=INTERVAL,
     )
-    mapped = msgspec.msgpack.decode(run_encoded("map damage", msgspec.msgpack.encode(item)), type=MapResult)
+    mapped = travelled(map_damage, item)
     assert [(one.start, one.end) for one in mapped.damaged] == [(places[3], places[4])]
     without = MendedItem(
         place=place, base_offset=50, size=size, without=((places[3], places[4]),), interval_bytes=INTERVAL
     )
-    made = msgspec.msgpack.decode(
-        run_encoded("make mended", msgspec.msgpack.encode(without)), type=MendedResult
-    )
+    made = travelled(make_mended, without)
     assert (made.failure, made.size, made.batches) == ("", size - (places[4] - places[3]), 9)

@@ -9,7 +9,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests import builders
 from tests.builders import NOW_MS
 from tests.kernels.scanning import joined
@@ -63,4 +63,4 @@ def scan_items(one: Scene, folder: str) -> list[ScanItem]:
 
 
 def inline(items: Sequence[ScanItem]) -> dict[int, object]:
-    return dict(InlineEngine("").run(SCAN, items))
+    return dict(InlineEngine("").map(scan, items))

@@ -26,7 +26,7 @@ from krepair.ops.show import save
 from krepair.ops.undo import undo
 from krepair.options import Engine
 from krepair.pipeline.engines.spark import SparkEngine
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests.ops.scene import BLOAT, scene, tree
 from tests.pipeline.cluster import Cluster, why_no_hosts
 from tests.pipeline.scanned import HUGE, inline, scan_items
@@ -99,13 +99,13 @@ def test_a_broken_worker_alone_is_said_and_beside_a_good_one_costs_nothing_but_t
     (tmp_path / "alone").mkdir()
     with session(tmp_path / "alone", {"host-broken": command}) as engine:
         with pytest.raises(RefusedError) as error:
-            list(engine.run(SCAN, items))
+            list(engine.map(scan, items))
         print(error.value.message)
         assert said in error.value.message
         assert "\n" not in error.value.message
     (tmp_path / "two").mkdir()
     with session(tmp_path / "two", {"host-broken": command, "host-good": ""}) as engine:
-        assert dict(engine.run(SCAN, items)) == inline(items)
+        assert dict(engine.map(scan, items)) == inline(items)
 
 
 ASKING = """
@@ -114,12 +114,12 @@ from pathlib import Path
 from krepair.errors import RefusedError
 from krepair.pipeline.engines import worker_watch
 from krepair.pipeline.engines.spark import SparkEngine
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests.ops.scene import BLOAT, scene
 from tests.pipeline.scanned import HUGE, scan_items
 worker_watch.SAID_AFTER_S, worker_watch.GIVEN_UP_AFTER_S = 2.0, 10.0
 try:
-    list(SparkEngine(sys.argv[1], "test").run(SCAN, scan_items(scene(Path(sys.argv[2]), BLOAT), HUGE)))
+    list(SparkEngine(sys.argv[1], "test").map(scan, scan_items(scene(Path(sys.argv[2]), BLOAT), HUGE)))
 except RefusedError as error:
     print(error.message)
 """

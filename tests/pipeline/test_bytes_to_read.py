@@ -18,8 +18,7 @@ from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import WorkItem
-from krepair.pipeline.jobs import SCAN, Task
-from krepair.pipeline.progress import Progress
+from krepair.pipeline.progress import Progress, shown
 from tests.compaction import directories
 from tests.ops import pending
 from tests.ops.scene import scene
@@ -52,12 +51,13 @@ class Reads:
 
         return call
 
-    def _results(self, task: Task[Any, Any], items: list[WorkItem]) -> Iterator[tuple[int, Any]]:
-        self.said[task.name] = self.said.get(task.name, 0) + sum(item.bytes_to_read for item in items)
+    def _results(self, function: Callable[[Any], Any], items: list[WorkItem]) -> Iterator[tuple[int, Any]]:
+        name = function.__name__
+        self.said[name] = self.said.get(name, 0) + sum(item.bytes_to_read for item in items)
         for index, item in enumerate(items):
-            self._task = task.name
+            self._task = name
             try:
-                result = task.run(item)
+                result = function(item)
             finally:
                 self._task = ""
             yield index, result
@@ -131,6 +131,12 @@ class Told(Progress):
         self.lines.append(())
 
 
+@shown("two words")
+def size_of(item: Sized) -> int:
+    """What an engine maps."""
+    return item.bytes_to_read
+
+
 class Sized:
     """An item of so many bytes."""
 
@@ -138,20 +144,18 @@ class Sized:
         self.bytes_to_read = size
 
 
-def test_an_engine_tells_of_each_job_by_the_bytes_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "run", property(lambda task: lambda item: item.bytes_to_read))
+def test_an_engine_tells_of_each_job_by_the_bytes_of_its_items() -> None:
     told = Told()
     engine = InlineEngine("test", told)
-    assert list(engine.run(SCAN, [Sized(3), Sized(5)])) == [(0, 3), (1, 5)]  # type: ignore[list-item]
-    assert told.lines == [("scan", 8), (3,), (5,), ()]
-    assert list(engine.run(SCAN, [])) == []
+    assert list(engine.map(size_of, [Sized(3), Sized(5)])) == [(0, 3), (1, 5)]
+    assert told.lines == [("two words", 8), (3,), (5,), ()]
+    assert list(engine.map(size_of, [])) == []
     assert len(told.lines) == 4
 
 
-def test_a_job_that_is_left_before_its_end_leaves_no_bar_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "run", property(lambda task: lambda item: item.bytes_to_read))
+def test_a_job_that_is_left_before_its_end_leaves_no_bar_behind() -> None:
     told = Told()
-    results = InlineEngine("test", told).run(SCAN, [Sized(3), Sized(5)])  # type: ignore[list-item]
+    results = InlineEngine("test", told).map(size_of, [Sized(3), Sized(5)])
     assert next(results) == (0, 3)
     results.close()
-    assert told.lines == [("scan", 8), (3,), ()]
+    assert told.lines == [("two words", 8), (3,), ()]

@@ -14,7 +14,7 @@ from krepair.pipeline.engines.doubts import Doubts, cannot_read
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.indexes.segment import MendResult, MendResults
 from krepair.pipeline.items import ScanResult
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from krepair.pipeline.sight import why_not_here
 from tests.pipeline.sights import items, log_dir, sight
 
@@ -64,7 +64,7 @@ def test_a_sample_that_gives_an_io_error_is_left_to_the_task_and_a_stale_handle_
 def test_what_this_host_cannot_look_at_while_workers_read_is_said_with_its_path(log_dir: Path) -> None:
     engine = SparkEngine.__new__(SparkEngine)
     engine._is_local, engine._greeting = False, None
-    work = spark._Work(SCAN, items(log_dir), Doubts(), 0.0)
+    work = spark._Work(scan, items(log_dir), Doubts(), 0.0)
     assert engine._proof(work, [0, 1], {}).sights
     log_dir.rename(log_dir.with_name("away"))
     log_dir.mkdir()

@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,12 +16,12 @@ from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline.coordinators import commit_tables
 from krepair.pipeline.coordinators.group_model import Group
-from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
+from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult, read_groups
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import run_encoded
 from tests import builders, wrappers
 from tests.formats.versioned import encode_versioned
 from tests.pipeline.group_records import group_record, key_of, member, packed, text, value_of
+from tests.pipeline.travelled import travelled
 
 FOLDER = "__consumer_offsets-0"
 TRANSACTIONAL = 0x10
@@ -41,13 +40,7 @@ def written(
         folder=folder.name,
     )
     sizes = tuple((base, len(data)) for base, data in segments)
-    return travelled(GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted))
-
-
-def travelled(item: GroupsItem) -> GroupsResult:
-    """The task as an engine runs it: item and result as bytes."""
-    answer = run_encoded("read groups", msgspec.msgpack.encode(item))
-    return msgspec.msgpack.decode(answer, type=GroupsResult)
+    return travelled(read_groups, GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted))
 
 
 class Twin:

@@ -35,7 +35,7 @@ from krepair.pipeline.compaction import proof as compaction_proof
 from krepair.pipeline.engines import rounds, spark
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from tests.compaction.directories import dead_cleaner, options
@@ -177,7 +177,7 @@ def test_nobody_sees_the_directory_and_the_refusal_names_the_hosts_and_what_diff
     with pytest.raises(
         RefusedError, match=r"no worker of .* sees what this host sees: host host-1: "
     ) as error:
-        list(SparkEngine(cluster.url, "test").run(SCAN, items))
+        list(SparkEngine(cluster.url, "test").map(scan, items))
     assert error.value.exit_code == ExitCode.REFUSED
     assert "host host-without: " in error.value.message
 
@@ -203,7 +203,7 @@ def test_a_worker_that_loses_the_volume_in_the_middle_costs_nothing_but_time(
 ) -> None:
     items = scan_items(scene(volume / "lost", BLOAT), HUGE) * 10
     expected = inline(items[:24])
-    results = SparkEngine(cluster.url, "test").run(SCAN, items)
+    results = SparkEngine(cluster.url, "test").map(scan, items)
     found = dict([next(results)])
     with hidden(volume, cluster.worker_pids()[0]):
         found |= dict(results)
@@ -304,7 +304,7 @@ def test_what_one_worker_cannot_read_is_read_by_another(
     one = scene(volume / "one-bad-disk", BLOAT)
     items = scan_items(one, HUGE)
     with cannot_read(one.path / HUGE, disks["host-1"]):
-        assert dict(SparkEngine(cluster.url, "test").run(SCAN, items)) == inline(items)
+        assert dict(SparkEngine(cluster.url, "test").map(scan, items)) == inline(items)
 
 
 def test_what_two_workers_cannot_read_is_unreadable_as_on_one_host(
@@ -341,7 +341,7 @@ def test_one_huge_partition_is_parallel_over_its_segments_and_a_killed_executor_
     engine = SparkEngine(cluster.url, "test")
     tracker = engine.session.sparkContext.statusTracker()
     earlier = set(tracker.getJobIdsForGroup(None))
-    assert dict(engine.run(SCAN, items)) == expected
+    assert dict(engine.map(scan, items)) == expected
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None) if job not in earlier]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     assert max(stage.numTasks for stage in stages if stage is not None) == len(items) == 24
@@ -349,7 +349,7 @@ def test_one_huge_partition_is_parallel_over_its_segments_and_a_killed_executor_
     assert executors
     for executor in executors:
         os.kill(executor, signal.SIGKILL)
-    assert dict(engine.run(SCAN, items)) == expected
+    assert dict(engine.map(scan, items)) == expected
 
 
 def test_a_worker_that_is_killed_for_good_costs_nothing_but_time(
@@ -359,7 +359,7 @@ def test_a_worker_that_is_killed_for_good_costs_nothing_but_time(
     items = long_work(scene(volume / "killed", BLOAT))
     expected = inline(items[:24])
     found: dict[int, ScanResult] = {}
-    for index, result in SparkEngine(cluster.url, "test").run(SCAN, items):
+    for index, result in SparkEngine(cluster.url, "test").map(scan, items):
         if not found:
             os.killpg(cluster.worker_pids()[0], signal.SIGKILL)
         found[index] = result

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.pipeline.engines import spark
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests.compaction.compacting import place_of
 
 _ITEMS = 100_000
@@ -32,21 +32,21 @@ def test_100_000_items_need_less_than_128_mib_of_the_driver_beside_themselves(
     context = SimpleNamespace(defaultParallelism=2)
     session = SimpleNamespace(conf={"spark.speculation": "false"}, sparkContext=context, stop=lambda: None)
     monkeypatch.setattr(spark, "start_session", lambda master: session)
-    largest, result = [0], bytearray(msgspec.msgpack.encode(ScanResult(summary=bytes(1000))))
+    largest, result = [0], bytearray(pickle.dumps(ScanResult(summary=bytes(1000))))
 
     def wave(self: object, table: pa.Table) -> list[spark._Row]:
         largest[0] = max(largest[0], table.nbytes)
-        bundles = [
-            msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]]) for row in table.to_pylist()
+        bundles = [pickle.loads(row["bundle"]) for row in table.to_pylist()]
+        return [
+            spark._Row(place, bytes(result), "", "", "") for bundle in bundles for place, _ in bundle.items
         ]
-        return [spark._Row(place, bytes(result), "", "", "") for bundle in bundles for place, _ in bundle]
 
     monkeypatch.setattr(spark.SparkEngine, "_wave", wave)
     engine = spark.SparkEngine("local[2]", "test")
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        done = sum(1 for _ in engine.run(SCAN, items))
+        done = sum(1 for _ in engine.map(scan, items))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -14,7 +14,7 @@ from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.segment import Depth, InspectItem, inspect
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.scan import scan
-from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look
+from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look_at_segment
 from tests.builders import NOW_MS
 from tests.pipeline.scanned import LOGS, log_of
 
@@ -75,7 +75,7 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
             ),
         )
         apart = LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-        assert look(item) == apart, (index, time_index, active, clean)
+        assert look_at_segment(item) == apart, (index, time_index, active, clean)
 
 
 def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None
             place=place, base_offset=0, log_bytes=100, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = look(item)
+    found = look_at_segment(item)
     assert (found.scan.failure, found.inspect.failure) == ("unreadable", "unreadable")
     (folder / f"{0:020d}.log").mkdir()
-    assert look(item).inspect.failure == "unreadable"
+    assert look_at_segment(item).inspect.failure == "unreadable"
 
 
 def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
@@ -104,5 +104,5 @@ def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
             place=place, base_offset=0, log_bytes=0, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = look(item)
+    found = look_at_segment(item)
     assert (found.scan.failure, found.inspect.failure) == ("elsewhere", "elsewhere")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from krepair.errors import ExitCode
 from krepair.options import Engine
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
-from krepair.pipeline.engines.spark_worker import Proof
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.engines.spark_worker import Bundle, Proof
+from krepair.pipeline.scan import scan
 from krepair.plan import planfile
 from tests.ops.scene import BLOAT, scene, tree
 from tests.pipeline.scanned import HUGE, inline, scan_items
@@ -51,7 +51,7 @@ def test_local_session_gives_the_plan_and_the_result_of_inline_byte_for_byte(tmp
 def test_a_wave_of_bundles_is_one_task_each_and_nothing_is_exchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [{"task": "scan", "items": msgspec.msgpack.encode([]), "proof": msgspec.msgpack.encode(Proof())}]
+    rows = [{"bundle": pickle.dumps(Bundle(scan, [], Proof()))}]
     frame = SparkEngine(MASTER, "test").frame(pa.Table.from_pylist(rows * 100, schema=ITEM_ARROW))
     frame.explain()
     assert frame.rdd.getNumPartitions() == 100
@@ -66,7 +66,7 @@ def test_task_that_fails_is_a_value_and_the_others_give_their_results(tmp_path: 
     items = scan_items(one, HUGE)
     (one.path / HUGE / f"{items[3].base_offset:020d}.log").unlink()
     items[5] = replace(items[5], place=replace(items[5].place, log_dir_inode=1))
-    found = dict(SparkEngine(MASTER, "test").run(SCAN, items))
+    found = dict(SparkEngine(MASTER, "test").map(scan, items))
     assert {number: result.failure for number, result in found.items() if result.failure} == {
         3: "unreadable",
         5: "elsewhere",

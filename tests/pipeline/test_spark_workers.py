@@ -10,7 +10,7 @@ import pytest
 from krepair.errors import RefusedError
 from krepair.pipeline.engines import worker_watch
 from krepair.pipeline.engines.spark import SparkEngine
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests.ops.scene import scene
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.scanned import HUGE, scan_items
@@ -38,7 +38,7 @@ def test_workers_that_never_come_are_said_and_given_up_without_a_traceback_of_ja
         engine = SparkEngine(cluster.url, "test")
         try:
             with pytest.raises(RefusedError, match="no worker of spark://"):
-                list(engine.run(SCAN, items))
+                list(engine.map(scan, items))
         finally:
             engine.close()
     assert "no worker of spark://" in caplog.text

@@ -25,18 +25,18 @@ def test_each_file_that_a_task_makes_is_synced_once(
     log_dir, plan = small.write(memory_dir / "logs"), memory_dir / "p"
     assert run("plan", str(log_dir), *small.WORDS, "--out", str(plan)).code == ExitCode.FOUND
     synced: list[str] = []
-    real_run, real_fsync = engine.InlineEngine.run, os.fsync
+    real_run, real_fsync = engine.InlineEngine.map, os.fsync
 
     def fsync(descriptor: int) -> None:
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real_fsync(descriptor)
 
-    def run_watched(self: engine.InlineEngine, task: Any, items: Any) -> Any:
+    def run_watched(self: engine.InlineEngine, function: Any, items: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(real_disk.os, "fsync", fsync)
-            return list(real_run(self, task, items))
+            return list(real_run(self, function, items))
 
-    monkeypatch.setattr(engine.InlineEngine, "run", run_watched)
+    monkeypatch.setattr(engine.InlineEngine, "map", run_watched)
     assert run("apply", str(plan), "--engine", "inline").code == ExitCode.DONE
     made = Counter(path for path in synced if "/stage/" in path)
     names = {os.path.relpath(path, log_dir).replace(path.split("/")[-3], "ID") for path in made}

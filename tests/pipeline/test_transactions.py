@@ -7,17 +7,16 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
+from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult, read_transactions
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import run_encoded
 from tests import builders
 from tests.pipeline.group_records import packed
 from tests.pipeline.transaction_records import STATES, key_of, value_of
+from tests.pipeline.travelled import travelled
 
 FOLDER = "__transaction_state-0"
 
@@ -46,8 +45,7 @@ def read(
         high_watermark=high_watermark,
         now_ms=now_ms,
     )
-    answer = run_encoded("read transactions", msgspec.msgpack.encode(item))
-    return msgspec.msgpack.decode(answer, type=TransactionsResult)
+    return travelled(read_transactions, item)
 
 
 STEPS = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,11 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.jobs import Task, run_encoded
 from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
 from krepair.pipeline.readings.partition import Reading
 from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile
 from tests import builders
+from tests.pipeline.travelled import travelled
 
 FOLDER = "t-0"
 
@@ -68,7 +69,7 @@ class Applied:
         for asked_of in [changes] if together else [(change,) for change in changes]:
             asked = Asked(work, Staging(self.part, partition, folder, asked_of))
             for reading in owner_of(asked_of[0]).second_readings(asked):
-                if isinstance(reading.way, Task) and reading.way.result in (Reading, AbortedReading):
+                if _reads_a_small_file(reading):
                     yield reading.change, reading
 
     def work(self, name: str) -> SecondReading:
@@ -81,12 +82,16 @@ class Applied:
         return [text for _, work in self.works() for text in read(work)]
 
 
+def _reads_a_small_file(reading: SecondReading) -> bool:
+    way = reading.way
+    return inspect.isfunction(way) and way.__module__.startswith("krepair.pipeline.readings.")
+
+
 def read(work: SecondReading) -> tuple[str, ...]:
     """Run one reading as it travels."""
-    (item,), task = work.items, work.way
-    assert isinstance(task, Task)
-    answer = run_encoded(task.name, msgspec.msgpack.encode(item))
-    result: Reading | AbortedReading = msgspec.msgpack.decode(answer, type=task.result)
+    (item,), way = work.items, work.way
+    assert inspect.isfunction(way)
+    result: Reading | AbortedReading = travelled(way, item)
     return tuple(filter(None, result.problems))
 
 
@@ -129,4 +134,4 @@ def applied(root: Path, chosen: Options) -> Applied:
 
 
 Damage = Callable[[bytes], bytes]
-__all__ = ["FOLDER", "Applied", "Damage", "Task", "applied", "options", "read", "read_instead", "with_bytes"]
+__all__ = ["FOLDER", "Applied", "Damage", "applied", "options", "read", "read_instead", "with_bytes"]

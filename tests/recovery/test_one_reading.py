@@ -25,14 +25,14 @@ OLD, RAISED = {"t": 250, "o": 0}, {"t": 450, "o": 3}
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Name and number of items of every job from here on."""
     jobs: list[tuple[str, int]] = []
-    real = InlineEngine.run
+    real = InlineEngine.map
 
-    def run(engine: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(engine: InlineEngine, function: Any, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         if items:
-            jobs.append((task.name, len(items)))
-        return real(engine, task, items)
+            jobs.append((function.__name__, len(items)))
+        return real(engine, function, items)
 
-    monkeypatch.setattr(InlineEngine, "run", run)
+    monkeypatch.setattr(InlineEngine, "map", run)
     return jobs
 
 
@@ -56,8 +56,8 @@ def test_indexes_snapshots_and_epochs_are_made_in_the_second_reading(
     assert {Path(name).suffix for name in names} >= {".index", ".timeindex", ".snapshot", ""}
     jobs = noted(monkeypatch)
     verbs.apply(plan)
-    readers = [job for job in jobs if job[0] in {"make recovered", "read recovered", "scan", "mend"}]
-    assert readers == [("make recovered", 4)]  # the segments at 200, 300 and 400 of t-0, and o-0
+    readers = [job for job in jobs if job[0] in {"make_recovered", "read_recovered", "scan", "mend_indexes"}]
+    assert readers == [("make_recovered", 4)]  # the segments at 200, 300 and 400 of t-0, and o-0
     assert points_of(path) == RAISED
     assert verbs.wrong(plan) == []
 

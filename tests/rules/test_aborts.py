@@ -100,19 +100,19 @@ def test_markers_are_read_once_where_nothing_was_aborted(
         (root / ".kafka_cleanshutdown").unlink()
         (root / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     read: dict[str, int] = {}
-    run = InlineEngine.run
+    run = InlineEngine.map
 
-    def counted(self: InlineEngine, task: Any, items: Any) -> Any:
-        read[task.name] = read.get(task.name, 0) + sum(item.bytes_to_read for item in items)
-        return run(self, task, items)
+    def counted(self: InlineEngine, function: Any, items: Any) -> Any:
+        read[function.__name__] = read.get(function.__name__, 0) + sum(item.bytes_to_read for item in items)
+        return run(self, function, items)
 
-    monkeypatch.setattr(InlineEngine, "run", counted)
+    monkeypatch.setattr(InlineEngine, "map", counted)
     options = Options(engine=Engine.INLINE, now_ms=builders.NOW_MS, only_replica=("*",))
     if verb == "plan":
         make_plan(str(root), replace(options, fixes=("recovery",), broker_version="3.9.2"))
     else:
         check([str(root)], options)
     logs = sum(path.stat().st_size for path in root.glob("*/*.log"))
-    assert read.get("inspect txn", 0) == (readings - 1) * logs
+    assert read.get("inspect_txn", 0) == (readings - 1) * logs
     if verb == "plan":
         assert sum(read.values()) == readings * logs

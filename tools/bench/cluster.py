@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.scan import scan
 from tests.pipeline.cluster import Cluster, why_no_hosts
 from tools.bench.data import make
 from tools.bench.setting import Setting
@@ -76,9 +76,9 @@ def measured(folder: Path, total_bytes: int) -> Iterator[Measured]:
         made = make(folder / f"cluster-{kind}", kind, total_bytes // len(KINDS), segment_bytes=_SEGMENT_BYTES)
         items[kind] = scan_items(made.folder)
     for kind in KINDS:
-        list(InlineEngine("bench").run(SCAN, items[kind]))  # compiles, and brings the files into the cache
+        list(InlineEngine("bench").map(scan, items[kind]))  # compiles, and brings the files into the cache
         began = time.perf_counter()
-        list(InlineEngine("bench").run(SCAN, items[kind]))
+        list(InlineEngine("bench").map(scan, items[kind]))
         yield Measured(kind, 0, _bytes(items[kind]), time.perf_counter() - began)
     for workers in WORKERS:
         work_dir = folder / f"cluster-of-{workers}"
@@ -94,12 +94,12 @@ def _on(cluster: Cluster, workers: int, items: dict[str, list[ScanItem]]) -> Ite
     try:
         while len(set(engine.done.values())) < workers:  # until every worker has loaded everything
             for kind in KINDS:
-                list(engine.run(SCAN, items[kind][: 2 * workers]))
+                list(engine.map(scan, items[kind][: 2 * workers]))
         start = time.perf_counter() - began
         for kind in KINDS:
             engine.done.clear()
             began = time.perf_counter()
-            list(engine.run(SCAN, items[kind]))
+            list(engine.map(scan, items[kind]))
             seconds = time.perf_counter() - began
             by_worker: Counter[str] = Counter()
             for place, worker in engine.done.items():

@@ -29,7 +29,6 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines import engine
-from krepair.pipeline.jobs import Task
 from krepair.plan.model import Plan
 from tests import builders
 from tests.builders import Record
@@ -165,19 +164,19 @@ def options_for(kind: Kind, beside: Path) -> Options:
 @contextlib.contextmanager
 def timed_tasks(spent: Counter[str]) -> Iterator[None]:
     """Add up the CPU time of each task while this lasts."""
-    run_inline = engine.InlineEngine.run
+    map_inline = engine.InlineEngine.map
 
-    def run(self: engine.InlineEngine, task: Task[Any, Any], items: Any) -> Any:
-        results = run_inline(self, task, items)
+    def mapped(self: engine.InlineEngine, function: Any, items: Any) -> Any:
+        results = map_inline(self, function, items)
         while True:
             begun = time.process_time()
             result = next(results, None)
-            spent[task.name] += time.process_time() - begun  # type: ignore[assignment]
+            spent[function.__name__] += time.process_time() - begun  # type: ignore[assignment]
             if result is None:
                 return
             yield result
 
-    with mock.patch.object(engine.InlineEngine, "run", run):
+    with mock.patch.object(engine.InlineEngine, "map", mapped):
         yield
 
 

@@ -28,7 +28,6 @@ from krepair.pipeline.engines import engine
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.jobs import Task
 from krepair.pipeline.scan import scan
 from krepair.plan.model import Plan
 from tools.bench.data import NOW_MS
@@ -73,19 +72,19 @@ def checksum(path: Path) -> int:
 def times_by_task(log_dir: str) -> dict[str, float]:
     """Plan and apply in this process; seconds per kind of task."""
     seconds: dict[str, float] = {}
-    run_inline = engine.InlineEngine.run
+    map_inline = engine.InlineEngine.map
 
-    def run(self: engine.InlineEngine, task: Task[Any, Any], items: Any) -> Any:
-        results = run_inline(self, task, items)
+    def mapped(self: engine.InlineEngine, function: Any, items: Any) -> Any:
+        results = map_inline(self, function, items)
         while True:
             begun = time.perf_counter()
             result = next(results, None)
-            seconds[task.name] = seconds.get(task.name, 0.0) + time.perf_counter() - begun
+            seconds[function.__name__] = seconds.get(function.__name__, 0.0) + time.perf_counter() - begun
             if result is None:
                 return
             yield result
 
-    with mock.patch.object(engine.InlineEngine, "run", run):
+    with mock.patch.object(engine.InlineEngine, "map", mapped):
         apply(planned(log_dir), OPTIONS)
     return seconds
 

@@ -10,7 +10,6 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Survey
 from krepair.formats.codec import Codec
 from krepair.formats.filenames import log_name
-from krepair.pipeline.jobs import READ_CONTENTS
 
 if TYPE_CHECKING:
     from krepair.formats.damage import Damage
@@ -33,7 +32,9 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
         for segment in survey.partition.segments
     ]
     found: dict[int, list[Finding]] = {}
-    for index, result in context.engine.run(READ_CONTENTS, items):
+    from krepair.pipeline.contents import read_contents
+
+    for index, result in context.engine.map(read_contents, items):
         item = items[index]
         found[index] = [_finding(item, *problem) for problem in result.problems]
     for index in sorted(found):

@@ -10,7 +10,6 @@ from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.formats.transaction_state import TransactionValue
 from krepair.logdir.values import LogDir
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import FIND_STATES
 
 MOST_PRODUCERS: Final = 2000
 """Beyond that the log is not asked."""
@@ -32,7 +31,7 @@ def coordinator_states(
     wanted = tuple(sorted(set(producer_ids)))
     if not wanted or len(wanted) > MOST_PRODUCERS:
         return {}
-    from krepair.pipeline.coordinators.states import StatesItem
+    from krepair.pipeline.coordinators.states import StatesItem, find_states
 
     items = [
         StatesItem(
@@ -44,7 +43,7 @@ def coordinator_states(
         for partition in view.partitions
         if partition.topic == TRANSACTIONS_TOPIC
     ]
-    results = dict(engine.run(FIND_STATES, items))
+    results = dict(engine.map(find_states, items))
     found: dict[int, TransactionValue] = {}
     for index in range(len(items)):
         for producer_id, value in results[index].states.items():

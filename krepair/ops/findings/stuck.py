@@ -13,7 +13,6 @@ from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.logdir.config import LARGEST_RECORD_BYTES
 from krepair.logdir.values import LogDir
-from krepair.pipeline.jobs import FIND_LARGE_RECORD
 from krepair.rules.model import SegmentFacts
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
@@ -78,7 +77,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     ]
     if not limited:
         return
-    from krepair.pipeline.large_records import LargeRecordItem
+    from krepair.pipeline.large_records import LargeRecordItem, find_large_record
 
     items = [
         LargeRecordItem(
@@ -90,7 +89,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
         for survey in limited
         for segment in survey.partition.segments[:-1]
     ]
-    found = dict(context.engine.run(FIND_LARGE_RECORD, items))
+    found = dict(context.engine.map(find_large_record, items))
     for index, item in enumerate(items):
         one = found[index]
         if one.position >= 0:

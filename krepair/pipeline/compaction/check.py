@@ -42,6 +42,7 @@ from krepair.pipeline.compaction.check_items import (
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 __all__ = [
     "AbortsItem",
@@ -67,6 +68,7 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 # -- aborted transactions ---------------------------------------------------------------------------
+@shown("prove")
 @at_its_place(AbortsResult)
 def find_abort_ranges(item: AbortsItem, tree: Tree) -> AbortsResult:
     """Follow the markers of a partition, headers only."""
@@ -533,6 +535,7 @@ def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
     return True
 
 
+@shown("prove")
 @at_its_place(CheckResult)
 def check_group(item: CheckItem, tree: Tree) -> CheckResult:
     """Hold one new segment against its sources."""

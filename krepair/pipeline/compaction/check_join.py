@@ -12,10 +12,12 @@ from krepair.kernels import check_compacted as v
 from krepair.logdir.reading import why
 from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem, CheckJoinResult
 from krepair.pipeline.items import Place
+from krepair.pipeline.progress import shown
 
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
+@shown("prove")
 def check_join(item: CheckJoinItem) -> CheckJoinResult:
     """Judge the keys of some parts."""
     size = 1 << 10

@@ -40,7 +40,6 @@ from krepair.pipeline.compaction.keys import BUCKETS, starts_of
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogsItem, Place
-from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rules.compaction import (
@@ -194,6 +193,8 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
 
 
 def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
+    from krepair.pipeline.compaction.tasks import find_aborted
+
     items = [
         LogsItem(
             place=partition.partition.place,
@@ -203,7 +204,7 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
         )
         for partition in prepared
     ]
-    for index, result in engine.run(FIND_ABORTED, items):
+    for index, result in engine.map(find_aborted, items):
         prepared[index].problem = _problem(result, "", prepared[index])
         prepared[index].aborted = ranges_of(result.ranges)
 
@@ -214,6 +215,8 @@ def rows_inline_of(segments: int) -> int:
 
 
 def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> None:
+    from krepair.pipeline.compaction.tasks import find_keys
+
     every = [(partition, facts) for partition in prepared for facts in partition.span]
     rows_inline = rows_inline_of(len(every))
 
@@ -244,12 +247,14 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
         )
         for each, facts in work
     ]
-    for index, result in engine.run(FIND_KEYS, items):
+    for index, result in engine.map(find_keys, items):
         take(work[index][0], work[index][1].base_offset, result)
 
 
 def _join(engine: Engine, work: Sequence[Prepared]) -> None:
     """Join the keys of partitions."""
+    from krepair.pipeline.compaction.tasks import join_keys
+
     items: list[JoinItem] = []
     owners: list[Prepared] = []
     parts: dict[int, JoinResult] = {}
@@ -258,7 +263,7 @@ def _join(engine: Engine, work: Sequence[Prepared]) -> None:
         for item in _join_items(each):
             items.append(item)
             owners.append(each)
-    for index, result in engine.run(JOIN_KEYS, items):
+    for index, result in engine.map(join_keys, items):
         each = owners[index]
         each.problem = each.problem or _problem(result, "", each)
         each.keys += result.keys
@@ -396,6 +401,8 @@ def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Comp
 
 
 def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
+    from krepair.pipeline.compaction.tasks import compact
+
     todo = [(one, number) for one in work if one.outcome is None for number in range(len(one.prepared.span))]
     most_packed = _most_packed(len(work))
     items = [
@@ -406,7 +413,7 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
         )
         for one, number in todo
     ]
-    for index, result in engine.run(COMPACT, items):
+    for index, result in engine.map(compact, items):
         one, _ = todo[index]
         base_offset = items[index].base_offset
         one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)

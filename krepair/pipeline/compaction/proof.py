@@ -22,7 +22,6 @@ from krepair.pipeline.compaction.check_items import (
 from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind, LogElsewhere, Place
-from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
 
 _INLINE_BYTES = 64 << 20
 _ROWS_INLINE_AT_LEAST = 1 << 9
@@ -110,8 +109,10 @@ class Verification:
 
     def find_ranges(self, partitions: Sequence[PartitionToProve]) -> None:
         """Find the aborted transactions of partitions."""
+        from krepair.pipeline.compaction.check import find_abort_ranges
+
         items = [AbortsItem(place=one.place, logs=one.logs) for one in partitions]
-        for index, found in self._engine.run(FIND_ABORT_RANGES, items):
+        for index, found in self._engine.map(find_abort_ranges, items):
             one = partitions[index]
             one.take(found)
             one.ranges, one.ranges_known = found.ranges, True
@@ -136,6 +137,8 @@ class Verification:
         Args:
             partitions: those that are there to the end.
         """
+        from krepair.pipeline.compaction.check_join import check_join
+
         todo: list[Asking] = []
         for one in partitions:
             for group in one.groups:
@@ -153,15 +156,17 @@ class Verification:
         joins = [
             (one, item) for one in partitions if not one.failure for item in join_items(one.place, one.rows)
         ]
-        for index, joined in self._engine.run(CHECK_JOIN, [item for _, item in joins]):
+        for index, joined in self._engine.map(check_join, [item for _, item in joins]):
             joins[index][0].take(joined)
             joins[index][0].keys += joined.keys
 
     def _check(self, work: Sequence[Asking]) -> list[Asking]:
         """Check groups; gives those that ask for aborted transactions."""
+        from krepair.pipeline.compaction.check import check_group
+
         items = [self.item(one, group.sources, group.result) for one, group in work]
         asking = []
-        for index, result in self._engine.run(CHECK_KEYS, items):
+        for index, result in self._engine.map(check_group, items):
             if result.asks_ranges:
                 asking.append(work[index])
             else:
@@ -178,12 +183,14 @@ def _read_elsewhere(
     engine: Engine, partitions: Sequence[PartitionToProve], points: bytes, rows_inline: int, scratch: str
 ) -> None:
     """Enter the committed records that other replicas hold; without markers none of theirs counts as aborted."""
+    from krepair.pipeline.compaction.check import check_group, find_abort_ranges
+
     logs = [
         (partition, log) for partition in partitions if not partition.failure for log in partition.elsewhere
     ]
     ranges: dict[int, bytes] = {}
     aborts = [AbortsItem(place=log.place, logs=log.logs) for _, log in logs]
-    for index, found in engine.run(FIND_ABORT_RANGES, aborts):
+    for index, found in engine.map(find_abort_ranges, aborts):
         logs[index][0].take(found)
         ranges[index] = found.ranges
     work = [
@@ -207,6 +214,6 @@ def _read_elsewhere(
         for each, log, index, base, size in work
         for path in (f"{log.place.stem(base)}.log",)
     ]
-    for index, result in engine.run(CHECK_KEYS, items):
+    for index, result in engine.map(check_group, items):
         work[index][0].take(result)
         work[index][0].rows += result.rows

@@ -54,6 +54,7 @@ from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.items import FailureKind, LogsItem, ScanResult
 from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
@@ -62,6 +63,7 @@ from krepair.pipeline.wire import encode_summary
 _ANY_SIZE: Final = 1 << 40
 
 
+@shown("transactions")
 @at_its_place(AbortedResult)
 def find_aborted(item: LogsItem, tree: Tree) -> AbortedResult:
     """Replay the markers of all segments in offset order; their bytes are those of valid batches."""
@@ -77,6 +79,7 @@ def find_aborted(item: LogsItem, tree: Tree) -> AbortedResult:
     return AbortedResult(ranges=np.ascontiguousarray(ranges).tobytes())
 
 
+@shown("keys")
 @at_its_place(KeysResult)
 def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
     """The keys of one segment."""
@@ -172,6 +175,7 @@ def _where(error: OSError, name: str) -> str:
     return f"{error.filename or name}: {why(error)}"
 
 
+@shown("join")
 def join_keys(item: JoinItem) -> JoinResult:
     """Of each key of some buckets the last offset of all segments."""
     try:
@@ -211,6 +215,7 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
     return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
+@shown("records")
 @at_its_place(CompactResult)
 def compact(item: CompactItem, tree: Tree) -> CompactResult:
     """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
@@ -233,6 +238,7 @@ def _has_room(item: CompactItem, stay: Stay) -> bool:
     return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
 
 
+@shown("stage")
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
     """Write what stays of one segment, and prove it; the decisions are made anew and must be the plan's.
 

@@ -18,6 +18,7 @@ from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 _LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
@@ -97,6 +98,7 @@ class _GroupWalk(RecordWalk):
         yield from ()
 
 
+@shown("groups")
 @at_its_place(GroupsResult)
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read one partition."""

@@ -25,6 +25,7 @@ from krepair.formats.transaction_state import TransactionValue, decode_value
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.items import LogsItem
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 
 WINDOW_BYTES: Final = 8 << 20
 
@@ -49,6 +50,7 @@ class StatesResult(Struct, frozen=True, kw_only=True):
     states: dict[int, TransactionValue] = {}
 
 
+@shown("transactions")
 def find_states(item: StatesItem) -> StatesResult:
     """Search one partition."""
     tree, wrong = reached(item.place)

@@ -14,6 +14,7 @@ from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWa
 from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 
 _CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
 
@@ -86,6 +87,7 @@ class _TransactionWalk(RecordWalk):
         yield from ()
 
 
+@shown("transactions")
 @at_its_place(TransactionsResult)
 def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
     """Read one partition."""

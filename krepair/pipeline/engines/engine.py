@@ -1,18 +1,22 @@
-"""Where tasks run: in this process, or on Spark. The same functions either way. An engine tells how far it is."""
+"""Maps functions over items: in this process, or on Spark. An engine tells how far it is."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
-from krepair.pipeline.jobs import Item, Result, Task
+from krepair.pipeline.items import WorkItem
 from krepair.pipeline.place import kept_open
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.progress import Progress, SilentProgress, shown_of
+
+Item = TypeVar("Item", bound=WorkItem)
+Result = TypeVar("Result")
 
 
 class Engine(ABC):
-    """Runs the tasks of one verb.
+    """Maps functions for one verb.
 
     Args:
         why: why this engine was taken, for the report.
@@ -25,22 +29,29 @@ class Engine(ABC):
         self.slow_because = slow_because
         self._progress = progress or SilentProgress()
 
-    def run(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        """Yield (index of the item, result) as results come, in any order."""
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+        """Yield (index of the item, what the function gives for it) as results come, in any order.
+
+        Args:
+            function: of a module, so that a worker finds it by its name; it may run twice for an item.
+            items: that can be pickled, as what the function gives.
+        """
         if not items:
             return
         sizes = [item.bytes_to_read for item in items]
-        self._progress.start(task.shown, sum(sizes))
+        self._progress.start(shown_of(function), sum(sizes))
         try:
-            for index, result in self._results(task, items):
+            for index, result in self._results(function, items):
                 self._progress.advance(sizes[index])
                 yield index, result
         finally:
             self._progress.finish()
 
     @abstractmethod
-    def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        """As ``run``, of at least one item; nobody is told."""
+    def _results(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]:
+        """As ``map``, of at least one item; nobody is told."""
 
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> AbstractContextManager[None]:
         """Make sure that whoever works elsewhere shares the directory and its locks while the body runs.
@@ -61,11 +72,12 @@ class Engine(ABC):
 class InlineEngine(Engine):
     """Runs every item here, one after the other."""
 
-    def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        run = task.run
+    def _results(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]:
         with kept_open():
             for index, item in enumerate(items):
-                yield index, run(item)
+                yield index, function(item)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,4 +1,4 @@
-"""Tasks on Spark: a small DataFrame of work items in, Arrow rows of results out; bytes of logs never travel.
+"""Functions on Spark: a small DataFrame of work items in, Arrow rows of results out; bytes of logs never travel.
 
 Only DataFrame calls. Speculation is off: a doubled task would only waste work, since
 tasks stage privately and one process commits.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import random
 import re
 import sys
@@ -19,7 +20,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,15 +27,14 @@ from krepair.errors import RefusedError, UnreadableError
 from krepair.logdir.reading import why as why_of
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.doubts import Doubts
-from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.engines.engine import Engine, Item, Result
 from krepair.pipeline.engines.rounds import Rounds
-from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Proof, map_items
+from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, Proof, map_items
 from krepair.pipeline.engines.spot_checks import SpotChecks
 from krepair.pipeline.engines.waves import run_waves
 from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
 from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, Greeting
 from krepair.pipeline.items import WorkItem
-from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.progress import Progress
 from krepair.pipeline.sight import Listed, sights_of
 
@@ -58,7 +57,7 @@ _SETTINGS: Final = {
     "spark.sql.leafNodeDefaultParallelism": str(_WAVE),
 }
 
-ITEM_ARROW: Final = pa.schema([("task", pa.string()), ("items", pa.binary()), ("proof", pa.binary())])
+ITEM_ARROW: Final = pa.schema([("bundle", pa.binary())])
 
 
 def start_session(master: str) -> SparkSession:
@@ -140,7 +139,9 @@ class SparkEngine(Engine):
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on; krepair wants it off")
 
-    def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+    def _results(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]:
         """Yield results as they come.
 
         Items that a worker does not take, since it sees other files, go to another one. So do those that it could not
@@ -152,18 +153,18 @@ class SparkEngine(Engine):
             UnreadableError: this host cannot look at the directory.
         """
         rounds, doubts = Rounds(self.master), Doubts()
-        spots = SpotChecks(task, () if self._is_local else items, random.Random())  # noqa: S311 - any will do
+        spots = SpotChecks(function, () if self._is_local else items, random.Random())  # noqa: S311 - any will do
         places: Sequence[int] = range(len(items))
         while places:
             left: list[int] = []
             why: dict[str, str] = {}
-            for row in self._round(_Work(task, items, doubts, rounds.patience_s), places):
+            for row in self._round(_Work(function, items, doubts, rounds.patience_s), places):
                 if row.result is None:
                     _refuse_if_locks_differ(row)
                     left.append(row.place)
                     why[row.host] = row.why
                     continue
-                result = msgspec.msgpack.decode(row.result, type=task.result)
+                result = pickle.loads(row.result)  # noqa: S301 - of our own worker
                 if not self._is_local and doubts.is_new(row.place, row.worker, result):
                     left.append(row.place)
                 else:
@@ -212,14 +213,12 @@ class SparkEngine(Engine):
         return [[places[member] for member in members] for members in shared]
 
     def _table(self, work: _Work, wave: Sequence[Sequence[int]]) -> pa.Table:
-        """One row a bundle. A wave is encoded when it is sent, so that the driver holds few of them."""
+        """One row a bundle. A wave is pickled when it is sent, so that the driver holds few of them."""
         rows, listed = [], Listed()
         for places in wave:
-            encoded = msgspec.msgpack.encode(
-                [(place, msgspec.msgpack.encode(work.items[place])) for place in places]
-            )
-            proof = self._proof(work, places, listed)
-            rows.append({"task": work.task.name, "items": encoded, "proof": msgspec.msgpack.encode(proof)})
+            items = [(place, work.items[place]) for place in places]
+            bundle = Bundle(work.function, items, self._proof(work, places, listed))
+            rows.append({"bundle": pickle.dumps(bundle)})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
 
     def _proof(self, work: _Work, places: Sequence[int], listed: Listed) -> Proof:
@@ -284,7 +283,7 @@ class _Row(NamedTuple):
 
     Attributes:
         place: of the item.
-        result: encoded; None where the worker did not take it.
+        result: pickled; None where the worker did not take it.
         host: the worker's host name.
         why: what that worker sees differently, or empty.
         worker: see ``spark_worker.this_worker``.
@@ -301,13 +300,13 @@ class _Work(NamedTuple):
     """What is done in a round.
 
     Attributes:
-        task: of all items.
+        function: of all items.
         items: all of them.
         doubts: who could not read which.
         patience_s: see ``Rounds``.
     """
 
-    task: Task[Any, Any]
+    function: Callable[[Any], Any]
     items: Sequence[WorkItem]
     doubts: Doubts
     patience_s: float

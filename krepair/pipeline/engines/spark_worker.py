@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
 from krepair.pipeline.greeting import Greeting, why_not_greeted
-from krepair.pipeline.jobs import run_encoded
 from krepair.pipeline.place import kept_open
 from krepair.pipeline.sight import Sight, why_changed, why_not_here
 
@@ -46,6 +45,20 @@ class Proof(Struct, frozen=True, kw_only=True):
     not_by: tuple[str, ...] = ()
 
 
+class Bundle(NamedTuple):
+    """What travels to a worker for one of Spark's tasks.
+
+    Attributes:
+        function: of a module, pickled by its name: what it needs is loaded in the worker.
+        items: (place, item).
+        proof: what has to be seen first.
+    """
+
+    function: Callable[[Any], Any]
+    items: Sequence[tuple[int, Any]]
+    proof: Proof
+
+
 def this_worker() -> str:
     """What tells workers apart that see files through mounts of their own: host name, boot and mount namespace."""
     try:
@@ -62,18 +75,18 @@ def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     A row without a result says why this worker does not do the item: it goes to another one.
     """
     for row in (row for batch in batches for row in batch.to_pylist()):
-        items = msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]])
-        proof = msgspec.msgpack.decode(row["proof"], type=Proof)
+        bundle: Bundle = pickle.loads(row["bundle"])  # noqa: S301 - of our own driver
+        proof = bundle.proof
         if not proof.sights:
-            yield from _results(row["task"], items)
+            yield from _results(bundle)
             continue
         wrong = _why_not(proof)
         if wrong:
             time.sleep(proof.patience_s)
         else:
-            found = list(_results(row["task"], items))
+            found = list(_results(bundle))
             wrong = _first(why_changed(sight) for sight in proof.sights)
-        yield from (_row(index, None, wrong) for index, _ in items) if wrong else found
+        yield from (_row(index, None, wrong) for index, _ in bundle.items) if wrong else found
 
 
 def _why_not(proof: Proof) -> str:
@@ -89,10 +102,10 @@ def _first(texts: Iterable[str]) -> str:
     return next((text for text in texts if text), "")
 
 
-def _results(task: str, items: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+def _results(bundle: Bundle) -> Iterator[pa.RecordBatch]:
     with kept_open():
-        for index, item in items:
-            yield _row(index, run_encoded(task, item), "")
+        for index, item in bundle.items:
+            yield _row(index, pickle.dumps(bundle.function(item)), "")
 
 
 def _row(index: int, result: bytes | None, why: str) -> pa.RecordBatch:

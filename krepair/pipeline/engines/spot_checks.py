@@ -7,12 +7,11 @@ say cannot, if it is read here and there.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from krepair.errors import RefusedError
 from krepair.pipeline.items import ScanItem
-from krepair.pipeline.jobs import SCAN, Task
 
 _AT_MOST: Final = 3
 _BYTES_AT_MOST: Final = 128 << 20
@@ -23,14 +22,16 @@ class SpotChecks:
     """Segments that this host reads as well.
 
     Args:
-        task: of the items; only scans are looked at.
+        function: of the items; only scans are looked at.
         items: of one job.
         rng: draws the segments.
     """
 
-    def __init__(self, task: Task[Any, Any], items: Sequence[Any], rng: random.Random) -> None:
+    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any], rng: random.Random) -> None:
+        from krepair.pipeline.scan import scan
+
         self._items = items
-        able = _closed(items) if task is SCAN else []
+        able = _closed(items) if function is scan else []
         self.places = frozenset(rng.sample(able, min(_AT_MOST, len(able))))
 
     def check(self, place: int, host: str, result: Any) -> None:
@@ -42,7 +43,9 @@ class SpotChecks:
         if place not in self.places or result.failure:
             return
         item = self._items[place]
-        own = SCAN.run(item)
+        from krepair.pipeline.scan import scan
+
+        own = scan(item)
         if not own.failure and own.summary != result.summary:
             raise RefusedError(
                 f"{item.place.stem(item.base_offset)}.log: host {host} read other batches than this host reads, under "

@@ -37,6 +37,7 @@ from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_a
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 from krepair.pipeline.items import FailureKind, Outcome, Place
 from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.progress import shown
 from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
@@ -252,6 +253,7 @@ def damaged_log(base_offset: int, position: int, text: str) -> str:
     )
 
 
+@shown("indexes")
 @at_its_place(InspectResult)
 def inspect(item: InspectItem, tree: Tree) -> InspectResult:
     """Look at the indexes of one segment."""
@@ -369,7 +371,8 @@ class MendResults(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-def mend(item: MendItems) -> MendResults:
+@shown("indexes")
+def mend_indexes(item: MendItems) -> MendResults:
     """Make index files again, hold them against the plan and the log, and stage them, synced."""
     tree, wrong = reached(item.items[0].place)
     if wrong:
@@ -541,6 +544,7 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
     disk.create(item.target, data, like=item.attributes, synced=item.synced)
 
 
+@shown("verify")
 def verify_mended(item: MendItems) -> MendResults:
     """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
     tree, wrong = reached(item.items[0].place)

@@ -18,6 +18,7 @@ from krepair.logdir.reading import status_of
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.items import LogsItem, Outcome
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import read_entries
 
 
@@ -65,6 +66,7 @@ class TxnResult(Outcome, frozen=True, kw_only=True):
     made: dict[int, bytes] = field(default_factory=dict)
 
 
+@shown("transactions")
 @at_its_place(TxnResult)
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and hold its ``.txnindex`` files against it."""

@@ -24,6 +24,7 @@ from krepair.formats.filenames import log_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import (
     LogFilesItem,
     Part,
@@ -73,6 +74,7 @@ class AbortedReading(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
+@shown("verify")
 def verify_aborted(item: AbortedItem) -> AbortedReading:
     """Replay the partition up to the last segment asked for, and at the end of each hold its file against it."""
     tree, wrong = reached(item.place)

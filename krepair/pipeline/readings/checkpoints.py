@@ -20,6 +20,7 @@ from krepair.formats.filenames import (
 )
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import LogFile, log_end_of
 
 Key = tuple[str, int]
@@ -55,6 +56,7 @@ class LogEnd(Struct, frozen=True, kw_only=True):
     offset: int = -1
 
 
+@shown("verify")
 def read_log_end(item: LogEndItem) -> LogEnd:
     """Read the last segment, every CRC checked."""
     tree, wrong = reached(item.place)

@@ -15,6 +15,7 @@ from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerSnapshot
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import (
     LogFilesItem,
     Part,
@@ -46,6 +47,7 @@ class ClosedSnapshotItem(LogFilesItem, frozen=True, kw_only=True):
     logs_are_whole: bool = True
 
 
+@shown("verify")
 @second_reading
 def verify_closed_snapshot(item: ClosedSnapshotItem, tree: Tree) -> Reading:
     """Hold the new file against its original, and each transaction that was ended against the log."""

@@ -19,6 +19,7 @@ import numpy as np
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import (
     LogFilesItem,
     Part,
@@ -59,6 +60,7 @@ class EpochsItem(LogFilesItem, frozen=True, kw_only=True):
     zero_counts: bool = True
 
 
+@shown("verify")
 @second_reading
 def verify_epochs(item: EpochsItem, tree: Tree) -> Reading:
     """Read the new file, and every batch header of the partition."""

@@ -15,6 +15,7 @@ from krepair.formats.filenames import offset_name, segment_name
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.items import Place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.plan.model import MendLog
@@ -49,6 +50,7 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
         return self.change.size_before
 
 
+@shown("verify")
 @second_reading
 def verify_mended_log(item: MendedLogItem, tree: Tree) -> Reading:
     """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
@@ -170,6 +172,7 @@ class GoneItem(Struct, frozen=True, kw_only=True):
         return 0
 
 
+@shown("verify")
 @second_reading
 def verify_gone(item: GoneItem, tree: Tree) -> Reading:
     """Look at the partition folder and at what is kept; nothing is read."""

@@ -21,6 +21,7 @@ from krepair.formats.filenames import offset_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 
@@ -58,6 +59,7 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
         return self.log_bytes
 
 
+@shown("read again")
 @second_reading
 def read_recovered(item: RecoveredItem, tree: Tree) -> Reading:
     """Read the segment; what cannot be written out or read is a problem."""

@@ -23,6 +23,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.reading import read_whole
+from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import (
     LogFile,
     LogFilesItem,
@@ -80,6 +81,7 @@ class SnapshotItem(LogFilesItem, frozen=True, kw_only=True):
     logs_are_whole: bool = True
 
 
+@shown("verify")
 @second_reading
 def verify_snapshot(item: SnapshotItem, tree: Tree) -> Reading:
     """Read the new file, the snapshot that was the newest, and the log from there on."""

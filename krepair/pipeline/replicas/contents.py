@@ -12,7 +12,6 @@ from krepair.durable.scratch import Scratch
 from krepair.errors import RefusedError
 from krepair.formats.facts_file import FactsReader
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
@@ -69,6 +68,8 @@ def _bytes_of(work: Iterable[GroupWork]) -> int:
 
 def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int) -> list[Content]:
     """Read all rows, and join them in this process."""
+    from krepair.pipeline.replicas.records import read_records
+
     places: list[tuple[int, int]] = []
     items: list[ReplicaItem] = []
     rows: list[list[list[RowsResult]]] = [[[] for _ in one.sources] for one in work]
@@ -87,7 +88,7 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
                 rows[number][column].append(found_rows)
     found: dict[int, RowsResult] = {}
     unread: list[UnreadRows] = []
-    for index, result in engine.run(READ_REPLICA_RECORDS, items):
+    for index, result in engine.map(read_records, items):
         found[index] = result
         if result.failure:
             unread.append(UnreadRows(*places[index], result.why))

@@ -21,6 +21,7 @@ from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
 
 _AT_ONCE: Final = 1 << 20
@@ -89,6 +90,7 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 # -- markers
 
 
+@shown("prove")
 @at_its_place(MarkersGoneResult)
 def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> MarkersGoneResult:
     """Hold the markers of the logs as they were against those of the new ones."""
@@ -157,6 +159,7 @@ def _markers(headers: Any) -> Int64s:
     return np.column_stack([whole["producer_id"].astype(np.int64), whole["base_offset"].astype(np.int64)])
 
 
+@shown("prove")
 @at_its_place(Outcome)
 def find_needed(item: NeededItem, tree: Tree) -> Outcome:
     """Look for a batch of a transaction whose marker is gone; one is enough. It says what still needs the marker."""

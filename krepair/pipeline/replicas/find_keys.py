@@ -16,6 +16,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.record import Shown, shown_of
 from krepair.pipeline.items import Outcome, Place
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
 from krepair.rules.replicas.keys import Words
@@ -147,6 +148,7 @@ def _cut(data: bytes | None) -> bytes | None:
     return None if data is None else data[:_CUT]
 
 
+@shown("keys")
 @at_its_place(FindResult)
 def find_keys(item: FindItem, tree: Tree) -> FindResult:
     """Read the log once; of each key that is wanted keep what is served last."""

@@ -25,6 +25,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, read_whol
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, EpochRuns, read_epoch_starts
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
@@ -189,6 +190,7 @@ def summed_ranges(parts: Sequence[Words]) -> Words:
     return summed
 
 
+@shown("headers")
 @at_its_place(HeadersPart)
 def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""

@@ -29,6 +29,7 @@ from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import LogsItem, Outcome, Place
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.histories import EpochRuns, read_epoch_starts, runs_of
 
 PAIRS_INLINE: Final = 1 << 12
@@ -140,6 +141,7 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 # -- what a log holds
 
 
+@shown("replicas")
 @at_its_place(HeldResult)
 def find_held(item: HeldItem, tree: Tree) -> HeldResult:
     """Read every batch of a log, with its checksum."""
@@ -241,6 +243,7 @@ def _runs(headers: Any) -> Int64s:
 # -- which markers end that
 
 
+@shown("markers")
 @at_its_place(MarkersResult)
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
     """Of each transaction of others, the first marker of its producer behind it."""

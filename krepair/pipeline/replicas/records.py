@@ -35,6 +35,7 @@ from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
@@ -391,6 +392,7 @@ class Entered:
             self._digests = np.empty((_DIGEST_ROWS, 2), np.uint64)
 
 
+@shown("records")
 def read_records(item: ReplicaItem) -> RowsResult:
     """The rows of one replica: small ones travel in the result, others lie in scratch files."""
     keys: list[Run] = []

@@ -16,6 +16,7 @@ from krepair.formats.filenames import log_name
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import batches_to_compare
 from krepair.plan.model import RewriteSegments
 
@@ -51,6 +52,7 @@ class OriginalsResult(Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+@shown("verify")
 def compare_originals(item: OriginalsItem) -> OriginalsResult:
     """As ``compare_with_sources``, as a task."""
     tree, wrong = reached(item.place)

@@ -22,6 +22,7 @@ from krepair.logdir.reading import why
 from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.items import FinishItem, FinishResult
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import (
     abort_pairs,
     aborts_missing,
@@ -35,6 +36,7 @@ from krepair.pipeline.rewrite.verify import (
 from krepair.pipeline.segment_files import read_entries
 
 
+@shown("verify")
 @at_its_place(FinishResult)
 def finish(item: FinishItem, tree: Tree) -> FinishResult:
     """Index, attributes, sync and verification of one staged group."""

@@ -21,12 +21,14 @@ from krepair.pipeline.items import (
     StageItem,
 )
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.kept_bytes import KeptBytes
 from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
 
 
+@shown("stage")
 @at_its_place(ScanResult)
 def stage(item: StageItem, tree: Tree) -> ScanResult:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""

@@ -21,6 +21,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, read_whol
 from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.parts import PartsCheck
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rules.reasons import Reason
@@ -226,6 +227,7 @@ def wrong(text: str) -> FinishResult:
     return FinishResult(failure="verify", why=text)
 
 
+@shown("verify")
 @at_its_place(VerifyResult)
 def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
