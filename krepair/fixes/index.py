@@ -272,15 +272,18 @@ def look_at_indexes(
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
 
-    Padding of the indexes of the active segment is normal and stays, unless ``trim_active``.
+    Padding of the indexes of the active segment is normal and stays, unless ``trim_active``. ``recovery`` of the same
+    plan closes that segment, so that its indexes have to hold all entries, and makes them: they are left to it.
     """
     from krepair.pipeline.indexes.segment import inspect
 
+    closes = "recovery" in context.options.fixes and not context.view.clean_shutdown and not trim_active
     work = [
         (survey, segment)
         for survey in surveys
         if not survey.partition.unreadable
         for segment in _judged(context, survey)
+        if not closes or segment is not survey.partition.segments[-1]
     ]
     items = [_inspect_item(context, *one, depth, trim_active=trim_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}

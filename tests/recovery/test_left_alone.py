@@ -235,6 +235,7 @@ def test_partitions_below_the_high_watermark_are_listed(tmp_path: Path) -> None:
     "others",
     [
         ("tail",),
+        ("index",),
         ("index=regenerate",),
         ("epochs",),
         ("snapshots",),
@@ -243,14 +244,17 @@ def test_partitions_below_the_high_watermark_are_listed(tmp_path: Path) -> None:
         ("checkpoints", "epochs", "index", "leftovers", "markers", "snapshots", "tail"),
     ],
 )
-@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("torn", ["", "log", "indexes"])
 def test_together_with_other_fixes_each_file_is_changed_once(
-    others: tuple[str, ...], torn: bool, tmp_path: Path
+    others: tuple[str, ...], torn: str, tmp_path: Path
 ) -> None:
     path = write_unclean(tmp_path / "logs")
     log = path / "t-0" / f"{400:020d}.log"
-    if torn:
+    if torn == "log":
         log.write_bytes(log.read_bytes() + bytes(90))
+    if torn == "indexes":  # those of the active segment, which is closed then
+        for suffix in (".index", ".timeindex"):
+            log.with_suffix(suffix).write_bytes(b"  ")
     (path / "t-0" / f"{300:020d}.timeindex").write_bytes(bytes(24))
     (path / "t-0" / f"{300:020d}.snapshot").unlink()
     (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")

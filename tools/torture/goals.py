@@ -43,6 +43,12 @@ GOALS: Final[Mapping[str, Goal]] = {
     "between": Goal("steps with a real broker in between", ("steps",), 5_000, 24),
     "replicas": Goal("histories of replicas", ("histories",), 500, 170),
     "forecasts": Goal("damages of which a start is forecast", ("cases",), 3_000, 3_000),
+    "kafka_tests": Goal(
+        "comparisons with what Kafka does with folders of its own tests",
+        ("forecasts", "recoveries", "leftovers", "cleanings", "healthy folders"),
+        2_400,
+        1,
+    ),
     "mutants": Goal("mutants", ("mutants",), 300, 60),
     "fuzz": Goal("seconds of guided fuzzing", ("seconds",), 3_600, 200),
 }

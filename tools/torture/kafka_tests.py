@@ -102,11 +102,14 @@ LATER_MS: Final = 2 * 10**9
 """So much later the cleaners look at the clock: all markers and tombstones that were written may go."""
 _DAMAGED: Final = "what is found is there: the test damages its folder before it closes the log"
 DOCUMENTED: Final[dict[str, str]] = {
-    "KR302 LogLoaderTest.testCorruptedLogRecoveryDoesNotDeleteProducerStateSnapshotsPostRecovery": _DAMAGED,
-    "KR204 LogLoaderTest.testFullTransactionIndexRecovery": _DAMAGED,
-    "KR302 LogLoaderTest.testLogEndLessThanStartAfterReopen": _DAMAGED,
-    "KR402 LogLoaderTest.testLogRecoversForLeaderEpoch": _DAMAGED,
-    "KR312 UnifiedLogTest.tearDown": "what is found is there: another log of the test has cut the same folder",
+    "KR204 testAppendToTransactionIndexFailure": _DAMAGED,
+    "KR204 testFullTransactionIndexRecovery": _DAMAGED,
+    "KR302 testCorruptedLogRecoveryDoesNotDeleteProducerStateSnapshotsPostRecovery": _DAMAGED,
+    "KR302 testLogEndLessThanStartAfterReopen": _DAMAGED,
+    "KR402 testLogRecoversForLeaderEpoch": _DAMAGED,
+    "KR312 tearDown": "what is found is there: another log of the test has cut the same folder",
+    "verify testSegmentWithOffsetOverflow": "what is found is there: the test cleans its active segment, too",
+    "recovery testAppendToTransactionIndexFailure": "2.2.1 writes an aborted transaction for a marker without data",
 }
 """Comparison, or rule of what is found in a healthy folder, and test -> why its folders are no fault of krepair's."""
 
@@ -147,7 +150,7 @@ class Figures:
 
     def differs(self, what: str, folder: Folder, text: str) -> None:
         """Note a difference, or count it where it has a name."""
-        if why := DOCUMENTED.get(f"{what} {folder.test}"):
+        if why := DOCUMENTED.get(f"{what} {folder.test.rpartition('.')[2]}"):
             self.counts[why] += 1
         else:
             self.wrong.append((folder, f"{what}: {folder.test}: {text}"))
@@ -345,7 +348,10 @@ def forecasts(site: Site, figures: Figures) -> None:
 
 
 def recovered(site: Site, figures: Figures) -> None:
-    """``recovery`` leaves what the loader leaves: logs, index files, epochs, and what is served after it."""
+    """``recovery`` leaves what the loader leaves: logs, index files, epochs, and what is served after it.
+
+    Index files below the recovery point are left to ``index``: up to 2.2 a loader makes bad ones anew there, too.
+    """
     for name, planned in site.mended(site.options("recovery"), figures).items():
         if planned.status != "change":
             continue
@@ -357,8 +363,10 @@ def recovered(site: Site, figures: Figures) -> None:
         if _logs(ours) != _logs(theirs):
             figures.differs("recovery", one, "other logs than the loader leaves")
             continue
+        bases = [int(path.stem) for path in theirs.glob("*.log")]
+        first = max((base for base in bases if base <= one.recovery_point), default=0)
         for path in sorted(path for path in theirs.iterdir() if path.suffix in _INDEXES):
-            if path.with_suffix(".log").name not in _logs(theirs):
+            if path.with_suffix(".log").name not in _logs(theirs) or int(path.stem) < first:
                 continue
             figures.counts["index files"] += 1
             if _entries(ours / path.name) != _entries(path):
