@@ -50,14 +50,8 @@ def names_text(names: Sequence[str]) -> str:
 
 
 def few(folders: Sequence[str]) -> str:
-    """The first three folders of partitions, and how many more there are: ``customers-0, -1, orders-7 and 9 more``."""
-    told: list[str] = []
-    before = ""
-    for folder in folders[:_MOST_NAMES]:
-        topic, _, number = folder.rpartition("-")
-        same = bool(told) and topic == before
-        told.append(f"-{number}" if same else _elided(folder))
-        before = topic
+    """The first three folders of partitions, and how many more there are: ``a-0, a-1, b-7 and 9 more``."""
+    told = [_elided(folder) for folder in folders[:_MOST_NAMES]]
     more = len(folders) - len(told)
     return ", ".join(told) + (f" and {more:,} more" if more > 0 else "")
 

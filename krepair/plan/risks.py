@@ -73,7 +73,7 @@ def _consents(plan: Plan) -> Iterator[Consent]:
         yield Consent(
             "--only-replica",
             policy.others.only_replica,
-            "You stated that these partitions have no other replica. krepair cannot prove it. If it is false, "
+            "Whoever made this plan stated that no other replica exists. krepair cannot prove it. If it is false, "
             "another replica may serve deleted values.",
             f"And read_committed readers may stand still at it. {held}",
             _resting_on(plan, "only-replica"),
@@ -196,11 +196,12 @@ def _of_rewriting(
         return
     if not all(_is_alone(one) for one in changing):
         yield Risk(
-            code=EVERY_REPLICA, text="Only this replica changes. Every other one needs a plan of its own."
+            code=EVERY_REPLICA,
+            text="The other replicas stay as they are; each broker needs its own plan.",
         )
         yield Risk(
             code=LAGGING_REPLICA,
-            text="If a replica was behind longer than delete.retention.ms, replace it.",
+            text="Replace a follower that was behind longer than delete.retention.ms.",
             more="To replace it, move the partition away from its broker and back: see The way back in "
             "docs/compare.md. Do not delete its folder by hand. The replica may have fetched an emptied batch without "
             "its marker, and then it would keep a transaction that never ends.",
@@ -219,7 +220,7 @@ def _of_rewriting(
     if any(one.keeps_all for one in changing):
         yield Risk(
             code="unclean-election",
-            text="If an unclean leader was elected, undo this plan before the start.",
+            text="If an unclean leader was elected, undo this before the broker starts.",
             more="If another replica was elected leader in an unclean way while this broker was down, records on which "
             "this plan rests may not be in the log of the new leader. Then undo this plan before you start this "
             "broker.",
@@ -287,8 +288,8 @@ def _comes_back(
         text = f"The space fills up again: the cleaner stands still in {few(still)}."
         more = "Find out why, and start it again."
     elif not known:
-        text = "The space may fill up again, since --broker-version was not given."
-        more = "It does if the broker is older than 2.2.1 (KAFKA-8335), or if its cleaner is dead or switched off."
+        text = "The space fills up again if this broker is older than 2.2.1."
+        more = "--broker-version was not given (KAFKA-8335). It does, too, if its cleaner is dead or switched off."
     if text:
         yield Risk(code="comes-back", text=text, more=more)
 

@@ -50,9 +50,7 @@ UNTIL: Final = f"until purge, {OR_UNTIL}"
 
 _GAP: Final = 2
 """Columns between a label and its text."""
-_AFTER_A_START: Final = (
-    "after a start of the broker only for partitions whose changed files it left as they were"
-)
+_AFTER_A_START: Final = "after a start of the broker only for partitions whose files it has not changed"
 """For which partitions undo is still possible then: each is looked at by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _WHOLE, _STAYS, _LAST = -1, 0, 9
@@ -215,7 +213,7 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
     if stays:
         sizes = "; ".join(stays)
         text = "; ".join(f"{size}: {why}" for size, why in stays.items())
-        yield _Row("Stays", text, 4, f"{sizes} (--section replicas)" if len(stays) == 1 else sizes)
+        yield _Row("Stays", text, 4, sizes)
 
 
 def _partitions(count: int) -> str:
@@ -237,7 +235,7 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
         (markers, "transaction marker", "transaction markers"),
         (_records_by_key(plan), "record", "records"),
     )
-    yield f"{', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)} removed"
+    yield f"removes {', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)}"
 
 
 def _records_by_key(plan: Plan) -> int:
@@ -262,7 +260,7 @@ def _what_stays(plan: Plan) -> dict[str, str]:
     if held:
         found[f"{size_text(held)} of transaction markers"] = "another replica has, or may have, their data"
     if young:
-        found[f"{size_text(young)} of young transaction markers"] = "they are younger than the delete horizon"
+        found[f"{size_text(young)} of transaction markers younger than the delete horizon"] = "they go later"
     return found
 
 
@@ -270,11 +268,13 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
     seen = around.observed
     if isinstance(seen, str):
         looks = f"{seen}; apply looks first"
-        yield _Row("Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} while it runs", 2, looks)
+        yield _Row(
+            "Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} more while it runs", 2, looks
+        )
     elif seen.fits:
         free = size_text(max(seen.free_bytes, 0))
         yield _Row(
-            "Fits", f"yes: apply needs {size_text(seen.needed_bytes)} while it runs; {free} are free", 2
+            "Fits", f"yes: apply needs {size_text(seen.needed_bytes)} more while it runs; {free} are free", 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
@@ -282,7 +282,7 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         return
     yield _Row("Frees", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
-    yield _Row("Down", f"the broker is down for {time}, plus its own stop and start", 4)
+    yield _Row("Down", f"{time} for apply and verify, plus stop and start", 4)
 
 
 def _comes_back(plan: Plan) -> str:
@@ -290,16 +290,12 @@ def _comes_back(plan: Plan) -> str:
     now, later = plan.freed_at_apply, plan.freed_at_purge
     if now == later:
         return (
-            f"{size_text(now)} at apply"
-            if now > 0
-            else f"nothing: {size_text(-now)} more are in use than now"
+            f"{size_text(now)} at apply" if now > 0 else f"nothing: {size_text(-now)} more are used than now"
         )
     if later < 0:
-        return (
-            f"nothing: {size_text(-now)} more than now are in use until purge, {size_text(-later)} after it"
-        )
+        return f"nothing: until purge {size_text(-now)} more are used than now, after it {size_text(-later)}"
     if now < 0:
-        return f"{size_text(later)} after purge; until then {size_text(-now)} more than now are in use"
+        return f"{size_text(later)} after purge; until purge {size_text(-now)} more are used than now"
     return f"{size_text(now)} at apply; {size_text(later)} in all after purge"
 
 
@@ -462,7 +458,7 @@ def next_of(plan: Plan, around: Around) -> tuple[Next, ...]:
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):
             return (first,)
         purge = Next(
-            "Then start the broker. When it is well, remove the originals; that ends undo:",
+            "Then start the broker. When it is healthy, remove the originals (no undo then):",
             (f"krepair purge {path}",),
         )
         return first, purge

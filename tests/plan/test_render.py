@@ -34,7 +34,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     text = markdown(plan_view(plan, Around(path="my plan.json")))
     for words in (
         f"# krepair plan {plan.plan_id}",
-        "| Frees | 24.0 KiB after purge; until then 8.0 KiB more than now are in use |",
+        "| Frees | 24.0 KiB after purge; until purge 8.0 KiB more are used than now |",
         "| free after purge | 24.0 KiB more than now |",
         "| free after apply | 8.0 KiB less than now |",
         "| expected time of apply | less than a minute |",

@@ -221,7 +221,7 @@ def test_a_time_that_is_not_used_as_asked_is_told_with_the_one_that_is() -> None
 def test_the_steps_after_a_plan_are_apply_verify_the_start_and_purge() -> None:
     _, first, then, _ = short(good_plan(changing(0))).sections
     assert first.commands == ("krepair apply offsets.krplan", "krepair verify offsets.krplan")
-    assert then.lines == ("Then start the broker. When it is well, remove the originals; that ends undo:",)
+    assert then.lines == ("Then start the broker. When it is healthy, remove the originals (no undo then):",)
     assert then.commands == ("krepair purge offsets.krplan",)
 
 
