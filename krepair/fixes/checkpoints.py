@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import made_anew, not_as_planned, put_staged, stage_again
+from krepair.fixes.files import made_anew, put_staged, stage_again
 from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.gone_ends import end_now, gone_ends
 from krepair.fixes.logs import LogPart, facts_of, parts_after
-from krepair.fixes.second_readings import Applied, SecondReading, checkpoint_of
+from krepair.fixes.second_readings import (
+    CHECKPOINTS_AGAIN,
+    LINES,
+    Applied,
+    SecondReading,
+    as_planned,
+    seen_here,
+)
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.damage import shown
@@ -62,6 +69,7 @@ class SeenCheckpoint(NamedTuple):
     left: str = ""
 
 
+LINES_AND_ORIGINAL: Final = LINES._replace(how="its lines against the plan and its original")
 GONE_SEEN: Sight[tuple[GoneEnd, ...]] = Sight("ends that are gone")
 CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the root")
 
@@ -141,21 +149,32 @@ class Checkpoints(RootFix):
                         stage_again(work, staging, change, _made_whole(work, change), "the lines")
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """A file made anew has the plan's bytes; the lines that change are as they become."""
+        """A file made anew has the plan's bytes; another is its original with the lines that change."""
         for change in applied.changes:
-            assert isinstance(change, ReplaceFile | ChangeLines)
-            path = applied.staging.folder.at(change.name)
             if isinstance(change, ReplaceFile):
-                wrong = not_as_planned(path, change, applied.tree)
-            else:
-                made = has_new_lines(read_whole(path, LARGEST_BYTES, applied.tree), change.lines)
-                wrong = "" if made else "its lines are not those of the plan"
-            yield checkpoint_of(applied, change, change.name, wrong)
+                yield as_planned(applied, change, CHECKPOINTS_AGAIN)
+            elif isinstance(change, ChangeLines):
+                yield _lines_again(applied, change)
 
 
 def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
     """Folders whose recovery point and high watermark stay, since they tell of a loss and nobody consented."""
     return frozenset(one.folder for one in gone if one.consent not in accepted)
+
+
+def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
+    """After a purge there is no original, and a broker may have written the other lines."""
+    folder, tree = applied.staging.folder, applied.tree
+    data = read_whole(folder.at(change.name), LARGEST_BYTES, tree)
+    kept = folder.at(folder.names.keep(change.name))
+    wrong, kind = "", LINES
+    if not has_new_lines(data, change.lines):
+        wrong = "its lines are not those of the plan"
+    if tree.is_there(kept):
+        kind = LINES_AND_ORIGINAL
+        if not wrong and with_lines(read_whole(kept, LARGEST_BYTES, tree), change.lines) != data:
+            wrong = "is not its original with the lines of the plan"
+    return seen_here(change, kind, wrong)
 
 
 def _made_whole(work: Work, change: ReplaceFile) -> bytes:

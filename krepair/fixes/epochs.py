@@ -10,7 +10,7 @@ from krepair.fixes.context import Context
 from krepair.fixes.files import RECOVERED, made_anew, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import parts_after, read_logs
-from krepair.fixes.second_readings import Applied, SecondReading, epochs_of
+from krepair.fixes.second_readings import EPOCHS_AGAIN, Applied, SecondReading, as_planned
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
@@ -112,7 +112,9 @@ class Epochs(Fix):
                     stage_again(work, staging, change, seen.merged.data, "the entries", left=seen.left)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        return (epochs_of(applied, change) for change in applied.changes if isinstance(change, ReplaceFile))
+        for change in applied.changes:
+            assert isinstance(change, ReplaceFile)
+            yield as_planned(applied, change, EPOCHS_AGAIN)
 
 
 EPOCHS = Epochs()

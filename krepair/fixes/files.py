@@ -7,8 +7,11 @@ from typing import Final, Literal
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
-from krepair.errors import StalePlanError
+from krepair.errors import StalePlanError, VerifyFailedError
 from krepair.fixes.staging import Staging, Work
+from krepair.formats import producer_snapshot
+from krepair.formats.checkpoint import decode_epochs, decode_offsets, is_as_written
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
@@ -102,11 +105,15 @@ def stage_again(
 
     Raises:
         StalePlanError: they are not those of the plan.
+        VerifyFailedError: they are not read as they were written.
         OSError: they could not be written.
     """
     path = staging.folder.at(change.name)
     if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         raise StalePlanError(f"{path}: {what}, worked out again, are not those of the plan {left}".rstrip())
+    wrong = wrong_form(change.name, data)
+    if wrong:
+        raise VerifyFailedError(f"{path}: {what} {wrong}; nothing was changed")
     like = (
         path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
     )
@@ -123,12 +130,30 @@ def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) ->
     return f"{folder.path}/{log if log in logs or not logs else logs[-1]}"
 
 
+def wrong_form(name: str, data: bytes) -> str:
+    """How a small file, decoded and encoded again, is not what it was; or empty.
+
+    Args:
+        name: of a leader epoch checkpoint, a producer snapshot, or an offset checkpoint of the root.
+        data: its bytes.
+    """
+    if parse_file_name(name).kind is FileKind.SNAPSHOT:
+        damage = producer_snapshot.damage(data)
+        same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data
+    else:
+        found = decode_epochs(data) if name == LEADER_EPOCH_CHECKPOINT else decode_offsets(data)
+        damage, same = list(found.damage), is_as_written(data, found.entries)
+    if damage:
+        return f"cannot be read: {damage[0].expected} was expected, found {damage[0].found}"
+    return "" if same else "does not have the bytes that a broker writes"
+
+
 def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
-    """What is wrong with a replaced file, by the plan's digest; or empty."""
+    """What is wrong with a replaced file, by the plan's digest and by its form; or empty."""
     try:
         data = read_whole(path, change.size_after + 1, tree)
     except OSError as error:
         return f"could not be read: {why(error)}"
     if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         return f"is not the file of {change.size_after} bytes that the plan makes"
-    return ""
+    return wrong_form(change.name, data)

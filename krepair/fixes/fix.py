@@ -134,7 +134,7 @@ class Fix(ABC):
 
     @abstractmethod
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """How what applied changes made is read once more, by code that did not make it."""
+        """How what applied changes made is read once more."""
 
 
 class RootFix(Fix, ABC):

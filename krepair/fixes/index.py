@@ -136,7 +136,7 @@ class Index(Fix):
         yield from indexes_against_logs(applied)
         made = transaction_indexes_made(applied)
         if made:
-            yield aborted_of(applied, made, applied.logs_before_compaction()[0])
+            yield aborted_of(applied, made, applied.logs_before_compaction() or applied.logs_now())
 
 
 INDEX = Index()

@@ -129,7 +129,7 @@ class Recovery(Fix):
         recovery_staging.stage(work, stagings)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """Every segment that is no longer read is read again; every small file is held against the logs."""
+        """Every segment that is no longer read is read again; every small file is as planned."""
         from krepair.fixes.recovery_readings import second_readings
 
         return second_readings(applied)

@@ -9,14 +9,15 @@ from krepair.fixes.index import indexes_against_logs, transaction_indexes_made
 from krepair.fixes.recovery_look import replayed_from
 from krepair.fixes.recovery_staging import floor_in, is_index, range_items
 from krepair.fixes.second_readings import (
+    EPOCHS_AGAIN,
     LINES,
+    PRODUCERS_AGAIN,
     Applied,
     SecondReading,
     aborted_of,
-    epochs_of,
+    as_planned,
     gone,
     seen_here,
-    snapshot_of,
 )
 from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Kind, Staging, Wrong
@@ -48,14 +49,13 @@ def second_readings(applied: Applied) -> Iterator[SecondReading]:
         return
     yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
     yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(is_index, staging.changes))))
-    floor = floor_in(applied.work, applied.part)
-    replayed = replayed_from(staging.listed, floor)
+    replayed = replayed_from(staging.listed, floor_in(applied.work, applied.part))
     made = transaction_indexes_made(applied)
     for change in applied.changes:
         if isinstance(change, ReplaceFile):
-            yield from _small_file_again(applied, change, floor)
+            yield from _small_file_again(applied, change)
     if made:
-        logs = applied.logs_before_compaction()[0]
+        logs = applied.logs_before_compaction() or applied.logs_now()
         yield aborted_of(applied, made, tuple(one for one in logs if one.base_offset >= replayed))
 
 
@@ -69,13 +69,13 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
     return seen_here(change, ROLLED, *wrong)
 
 
-def _small_file_again(applied: Applied, change: ReplaceFile, floor: int) -> Iterator[SecondReading]:
+def _small_file_again(applied: Applied, change: ReplaceFile) -> Iterator[SecondReading]:
     if change.method == "remove":
         yield gone(applied, change, (change.name,))
     elif change.name == LEADER_EPOCH_CHECKPOINT:
-        yield epochs_of(applied, change, floor)
+        yield as_planned(applied, change, EPOCHS_AGAIN)
     elif is_snapshot(change.name):
-        yield snapshot_of(applied, change, floor)
+        yield as_planned(applied, change, PRODUCERS_AGAIN)
 
 
 def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:

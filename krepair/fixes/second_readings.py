@@ -1,7 +1,8 @@
 """The one way in which ``verify``, and ``apply`` with ``--keep until-verified``, read what changes made once more.
 
-A fix says what is read of its changes and what has to come of it, as ``SecondReading``: data and small functions. The
-tasks share no code with what made the files (``pipeline.readings``). ``read_again`` carries out those of all fixes.
+A fix says what is read of its changes and what has to come of it, as ``SecondReading``: data and small functions.
+``read_again`` carries out those of all fixes. Logs and indexes are read by code that did not make them
+(``pipeline.readings``). A small file that follows from the logs is held against the plan, and against its own form.
 """
 
 from __future__ import annotations
@@ -13,36 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
-from krepair.fixes.context import place_of
+from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
-from krepair.formats.broker_version import version_of
-from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
-from krepair.formats.java_numbers import INT64_MAX
-from krepair.logdir.reading import read_whole
-from krepair.logdir.values import Partition
 from krepair.pipeline.items import Place
 from krepair.plan.effects import log_effect
 from krepair.plan.facts import setting
 from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
-from krepair.rules.epochs import writes_epoch_zero
-from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.readings.aborted import AbortedReading
     from krepair.pipeline.readings.partition import LogFile
 
-OFFSETS_AT_MOST_BYTES = 64 << 20
 REMOVED: Final = Kind("removed files", "that it is gone")
 REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
 MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 ABORTS: Final = Kind("transaction indexes", "its entries against a replay of the logs")
-EPOCHS_AGAIN: Final = Kind("leader epoch checkpoints", "its entries against the logs")
-PRODUCERS_AGAIN: Final = Kind("producer snapshots", "its producers against the logs")
+_MADE = "size and digest against the plan, decoded and encoded again"
+EPOCHS_AGAIN: Final = Kind("leader epoch checkpoints", _MADE)
+PRODUCERS_AGAIN: Final = Kind("producer snapshots", _MADE)
+CHECKPOINTS_AGAIN: Final = Kind("checkpoints of the log directory", _MADE)
 LINES: Final = Kind("checkpoints of the log directory", "its lines against the plan")
-LINES_AND_ENDS: Final = Kind(
-    "checkpoints of the log directory", "its lines against the plan, its original and the ends of the logs"
-)
 
 
 class InTurn(NamedTuple):
@@ -137,11 +129,6 @@ class Applied:
         """Below which all is."""
         return self.work.disk.tree
 
-    @property
-    def log_start(self) -> int:
-        """What ``log-start-offset-checkpoint`` says of the partition, -1 if nothing."""
-        return self.work.view.log_start.offsets.get((self.part.topic, self.part.partition), -1)
-
     @cached_property
     def planned(self) -> Mapping[str, FileFingerprint]:
         """Fingerprints of the partition's files as they were planned, by name."""
@@ -170,10 +157,10 @@ class Applied:
             for base, size in self.staging.listed.log_sizes
         )
 
-    def logs_before_compaction(self) -> tuple[tuple[LogFile, ...], bool]:
-        """The logs as they would be without the plan's compaction; whether all of them are still to be had.
+    def logs_before_compaction(self) -> tuple[LogFile, ...] | None:
+        """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
 
-        Epochs and producers are worked out from the logs after damage is gone, and before segments are written anew.
+        What follows from logs is worked out after damage is gone, and before segments are written anew.
 
         Raises:
             OSError: a file cannot be looked at.
@@ -183,7 +170,7 @@ class Applied:
         effects = [log_effect(change) for change in self.part.changes]
         gone = {base for effect in effects for base in effect.segments}
         mended = {base: change for effect in effects for base, change in effect.ranges.items()}
-        logs, whole = [], True
+        logs = []
         for file in self.part.files:
             name = parse_file_name(file.name)
             if name.kind is not FileKind.LOG or name.state or name.base_offset is None:
@@ -198,14 +185,14 @@ class Applied:
             if base in mended:
                 expected = file.size - sum(end - start for start, end in mended[base][1])
             found = self.tree.status(path)
-            whole = whole and found is not None and found.st_size == expected
+            if found is None or found.st_size != expected:
+                return None
             logs.append(LogFile(base_offset=base, path=path, bytes=expected))
-        ordered = tuple(sorted(logs, key=lambda log: log.base_offset))
-        return (ordered, True) if whole else (self.logs_now(), False)
+        return tuple(sorted(logs, key=lambda log: log.base_offset))
 
-    def setting(self, key: str, *, of_topic: bool = True) -> str:
-        """A setting as the plan has it."""
-        return setting(self.plan.policy, self.part.topic if of_topic else "", key)
+    def setting(self, key: str) -> str:
+        """A setting of the topic as the plan has it."""
+        return setting(self.plan.policy, self.part.topic, key)
 
 
 def read_again(
@@ -255,19 +242,31 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
     return results
 
 
-# -- files of a partition
+def as_planned(applied: Applied, change: ReplaceFile, kind: Kind) -> SecondReading:
+    """A small file that was made anew: the bytes of the plan, in the form that a broker writes.
+
+    What the logs say was asked right before it was put in its place, see ``stage_again``.
+    """
+    path = applied.staging.folder.at(change.name)
+    return seen_here(change, kind, not_as_planned(path, change, applied.tree))
 
 
 def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Files that are gone, and kept as they were, unless apply has freed them."""
-    from krepair.pipeline.readings.logs import GoneItem, verify_gone
-
-    files = applied.planned
-    rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.staging.freed.intersection(names) else applied.keep
-    item = GoneItem(place=applied.place, files=rows, keep=keep)
-    kind = REMOVED_AND_KEPT if keep else REMOVED
-    return SecondReading(change, kind, verify_gone, (item,), files=len(names))
+    wrong = [text for name in names for text in _not_gone(applied, name, keep)]
+    return seen_here(change, REMOVED_AND_KEPT if keep else REMOVED, *wrong)._replace(files=len(names))
+
+
+def _not_gone(applied: Applied, name: str, keep: str) -> Iterator[str]:
+    if applied.tree.is_there(applied.staging.folder.at(name)):
+        yield f"{name} is there, although the plan takes it away"
+    if keep:
+        kept, file = applied.tree.status(f"{keep}/{name}"), applied.planned[name]
+        if kept is None:
+            yield f"{name} is not kept in {keep}"
+        elif (kept.st_size, kept.st_mtime_ns) != (file.size, file.mtime_ns):
+            yield f"{name}: what is kept is not the file of {file.size} bytes that was taken away"
 
 
 def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
@@ -315,127 +314,3 @@ def aborted_of(applied: Applied, made: Mapping[str, Change], logs: tuple[LogFile
                 yield Wrong(applied.part.folder, change.change_id, text)
 
     return SecondReading(changes[0], ABORTS, verify_aborted, (item,), says, files=len(changes))
-
-
-def epochs_of(applied: Applied, change: ReplaceFile, since: int = 0) -> SecondReading:
-    """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
-    from krepair.pipeline.readings.epochs import EpochsItem, verify_epochs
-
-    logs, whole = applied.logs_before_compaction()
-    item = EpochsItem(
-        place=applied.place,
-        change=change,
-        path=f"{applied.place.path}/{change.name}",
-        original=applied.kept(change.name),
-        logs=tuple(log for log in logs if log.base_offset >= since),
-        logs_are_whole=whole,
-        log_start=applied.log_start,
-        compacts=compacts(applied.setting("cleanup.policy")),
-        zero_counts=writes_epoch_zero(version_of(applied.plan.policy.broker_version)),
-    )
-    return SecondReading(change, EPOCHS_AGAIN, verify_epochs, (item,))
-
-
-def snapshot_of(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> SecondReading:
-    """A producer snapshot, held against the logs, and the snapshots that it was built on; see ``SnapshotItem``."""
-    from krepair.pipeline.readings.snapshots import SnapshotItem, verify_snapshot
-
-    version = version_of(applied.plan.policy.broker_version)
-    earlier = []
-    for file in applied.part.files:
-        name = parse_file_name(file.name)
-        usable = name.kind is FileKind.SNAPSHOT and not name.state
-        if usable and name.base_offset is not None and name.base_offset <= recovered_from:
-            here = f"{applied.place.path}/{file.name}"
-            taken = file.name == change.name or not applied.tree.is_there(here)
-            earlier.append((name.base_offset, applied.kept(file.name) if taken else here))
-    logs, whole = applied.logs_before_compaction()
-    item = SnapshotItem(
-        place=applied.place,
-        change=change,
-        path=f"{applied.place.path}/{change.name}",
-        earlier=tuple(earlier),
-        logs=logs,
-        logs_are_whole=whole,
-        log_start=applied.log_start,
-        recovered_from=recovered_from,
-        version=version or (),
-        now_ms=applied.plan.policy.now_ms,
-        expiry_ms=expiry_of(
-            version,
-            int(applied.setting("producer.id.expiration.ms", of_topic=False)),
-            int(applied.setting("transactional.id.expiration.ms", of_topic=False)),
-        ),
-    )
-    return SecondReading(change, PRODUCERS_AGAIN, verify_snapshot, (item,))
-
-
-def closed_snapshot_of(applied: Applied, change: ReplaceFile) -> SecondReading:
-    """A producer snapshot in which transactions were ended, held against its original and the logs."""
-    from krepair.pipeline.readings.closed_snapshots import ClosedSnapshotItem, verify_closed_snapshot
-
-    logs, whole = applied.logs_before_compaction()
-    item = ClosedSnapshotItem(
-        place=applied.place,
-        change=change,
-        path=f"{applied.place.path}/{change.name}",
-        original=applied.kept(change.name),
-        logs=logs,
-        logs_are_whole=whole,
-    )
-    return SecondReading(change, PRODUCERS_AGAIN, verify_closed_snapshot, (item,))
-
-
-# -- the root
-
-
-def checkpoint_of(applied: Applied, change: Change, name: str, wrong: str) -> SecondReading:
-    """A root checkpoint that was mended, held against its original and the ends of the logs whose lines changed.
-
-    Only the last segments of those partitions are read. Without the original there is nothing to hold it against.
-
-    Args:
-        applied: the root.
-        change: the mended file.
-        name: of it.
-        wrong: what else is wrong with it, or empty.
-
-    Raises:
-        OSError: one of the two files cannot be read.
-    """
-    from krepair.pipeline.readings.checkpoints import (
-        LogEnd,
-        LogEndItem,
-        changed_keys,
-        checkpoint_problems,
-        read_log_end,
-    )
-    from krepair.pipeline.readings.partition import read_kept
-
-    view, tree = applied.work.view, applied.tree
-    old = read_kept(f"{applied.staging.folder.private}/keep/{name}", OFFSETS_AT_MOST_BYTES, tree)
-    if old is None:
-        return seen_here(change, LINES, wrong)
-    new = read_whole(f"{view.path}/{name}", OFFSETS_AT_MOST_BYTES, tree)
-    changed = changed_keys(old, new)
-    ends = {(partition.topic, partition.number): -1 for partition in (*view.partitions, *view.marked)}
-    to_read = {
-        (partition.topic, partition.number): LogEndItem(
-            place=place_of(view, partition), log=_last_log(partition)
-        )
-        for partition in view.partitions
-        if (partition.topic, partition.number) in changed and partition.has_an_end
-    }
-
-    def says(results: Sequence[LogEnd]) -> list[str]:
-        found = {key: result.offset for key, result in zip(to_read, results, strict=True)}
-        return [wrong, *checkpoint_problems(name, old, new, ends | found)]
-
-    return SecondReading(change, LINES_AND_ENDS, read_log_end, tuple(to_read.values()), says)
-
-
-def _last_log(partition: Partition) -> LogFile:
-    from krepair.pipeline.readings.partition import LogFile
-
-    segment = partition.segments[-1]
-    return LogFile(base_offset=segment.base_offset, path=segment.log.path, bytes=segment.log.size)

@@ -10,7 +10,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import made_anew, removed, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.second_readings import Applied, SecondReading, closed_snapshot_of, gone, snapshot_of
+from krepair.fixes.second_readings import PRODUCERS_AGAIN, Applied, SecondReading, as_planned, gone
 from krepair.fixes.snapshot_state import (
     SNAPSHOT_AT_MOST_BYTES,
     read_snapshot_file,
@@ -129,15 +129,13 @@ class Snapshots(Fix):
                         stage_snapshot(work, staging, change)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """Producers are held against the logs. A removed snapshot is gone, and kept."""
+        """A snapshot that was made has the plan's bytes. A removed one is gone, and kept."""
         for change in applied.changes:
             assert isinstance(change, ReplaceFile)
             if change.method == "remove":
                 yield gone(applied, change, (change.name,))
-            elif change.rule == FORGOTTEN:
-                yield closed_snapshot_of(applied, change)
             else:
-                yield snapshot_of(applied, change)
+                yield as_planned(applied, change, PRODUCERS_AGAIN)
 
 
 SNAPSHOTS = Snapshots()

@@ -34,6 +34,7 @@ __all__ = [
     "encode_offsets",
     "ends_unchecked",
     "epochs_end_unchecked",
+    "is_as_written",
     "written_lines",
 ]
 
@@ -306,6 +307,11 @@ def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
             )
             return checkpoint._replace(damage=(*checkpoint.damage, falling))
     return checkpoint
+
+
+def is_as_written(buf: Bytes, entries: Iterable[OffsetEntry | EpochEntry]) -> bool:
+    """Whether a file has the very bytes that a broker writes for these entries."""
+    return bytes(buf) == _encode([" ".join(map(str, entry)) for entry in entries])
 
 
 def _encode(lines: list[str]) -> bytes:

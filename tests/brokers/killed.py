@@ -16,7 +16,6 @@ from confluent_kafka.admin import OffsetSpec
 
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE
@@ -24,6 +23,7 @@ from tests.lab import client
 from tests.lab.broker import Broker, Topic
 from tests.lab.ports import free_port
 from tests.lab.waiting import LIMIT_S, wait_for
+from tests.twins.of_plan import verified
 
 SEGMENT_BYTES = 128 << 10
 INDEX_BYTES = "65536"
@@ -212,7 +212,7 @@ def made_ready(log_dir: Path, version: str) -> Plan:
     plan = make_plan(str(log_dir), options(version))
     report = apply(plan, options(version))
     assert [one for one in report.results if one.outcome == "failed"] == []
-    assert verify_plan(plan, options(version)).problems == ()
+    assert verified(plan, options(version)) == []
     return plan
 
 

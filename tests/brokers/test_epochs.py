@@ -22,6 +22,7 @@ from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import LATEST, VERSIONS
 from tests.lab.judge import Judge, JudgeError
+from tests.twins.of_plan import twin_problems
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -66,6 +67,7 @@ def recorded(folder: Path) -> list[tuple[int, int]]:
 def mend(log_dir: Path) -> None:
     plan = make_plan(str(log_dir), OPTIONS)
     assert apply(plan, OPTIONS).exit_code == ExitCode.DONE
+    assert twin_problems(plan) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -14,7 +14,6 @@ from confluent_kafka.admin import OffsetSpec
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.verify import verify_plan
 from tests import forgotten
 from tests.brokers.serving import PASSIVE
 from tests.forgotten import CASES, END, Case
@@ -23,6 +22,7 @@ from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import SINCE_4, VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
 from tests.ops.inline import Inline
+from tests.twins.of_plan import verified
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -170,7 +170,7 @@ def test_broker_starts_and_consumers_get_all_after_the_fix(tmp_path: Path, versi
     log_dir = made(tmp_path / "logs", UNCLEAN)
     plan = VERBS.planned(log_dir, broker_version=version)
     assert apply(plan, VERBS.options()).exit_code == ExitCode.DONE
-    assert not verify_plan(plan, VERBS.options()).problems
+    assert verified(plan, VERBS.options()) == []
     assert rules(log_dir, version) == {}
     ends = {
         topic: waits_at(version, case, case.after if case.told else case.waits)

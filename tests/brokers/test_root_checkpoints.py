@@ -26,6 +26,7 @@ from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import VERSIONS
 from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
+from tests.twins.of_plan import twin_problems
 
 __all__ = ["memory_dir"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -124,6 +125,7 @@ def mend(log_dir: Path) -> None:
     plan = make_plan(str(log_dir), OPTIONS)
     assert plan.root is not None
     assert apply(plan, OPTIONS).exit_code == ExitCode.DONE
+    assert twin_problems(plan) == []
 
 
 def read(broker: Broker, names: list[str]) -> dict[str, list[int]]:

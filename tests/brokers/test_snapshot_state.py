@@ -21,6 +21,7 @@ from tests.builders import NOW_MS, LogDir, Partition, Replay
 from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge
 from tests.strategies import Shape, history
+from tests.twins.of_plan import twin_problems
 
 pytestmark = pytest.mark.broker
 
@@ -84,7 +85,9 @@ def test_state_of_random_histories_is_the_one_that_kafka_writes(
     options = Options(
         engine=Engine.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version, settings=()
     )
-    assert apply(make_plan(str(ours), options), options).exit_code == ExitCode.DONE
+    plan = make_plan(str(ours), options)
+    assert apply(plan, options).exit_code == ExitCode.DONE
+    assert twin_problems(plan) == []
 
     producers = 0
     for partition in directory.partitions:
@@ -118,7 +121,9 @@ def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_
     (partition.folder / f"{lost:020d}.snapshot").write_bytes(b"\0" * 40)
     shutil.copytree(partition.folder, tmp_path / "theirs" / "t-0")
     options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version)
-    assert apply(make_plan(str(ours), options), options).exit_code == ExitCode.DONE
+    plan = make_plan(str(ours), options)
+    assert apply(plan, options).exit_code == ExitCode.DONE
+    assert twin_problems(plan) == []
     point = partition.segments[3].base_offset
     theirs = judge(version).load(
         tmp_path / "theirs" / "t-0", clean=False, recovery_point=point, now_ms=NOW_MS

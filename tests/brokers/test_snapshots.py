@@ -25,6 +25,7 @@ from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
+from tests.twins.of_plan import twin_problems
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -134,7 +135,9 @@ def options(version: str, *topics: str) -> Options:
 
 def mend(log_dir: Path, version: str, *topics: str) -> None:
     given = options(version, *topics)
-    assert apply(make_plan(str(log_dir), given), given).exit_code == ExitCode.DONE
+    plan = make_plan(str(log_dir), given)
+    assert apply(plan, given).exit_code == ExitCode.DONE
+    assert twin_problems(plan) == []
 
 
 def snapshots(log_dir: Path, topic: str = TOPIC) -> list[Path]:

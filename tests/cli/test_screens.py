@@ -101,8 +101,8 @@ def all_right(count: int) -> View:
         ("new segments", "every batch, every entry of its indexes, and the plan's counts"),
         ("mended logs", "every batch, its indexes, and the plan's size and digest"),
         ("transaction indexes", "its entries against a replay of the logs"),
-        ("leader epoch checkpoints", "its entries against the logs"),
-        ("producer snapshots", "its producers against the logs"),
+        ("leader epoch checkpoints", "size and digest against the plan, decoded and encoded again"),
+        ("producer snapshots", "size and digest against the plan, decoded and encoded again"),
     )
     return verify_view(
         VerifyReport(

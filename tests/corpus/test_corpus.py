@@ -11,7 +11,6 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review
@@ -22,6 +21,7 @@ from tests.corpus.harness import checked, forecasts, made, options, rules
 from tests.lab.jars import VERSIONS
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import tree
+from tests.twins.of_plan import verified
 
 __all__ = ["memory_dir"]
 
@@ -66,7 +66,7 @@ def test_what_a_case_breaks_is_found_and_mended_as_it_promises(case: Case, memor
     healthy = BASES[case.base].write(memory_dir / "healthy", case.name)
     for name in case.restores:
         assert (log_dir / f"{case.name}-0" / name).read_bytes() == (healthy.folder / name).read_bytes()
-    assert verify_plan(plan, options(case)).problems == ()
+    assert verified(plan, options(case)) == []
     assert changes(make_plan(str(log_dir), replace(options(case), accepted_losses=()))) == []
     assert undo(plan, options(case)).exit_code == ExitCode.DONE
     assert tree(log_dir) == before

@@ -12,10 +12,10 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport, LogDirReport
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.ops.scene import tree
+from tests.twins.of_plan import verified
 
 
 class Inline:
@@ -47,7 +47,7 @@ def there_and_back(log_dir: Path, plan: Plan, options: Options) -> Iterator[Appl
     before = tree(log_dir)
     report = apply(plan, options)
     assert report.exit_code == ExitCode.DONE, report.results
-    assert [problem.text for problem in verify_plan(plan, options).problems] == []
+    assert verified(plan, options) == []
     yield report
     undone = undo(plan, options)
     assert undone.exit_code == ExitCode.DONE, undone.results

@@ -60,8 +60,8 @@ def carried_out(partition: PartitionPlan) -> None:
 
 
 def read_again(partition: PartitionPlan) -> None:
-    folder = SimpleNamespace(private="/private")
-    tree = SimpleNamespace(is_folder=lambda path: True)
+    folder = SimpleNamespace(private="/private", at=lambda name: name)
+    tree = SimpleNamespace(is_folder=lambda path: True, is_there=lambda path: False, status=lambda path: None)
     staging: Any = SimpleNamespace(plan=partition, folder=folder, freed=frozenset())
     work: Any = SimpleNamespace(disk=SimpleNamespace(tree=tree), place=lambda staging: None)
     applied = second_readings.Applied(work, staging)
@@ -79,7 +79,7 @@ def kept(partition: PartitionPlan) -> None:
         (str(base), KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1)))
         for base in range(len(partition.changes))
     ]
-    engine: Any = SimpleNamespace(run=lambda task, items: iter(()))
+    engine: Any = SimpleNamespace(map=lambda function, items: iter(()))
     bad_copies(good_plan(), [Kept(partition, folder, files)], engine)
 
 

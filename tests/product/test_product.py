@@ -14,12 +14,12 @@ from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan, RollSegment
 from krepair.plan.review import review
 from tests.ops.scene import tree
 from tests.product.scene import Drawn, draw
+from tests.twins.of_plan import verified
 
 ENDS_GONE = "KR312"
 FIRST, AFTER = map(int, os.environ.get("KREPAIR_PRODUCT", "0:60").split(":"))
@@ -32,9 +32,8 @@ def failures(report: ApplyReport) -> list[str]:
 
 
 def problems(plan: Plan, options: Options) -> list[str]:
-    """What verify finds wrong; but an end that was gone before the plan is gone after it."""
-    texts = [one.text for one in verify_plan(plan, options).problems]
-    return [text for text in texts if f"({ENDS_GONE})" not in text]
+    """What verify and the twins find wrong; but an end that was gone before the plan is gone after it."""
+    return [text for text in verified(plan, options) if f"({ENDS_GONE})" not in text]
 
 
 def changes(plan: Plan) -> set[tuple[str, str]]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
@@ -19,15 +16,15 @@ from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import owner_of
 from krepair.journal.folder import PartitionFolder
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
+from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
 from krepair.pipeline.readings.partition import Reading
-from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile
+from krepair.plan.model import Change, PartitionPlan, Plan
 from tests import builders
 from tests.pipeline.travelled import travelled
 
@@ -69,7 +66,7 @@ class Applied:
         for asked_of in [changes] if together else [(change,) for change in changes]:
             asked = Asked(work, Staging(self.part, partition, folder, asked_of))
             for reading in owner_of(asked_of[0]).second_readings(asked):
-                if _reads_a_small_file(reading):
+                if _reads_logs(reading):
                     yield reading.change, reading
 
     def work(self, name: str) -> SecondReading:
@@ -78,11 +75,11 @@ class Applied:
         return found
 
     def problems(self) -> list[str]:
-        """What the readings have against it."""
-        return [text for _, work in self.works() for text in read(work)]
+        """What ``krepair verify`` has against it."""
+        return [one.text for one in verify_plan(self.plan, self.options).problems]
 
 
-def _reads_a_small_file(reading: SecondReading) -> bool:
+def _reads_logs(reading: SecondReading) -> bool:
     way = reading.way
     return inspect.isfunction(way) and way.__module__.startswith("krepair.pipeline.readings.")
 
@@ -98,21 +95,14 @@ def read(work: SecondReading) -> tuple[str, ...]:
 def read_instead(work: SecondReading, data: bytes) -> tuple[str, ...]:
     """The same, had the plan made other bytes: what a defect of the first implementation would have planned."""
     (item,) = work.items
-    path = Path(item.indexes[0].path if isinstance(item, AbortedItem) else item.path)
+    assert isinstance(item, AbortedItem)
+    path = Path(item.indexes[0].path)
     right = path.read_bytes()
     try:
         path.write_bytes(data)
-        return read(work._replace(items=(with_bytes(item, data),)))
+        return read(work)
     finally:
         path.write_bytes(right)
-
-
-def with_bytes(item: Any, data: bytes) -> Any:
-    """The item of a plan that says so of the new file."""
-    if not isinstance(getattr(item, "change", None), ReplaceFile):
-        return item
-    change = msgspec.structs.replace(item.change, size_after=len(data), digest_after=digest_bytes(data))
-    return msgspec.structs.replace(item, change=change)
 
 
 def options(fix: str, **given: object) -> Options:
@@ -131,7 +121,3 @@ def applied(root: Path, chosen: Options) -> Applied:
     report = apply(plan, chosen)
     assert report.exit_code == ExitCode.DONE, report.results
     return Applied(root, plan, chosen)
-
-
-Damage = Callable[[bytes], bytes]
-__all__ = ["FOLDER", "Applied", "Damage", "applied", "options", "read", "read_instead", "with_bytes"]

@@ -18,6 +18,7 @@ from tests.builders import LogDir, data
 from tests.journal.txfixture import END, INTERVAL_BYTES, SEGMENTS, SETTINGS, TIME_MS, batches
 from tests.lab import jars
 from tests.lab.judge import Judge, Loaded, Started
+from tests.twins.of_plan import twin_problems
 
 NOW_MS = TIME_MS + 60_000
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
@@ -83,8 +84,9 @@ class Verbs:
         return report
 
     def wrong(self, plan: Plan) -> list[str]:
-        """What ``krepair verify`` has against it."""
-        return [f"{one.partition} {one.text}" for one in verify_plan(plan, self.options()).problems]
+        """What ``krepair verify``, and the twins of what a recovery makes, have against it."""
+        found = [f"{one.partition} {one.text}" for one in verify_plan(plan, self.options()).problems]
+        return found or twin_problems(plan)
 
     def undo(self, plan: Plan) -> ApplyReport:
         """``krepair undo``; nothing may fail."""

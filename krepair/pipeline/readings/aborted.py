@@ -180,7 +180,7 @@ class _Replay:
         mine = part.is_v2 & (ids >= 0) & (data | (control & (headers["record_count"] > 0)))
         markers = np.flatnonzero(mine & control)
         types = np.full(len(firsts), _NO_MARKER, np.int64)
-        types[markers] = part.markers(markers)[0]
+        types[markers] = part.marker_types(markers)
         columns = (ids[mine].tolist(), firsts[mine].tolist(), types[mine].tolist())
         for producer_id, first, kind in zip(*columns, strict=True):
             if kind == _NO_MARKER:

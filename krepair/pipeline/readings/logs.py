@@ -1,4 +1,4 @@
-"""Second readings of logs that were mended, of segments that were set aside, and of files that were removed."""
+"""Second reading of logs that were mended."""
 
 from __future__ import annotations
 
@@ -151,40 +151,3 @@ def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
                     yield f"{change.name}, position {position}: is not the original's bytes at position {start}"
                     return
                 start, position = start + count, position + count
-
-
-class GoneItem(Struct, frozen=True, kw_only=True):
-    """Look whether files are gone, and kept as they were.
-
-    Attributes:
-        place: of the partition.
-        files: (name, bytes, modification time in nanoseconds) when the plan was made.
-        keep: absolute path of the folder with the kept originals, empty if they were purged.
-    """
-
-    place: Place
-    files: tuple[tuple[str, int, int], ...]
-    keep: str = ""
-
-    @property
-    def bytes_to_read(self) -> int:
-        """None: names, sizes and times tell."""
-        return 0
-
-
-@shown("verify")
-@second_reading
-def verify_gone(item: GoneItem, tree: Tree) -> Reading:
-    """Look at the partition folder and at what is kept; nothing is read."""
-    return Reading(problems=tuple(_gone_problems(item, tree)))
-
-
-def _gone_problems(item: GoneItem, tree: Tree) -> Iterator[str]:
-    for name, size, mtime_ns in item.files:
-        if tree.is_there(f"{item.place.path}/{name}"):
-            yield f"{name} is there, although the plan takes it away"
-        kept = tree.status(f"{item.keep}/{name}") if item.keep else None
-        if item.keep and kept is None:
-            yield f"{name} is not kept in {item.keep}"
-        elif kept is not None and (kept.st_size, kept.st_mtime_ns) != (size, mtime_ns):
-            yield f"{name}: what is kept is not the file of {size} bytes that was taken away"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,15 +13,13 @@ from krepair.checks.walk import Walked, gathered, walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.formats.control import decode_end_txn, decode_key
+from krepair.formats.control import decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.record import batch_records
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_with_status, read_whole, why
+from krepair.logdir.reading import opened_with_status, read_into_from, read_whole, why
 from krepair.pipeline.items import Place, PlacedItem
 from krepair.pipeline.place import reached
-from krepair.plan.model import ReplaceFile
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -64,18 +60,6 @@ def unreadable(place: Place, error: OSError) -> Reading:
     return Reading(problems=(f"{name}: could not be read: {why(error)}",))
 
 
-def not_the_planned_file(path: str, change: ReplaceFile, tree: Tree) -> tuple[bytes, str]:
-    """The bytes of a replaced file, and how they are not those of the plan, or empty.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    data = read_whole(path, change.size_after + 1, tree)
-    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        return data, f"is not the file of {change.size_after} bytes that the plan makes"
-    return data, ""
-
-
 def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
     """The bytes of a kept original; None where none is named, or it is not there any more.
 
@@ -92,9 +76,9 @@ def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
 
 _MARKER = np.dtype(
     {
-        "names": ["type", "epoch"],
-        "formats": [">i2", ">i4"],
-        "offsets": [batch_v2.HEADER_SIZE + 7, batch_v2.HEADER_SIZE + 12],
+        "names": ["type"],
+        "formats": [">i2"],
+        "offsets": [batch_v2.HEADER_SIZE + 7],
         "itemsize": batch_v2.HEADER_SIZE + 17,
     }
 )
@@ -104,15 +88,13 @@ _FIXED_PLACES = batch_v2.HEADER_SIZE + np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, 11,
 _FIXED_BYTES = np.array([32, 0, 0, 0, 8, 0, 0, 12, 0, 0, 0], np.uint8)
 
 
-def _marker_in(raw: bytes) -> tuple[int, int]:
-    """Type and coordinator epoch of the marker in a control batch of any layout, (-1, -1) if there is none."""
+def _marker_type(raw: bytes) -> int:
+    """Type of the marker in a control batch of any layout, -1 if there is none."""
     record = next(iter(batch_records(raw, 0)), None)
     if record is None or isinstance(record, Damage):
-        return -1, -1
-    key, value = decode_key(record.key), decode_end_txn(record.value)
-    if isinstance(key, Damage) or not key.is_end_txn:
-        return -1, -1
-    return key.type_id, -1 if isinstance(value, Damage) else value.coordinator_epoch
+        return -1
+    key = decode_key(record.key)
+    return key.type_id if not isinstance(key, Damage) and key.is_end_txn else -1
 
 
 class LogFile(Struct, frozen=True, kw_only=True):
@@ -122,13 +104,11 @@ class LogFile(Struct, frozen=True, kw_only=True):
         base_offset: of the segment.
         path: absolute path.
         bytes: that it has, as far as that is known without a look at it.
-        cut: absolute path of the kept bytes that were cut from its end, empty if none were.
     """
 
     base_offset: int
     path: str
     bytes: int
-    cut: str = ""
 
 
 class LogFilesItem(Struct, frozen=True, kw_only=True):
@@ -161,17 +141,17 @@ class Part(NamedTuple):
     read_into: ReadInto
     walked: Walked
 
-    def markers(self, control: Int64s) -> tuple[Int64s, Int64s]:
-        """Type and coordinator epoch of the markers in control batches; type -1 where there is no marker.
+    def marker_types(self, control: Int64s) -> Int64s:
+        """Type of the markers in control batches; -1 where there is no marker.
 
         Markers of the 78 bytes that every broker writes are read all at once, others record by record.
 
         Args:
             control: int64[N], which of the batches, ascending.
         """
-        types, epochs = np.full((2, len(control)), -1, np.int64)
+        types = np.full(len(control), -1, np.int64)
         if len(control) == 0:
-            return types, epochs
+            return types
         start = int(self.walked.positions[control[0]])
         buffer = bytearray(int(self.walked.positions[control[-1]] + self.walked.sizes[control[-1]]) - start)
         filled = self.read_into(memoryview(buffer), start)
@@ -180,12 +160,12 @@ class Part(NamedTuple):
         usual = np.flatnonzero((sizes == _MARKER.itemsize) & (places + _MARKER.itemsize <= filled))
         rows = gathered(raw, places[usual], _MARKER.itemsize)
         right = (rows[:, _FIXED_PLACES] == _FIXED_BYTES).all(axis=1)
-        usual, fields = usual[right], rows[right].view(_MARKER)[:, 0]
-        types[usual], epochs[usual] = fields["type"], fields["epoch"]
+        usual = usual[right]
+        types[usual] = rows[right].view(_MARKER)[:, 0]["type"]
         for at in np.setdiff1d(np.arange(len(control)), usual).tolist():
             place = int(places[at])
-            types[at], epochs[at] = _marker_in(bytes(buffer[place : place + int(sizes[at])]))
-        return types, epochs
+            types[at] = _marker_type(bytes(buffer[place : place + int(sizes[at])]))
+        return types
 
     @property
     def firsts(self) -> Int64s:
@@ -210,45 +190,7 @@ def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterato
         OSError: a log cannot be read.
     """
     for log in logs:
-        with ExitStack() as opened:
-            pieces = []
-            for path in (log.path, log.cut):
-                if path:
-                    descriptor, status = opened.enter_context(opened_with_status(path, tree))
-                    pieces.append((descriptor, status.st_size))
-            read_into, size = _one_after_the_other(pieces), sum(size for _, size in pieces)
-            for walked in walk(read_into, size, compiled=True, check_crc=check_crc):
+        with opened_with_status(log.path, tree) as (descriptor, status):
+            read_into = read_into_from(descriptor)
+            for walked in walk(read_into, status.st_size, compiled=True, check_crc=check_crc):
                 yield Part(log.base_offset, read_into, walked)
-
-
-def _one_after_the_other(pieces: Sequence[tuple[int, int]]) -> ReadInto:
-    """Reads open files of known sizes as if they were one."""
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        done, start = 0, 0
-        for descriptor, size in pieces:
-            at = position + done - start
-            if 0 <= at < size and done < len(buffer):
-                got = os.preadv(descriptor, [buffer[done : done + size - at]], at)
-                done += got
-                if got < min(len(buffer), size - at):
-                    return done
-            start += size
-        return done
-
-    return read_into
-
-
-def log_end_of(log: LogFile, tree: Tree) -> int | None:
-    """The offset after the last batch of the last segment, by a walk with every CRC; None where damage hides it.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
-    end = log.base_offset
-    for part in parts_of([log], tree, check_crc=True):
-        if len(part.firsts):
-            end = max(end, int(part.lasts[-1]) + 1)
-        if part.walked.problem:
-            return None
-    return end

@@ -1,8 +1,7 @@
-"""Second reading of a producer snapshot that was made anew: its producers by a plain replay, batch by batch.
+"""The twin of a producer snapshot that was made anew: its producers by a plain replay, batch by batch.
 
-The first reading folds the scan's summaries of whole segments (``krepair.rules.snapshots``). This one keeps a small
-object per producer and takes one batch after the other, as a broker does. Batches that the next one of their producer
-makes forgotten are left out.
+krepair folds the scan's summaries of whole segments (``krepair.rules.snapshots``). This keeps a small object per
+producer and takes one batch after the other, as a broker does.
 
 Source: ``ProducerStateManager``, ``ProducerStateEntry`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0).
 """
@@ -11,36 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, producer_snapshot
-from krepair.formats.arrays import Int64s
-from krepair.formats.control import ControlType
+from krepair.formats.control import ControlType, decode_end_txn, decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
-from krepair.logdir.reading import read_whole
-from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import (
-    LogFile,
-    LogFilesItem,
-    Part,
-    Reading,
-    not_the_planned_file,
-    parts_of,
-    second_reading,
-)
-from krepair.plan.model import ReplaceFile
+from krepair.formats.record import batch_records
+from krepair.pipeline.readings.partition import LogFile, Part, parts_of
 
-SNAPSHOT_AT_MOST_BYTES = 1 << 30
 _MARKERS_TELL_THE_TIME = (2, 4, 1)
 _LOADS_BELOW_LOG_START = (2, 4, 0)
-_SHOWN_AT_MOST = 3
-_NO_MARKER = -2
-_DATA, _DATA_OF_TRANSACTION, _MARKER, _NOTHING = range(4)
 _COLUMNS = (
     "producer_id",
     "producer_epoch",
@@ -52,16 +37,14 @@ _COLUMNS = (
 )
 
 
-class SnapshotItem(LogFilesItem, frozen=True, kw_only=True):
-    """Read a producer snapshot that was made at the log end.
+class MadeOf(NamedTuple):
+    """What a new producer snapshot at the log end was made of.
 
     Attributes:
-        change: of the plan.
-        path: absolute path of the new file.
-        earlier: (offset, absolute path) of every snapshot that was there when the plan was made, where it is now: in
-            the folder or kept. The one that the new file replaces is its kept original.
-        logs: of the segments that the file was made of, ascending, at least one.
-        logs_are_whole: whether these logs are as they were then. If not, only the file's own bytes are read.
+        log_end: its offset.
+        earlier: (offset, path) of every snapshot that was there when the plan was made, where it is now: in the folder
+            or kept. The one that the new file replaces is its kept original.
+        logs: of its segments, ascending, at least one.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
         recovered_from: base offset of the first segment that a start would have recovered. It would have read that and
             all later ones whole, whatever the log start.
@@ -70,53 +53,43 @@ class SnapshotItem(LogFilesItem, frozen=True, kw_only=True):
         expiry_ms: after how long without a batch that broker forgets a producer.
     """
 
-    change: ReplaceFile
-    path: str
-    earlier: tuple[tuple[int, str], ...]
+    log_end: int
+    earlier: tuple[tuple[int, Path], ...]
+    logs: tuple[LogFile, ...]
+    tree: Tree
     log_start: int
     version: tuple[int, ...]
     now_ms: int
     expiry_ms: int
     recovered_from: int = 2**63 - 1
-    logs_are_whole: bool = True
 
 
-@shown("verify")
-@second_reading
-def verify_snapshot(item: SnapshotItem, tree: Tree) -> Reading:
-    """Read the new file, the snapshot that was the newest, and the log from there on."""
-    data, wrong = not_the_planned_file(item.path, item.change, tree)
-    if wrong:
-        return Reading(problems=(wrong,))
+def snapshot_problems(data: bytes, made_of: MadeOf) -> list[str]:
+    """What the snapshot that was the newest, and the log from there on, have against the bytes of a new file."""
     found = producer_snapshot.decode(data)
     if isinstance(found, Damage):
-        return Reading(problems=(f"{found.expected} was expected, found {found.found}",))
-    log_end = int(item.change.name.partition(".")[0])
-    first = item.logs[0].base_offset
-    start = item.log_start if first < item.log_start <= log_end else first
-    base, missing = _newest(item, start, log_end, tree)
-    if missing or not item.logs_are_whole:
-        return Reading()  # what the file was made of is not there any more
-    replay = _Replay(item, _begin(item, start, base))
+        return [f"{found.expected} was expected, found {found.found}"]
+    first = made_of.logs[0].base_offset
+    start = made_of.log_start if first < made_of.log_start <= made_of.log_end else first
+    base, missing = _newest(made_of, start)
+    if missing:
+        return []  # what the file was made of is not there any more
+    replay = _Replay(made_of, _begin(made_of, start, base))
     replay.load(ProducerSnapshot(()) if base is None else base[1], start)
-    read, end = 0, first
-    for part in parts_of(_needed(item.logs, replay.start), tree, check_crc=True):
+    end = made_of.logs[-1].base_offset
+    for part in parts_of(_needed(made_of.logs, replay.start), made_of.tree, check_crc=True):
         replay.take(part)
-        read += int(part.walked.sizes.sum())
-        end = max([end, part.base_offset, *(part.lasts[-1:] + 1).tolist()])
-        if part.walked.problem and part.base_offset != item.logs[-1].base_offset:
-            text = f"{log_name(part.base_offset)}, position {part.walked.position}: {part.walked.problem}"
-            return Reading(problems=(text,), bytes=read)
-    end = max(end, item.logs[-1].base_offset)
-    problems = [] if end == log_end else [f"the log ends at offset {end}"]
-    problems += _differences(found, replay.entries())
-    return Reading(problems=tuple(problems), bytes=read)
+        end = max([end, *(part.lasts[-1:] + 1).tolist()])
+        if part.walked.problem and part.base_offset != made_of.logs[-1].base_offset:
+            return [f"{log_name(part.base_offset)}, position {part.walked.position}: {part.walked.problem}"]
+    ended = [] if end == made_of.log_end else [f"the log ends at offset {end}"]
+    return ended + _differences(found, replay.entries())
 
 
-def _begin(item: SnapshotItem, start: int, base: tuple[int, ProducerSnapshot] | None) -> int:
+def _begin(made_of: MadeOf, start: int, base: tuple[int, ProducerSnapshot] | None) -> int:
     """The offset from which batches tell of producers."""
-    begun = [log.base_offset for log in item.logs if log.base_offset <= start]
-    if begun and item.recovered_from <= begun[-1]:
+    begun = [log.base_offset for log in made_of.logs if log.base_offset <= start]
+    if begun and made_of.recovered_from <= begun[-1]:
         return begun[-1]
     return start if base is None else max(base[0], start)
 
@@ -127,17 +100,14 @@ def _needed(logs: tuple[LogFile, ...], start: int) -> list[LogFile]:
     return [log for log, end in zip(logs, ends, strict=True) if end > start]
 
 
-def _newest(
-    item: SnapshotItem, start: int, log_end: int, tree: Tree
-) -> tuple[tuple[int, ProducerSnapshot] | None, bool]:
+def _newest(made_of: MadeOf, start: int) -> tuple[tuple[int, ProducerSnapshot] | None, bool]:
     """The newest snapshot that a broker would load, and whether a newer one is gone that may have been it."""
-    for offset, path in sorted(item.earlier, reverse=True):
-        if not start < offset <= log_end:
+    for offset, path in sorted(made_of.earlier, reverse=True):
+        if not start < offset <= made_of.log_end:
             continue
-        try:
-            found = producer_snapshot.decode(read_whole(path, SNAPSHOT_AT_MOST_BYTES, tree))
-        except FileNotFoundError:
+        if not path.exists():
             return None, True
+        found = producer_snapshot.decode(path.read_bytes())
         if not isinstance(found, Damage):
             return (offset, found), False
     return None, False
@@ -158,16 +128,16 @@ class _Producer:
 
 
 class _Replay:
-    def __init__(self, item: SnapshotItem, start: int) -> None:
+    def __init__(self, made_of: MadeOf, start: int) -> None:
         self.start = start
-        self.item = item
+        self.made_of = made_of
         self.producers: dict[int, _Producer] = {}
 
     def _older_than(self, since: tuple[int, int, int]) -> bool:
-        return bool(self.item.version) and self.item.version < since
+        return bool(self.made_of.version) and self.made_of.version < since
 
     def _is_forgotten(self, opened: int, time: int) -> bool:
-        return opened < 0 and self.item.now_ms - time >= self.item.expiry_ms
+        return opened < 0 and self.made_of.now_ms - time >= self.made_of.expiry_ms
 
     def load(self, snapshot: ProducerSnapshot, log_start: int) -> None:
         """Begin with what a snapshot says."""
@@ -190,22 +160,15 @@ class _Replay:
     def take(self, part: Part) -> None:
         """The next batches; those that end before the start were in the snapshot already."""
         headers = part.walked.headers
-        mine = np.flatnonzero(part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start))
-        control = (headers["attributes"][mine] & batch_v2.CONTROL) != 0
-        types, epochs = np.full((2, len(mine)), _NO_MARKER, np.int64)
-        with_record = control & (headers["record_count"][mine] > 0)
-        types[control] = -1
-        types[with_record], epochs[with_record] = part.markers(mine[with_record])
-        told = telling(
-            headers["producer_id"][mine],
-            headers["producer_epoch"][mine],
-            _kinds(headers["attributes"][mine], types),
-        )
-        rows = (headers[name][mine[told]].tolist() for name in _COLUMNS)
-        for kind, coordinator, *row in zip(types[told].tolist(), epochs[told].tolist(), *rows, strict=True):
-            if kind == _NO_MARKER:
+        for at in np.flatnonzero(part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start)):
+            row = [int(headers[name][at]) for name in _COLUMNS]
+            if not row[2] & batch_v2.CONTROL:
                 self._data(*row)
-            else:
+                continue
+            raw = bytearray(int(part.walked.sizes[at]))
+            part.read_into(memoryview(raw), int(part.walked.positions[at]))
+            kind, coordinator = marker_in(bytes(raw))
+            if kind in (ControlType.ABORT, ControlType.COMMIT):
                 self._marker(row[0], row[1], row[-1], coordinator)
 
     def _data(
@@ -249,35 +212,15 @@ class _Replay:
                 )
 
 
-def _kinds(attributes: Any, types: Int64s) -> Int64s:
-    """int64[N]: what each batch is for its producer. A control batch without a commit or an abort changes nothing."""
-    data = np.where((attributes & batch_v2.TRANSACTIONAL) != 0, _DATA_OF_TRANSACTION, _DATA)
-    ends = (types == ControlType.ABORT) | (types == ControlType.COMMIT)
-    found: Int64s = np.where(types == _NO_MARKER, data, np.where(ends, _MARKER, _NOTHING))
-    return found
-
-
-def telling(producers: Any, epochs: Any, kinds: Int64s) -> Int64s:
-    """The batches after which a producer may be another than without them, ascending.
-
-    A batch says nothing if the next one of its producer has the same epoch and kind: that one sets the same fields.
-    Data of a transaction may begin it, so there the one before has to be alike, too.
-
-    Args:
-        producers: int64[N] producer ids.
-        epochs: int16[N] producer epochs.
-        kinds: int64[N], see ``_kinds``.
-    """
-    order: Int64s = np.argsort(producers, kind="stable")
-    order = order[kinds[order] != _NOTHING]
-    if len(order) == 0:
-        return order
-    columns = (producers[order], epochs[order], kinds[order])
-    alike = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
-    as_next, as_before = np.append(alike, False), np.append(False, alike)
-    covered = as_next & ((kinds[order] != _DATA_OF_TRANSACTION) | as_before)
-    found: Int64s = np.sort(order[~covered])
-    return found
+def marker_in(raw: bytes) -> tuple[int, int]:
+    """Type and coordinator epoch of the marker in a control batch, (-1, -1) if there is none."""
+    record = next(iter(batch_records(raw, 0)), None)
+    if record is None or isinstance(record, Damage):
+        return -1, -1
+    key, value = decode_key(record.key), decode_end_txn(record.value)
+    if isinstance(key, Damage) or not key.is_end_txn:
+        return -1, -1
+    return key.type_id, -1 if isinstance(value, Damage) else value.coordinator_epoch
 
 
 def _differences(found: ProducerSnapshot, expected: Iterator[ProducerEntry]) -> list[str]:
@@ -296,6 +239,4 @@ def _differences(found: ProducerSnapshot, expected: Iterator[ProducerEntry]) -> 
             field = next(name for name in one._fields if getattr(one, name) != getattr(other, name))
             wants = f"{field} {getattr(other, field)}"
             texts.append(f"producer {producer_id}: {wants} was expected, found {getattr(one, field)}")
-        if len(texts) > _SHOWN_AT_MOST:
-            return [*texts[:_SHOWN_AT_MOST], "more producers like these"]
     return texts

@@ -1,4 +1,4 @@
-"""Second reading of a producer snapshot in which open transactions were ended, because the log has forgotten them.
+"""The twin of a producer snapshot in which open transactions were ended, because the log has forgotten them.
 
 The new file is its original but for first offsets that are gone. Of each of these transactions the log has no batch
 from its first offset on, but for control batches without records.
@@ -15,66 +15,23 @@ from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerSnapshot
-from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import (
-    LogFilesItem,
-    Part,
-    Reading,
-    not_the_planned_file,
-    parts_of,
-    read_kept,
-    second_reading,
-)
-from krepair.plan.model import ReplaceFile
-
-SNAPSHOT_AT_MOST_BYTES = 1 << 30
+from krepair.pipeline.readings.partition import LogFile, Part, parts_of
 
 
-class ClosedSnapshotItem(LogFilesItem, frozen=True, kw_only=True):
-    """Read a producer snapshot in which transactions were ended.
-
-    Attributes:
-        change: of the plan.
-        path: absolute path of the new file.
-        original: absolute path of the kept original, empty if there was none.
-        logs: of all segments, ascending.
-        logs_are_whole: whether these logs are as they were then. If not, they are not read.
-    """
-
-    change: ReplaceFile
-    path: str
-    original: str
-    logs_are_whole: bool = True
-
-
-@shown("verify")
-@second_reading
-def verify_closed_snapshot(item: ClosedSnapshotItem, tree: Tree) -> Reading:
-    """Hold the new file against its original, and each transaction that was ended against the log."""
-    data, wrong = not_the_planned_file(item.path, item.change, tree)
-    if wrong:
-        return Reading(problems=(wrong,))
-    before = read_kept(item.original, SNAPSHOT_AT_MOST_BYTES, tree)
-    if before is None:
-        return Reading()  # what the file was made of is not there any more
+def closed_problems(data: bytes, before: bytes, logs: tuple[LogFile, ...], tree: Tree) -> list[str]:
+    """What the original, and the logs of all segments, have against the bytes of the new file."""
     new, old = producer_snapshot.decode(data), producer_snapshot.decode(before)
     if isinstance(new, Damage) or isinstance(old, Damage):
-        return Reading(problems=("it or its original cannot be read as a producer snapshot",))
+        return ["it or its original cannot be read as a producer snapshot"]
     ended, problems = _ended(old, new)
-    if problems or not item.logs_are_whole:
-        return Reading(problems=tuple(problems))
-    read = 0
+    if problems:
+        return problems
     since = min(ended.values())
-    if item.logs[0].base_offset > since:
-        problems.append(
-            f"the log begins at offset {item.logs[0].base_offset}, a transaction at {since} was ended"
-        )
-    ends = [*(log.base_offset for log in item.logs[1:]), 2**63 - 1]
-    needed = [log for log, end in zip(item.logs, ends, strict=True) if end > since]
-    for part in parts_of(needed, tree, check_crc=True):
-        read += int(part.walked.sizes.sum())
+    if logs[0].base_offset > since:
+        problems.append(f"the log begins at offset {logs[0].base_offset}, a transaction at {since} was ended")
+    for part in parts_of(logs, tree, check_crc=True):
         problems += _batches_of(part, ended)
-    return Reading(problems=tuple(problems[:3]), bytes=read)
+    return problems
 
 
 def _ended(old: ProducerSnapshot, new: ProducerSnapshot) -> tuple[dict[int, int], list[str]]:

@@ -1,7 +1,7 @@
-"""Second reading of a root checkpoint: every line that changed had to change, and no other line did.
+"""The twin of a root checkpoint: every line that changed had to change, and no other line did.
 
-The first reading mends line by line (``krepair.rules.checkpoints``). This one holds the new file against the kept
-original, and the lines that differ against the ends of the logs, which it reads itself.
+krepair mends line by line (``krepair.rules.checkpoints``). This holds the new file against the kept original, and the
+lines that differ against the ends of the logs, which it reads itself.
 
 Source: the order of what a broker may keep is in ``docs/rules.md``; ``OffsetCheckpointFile`` (2.2.1, 3.9).
 """
@@ -10,18 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import Struct
-
 from krepair.durable.tree import Tree
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets
 from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.pipeline.items import Place
-from krepair.pipeline.place import reached
-from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import LogFile, log_end_of
+from krepair.pipeline.readings.partition import LogFile, parts_of
 
 Key = tuple[str, int]
 """Topic and partition number."""
@@ -29,50 +24,18 @@ Key = tuple[str, int]
 _COMES_DOWN = frozenset({RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT})
 
 
-class LogEndItem(Struct, frozen=True, kw_only=True):
-    """Tell where one log ends.
-
-    Attributes:
-        place: of the partition.
-        log: of its last segment.
-    """
-
-    place: Place
-    log: LogFile
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return self.log.bytes
-
-
-class LogEnd(Struct, frozen=True, kw_only=True):
-    """Where a log ends.
-
-    Attributes:
-        offset: the offset after its last batch, -1 if that cannot be told.
-    """
-
-    offset: int = -1
-
-
-@shown("verify")
-def read_log_end(item: LogEndItem) -> LogEnd:
-    """Read the last segment, every CRC checked."""
-    tree, wrong = reached(item.place)
-    end = None if wrong else _end(item, tree)
-    return LogEnd(offset=-1 if end is None else end)
-
-
-def _end(item: LogEndItem, tree: Tree) -> int | None:
-    try:
-        return log_end_of(item.log, tree)
-    except OSError:
-        return None
+def log_end_of(log: LogFile, tree: Tree) -> int:
+    """The offset after the last batch of the last segment; -1 where damage hides it."""
+    end = log.base_offset
+    for part in parts_of([log], tree, check_crc=True):
+        end = max([end, *(part.lasts[-1:] + 1).tolist()])
+        if part.walked.problem:
+            return -1
+    return end
 
 
 def changed_keys(old: bytes, new: bytes) -> frozenset[Key]:
-    """Partitions whose lines differ between two versions of a checkpoint: only their logs have to be read."""
+    """Partitions whose lines differ. A line that stays may be past its log end: it tells that the end is gone."""
     before, after = (_lines(data) for data in (old, new))
     return frozenset(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 

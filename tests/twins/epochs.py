@@ -1,6 +1,6 @@
-"""Second reading of a ``leader-epoch-checkpoint``: its answers against every batch, its lines against the original.
+"""The twin of a ``leader-epoch-checkpoint``: its answers against every batch, its lines against the original.
 
-The first reading merges lines (``krepair.rules.epochs``). This one asks, batch by batch, which epoch the new file names
+krepair merges lines (``krepair.rules.epochs``). This one asks, batch by batch, which epoch the new file names
 for its offsets, and whether each line of it comes from somewhere.
 
 Source: ``LeaderEpochFileCache.endOffsetFor`` (2.2.1, 3.9): the entry in force at an offset is the last that starts at
@@ -19,31 +19,19 @@ import numpy as np
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
-from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import (
-    LogFilesItem,
-    Part,
-    Reading,
-    not_the_planned_file,
-    parts_of,
-    read_kept,
-    second_reading,
-)
-from krepair.plan.model import ReplaceFile
+from krepair.pipeline.readings.partition import LogFile, Part, parts_of
 
-MOST_BYTES = 64 << 20
 _LINE = re.compile(rb"([0-9]+)[ \t]+([0-9]+)")
 _NO_EPOCH = -1
 
 
-class EpochsItem(LogFilesItem, frozen=True, kw_only=True):
-    """Read a leader epoch checkpoint that was made anew.
+class MadeOf(NamedTuple):
+    """What a new leader epoch checkpoint was made of.
 
     Attributes:
-        change: of the plan.
-        path: absolute path of the new file.
-        original: absolute path of the kept one, empty if none is kept.
-        logs: of the segments that the file was made of, ascending, at least one.
+        original: bytes of the file that it has replaced, None if there was none.
+        original_is_known: whether that is to be had still.
+        logs: of its segments, ascending, at least one.
         logs_are_whole: whether these logs are as they were then. If not, batches may be missing, and it is only asked
             whether the file names the right epochs for those that are there.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
@@ -51,43 +39,35 @@ class EpochsItem(LogFilesItem, frozen=True, kw_only=True):
         zero_counts: whether the broker writes epoch 0 (2.7 and later).
     """
 
-    change: ReplaceFile
-    path: str
-    original: str
-    log_start: int
-    compacts: bool
+    original: bytes | None
+    logs: tuple[LogFile, ...]
+    tree: Tree
+    log_start: int = -1
+    compacts: bool = False
+    original_is_known: bool = True
     logs_are_whole: bool = True
     zero_counts: bool = True
 
 
-@shown("verify")
-@second_reading
-def verify_epochs(item: EpochsItem, tree: Tree) -> Reading:
-    """Read the new file, and every batch header of the partition."""
-    data, wrong = not_the_planned_file(item.path, item.change, tree)
-    if wrong:
-        return Reading(problems=(wrong,))
+def epoch_problems(data: bytes, made_of: MadeOf) -> list[str]:
+    """What every batch header of the partition has against the bytes of a new file."""
     found = decode_epochs(data)
     if found.damage or encode_epochs(found.entries) != data:
         text = found.damage[0].expected if found.damage else "the bytes that a broker writes"
-        return Reading(problems=(f"{text} was expected",))
-    log = _Log(item, found.entries, _log_start(item, tree))
-    read = 0
-    for part in parts_of(item.logs, tree, check_crc=True):
+        return [f"{text} was expected"]
+    log = _Log(made_of, found.entries, _log_start(made_of))
+    for part in parts_of(made_of.logs, made_of.tree, check_crc=True):
         log.take(part)
-        read += int(part.walked.sizes.sum())
-    original = read_kept(item.original, MOST_BYTES + 1, tree)
-    known = item.change.size_before < 0 or original is not None
-    recorded = _Recorded.of(original) if known else None
-    return Reading(problems=tuple(_problems(item, found.entries, log, recorded)), bytes=read)
+    recorded = _Recorded.of(made_of.original) if made_of.original_is_known else None
+    return list(_problems(made_of, found.entries, log, recorded))
 
 
-def _log_start(item: EpochsItem, tree: Tree) -> int:
+def _log_start(made_of: MadeOf) -> int:
     """The recorded log start, if it lies in the log; else the first segment's base offset."""
-    first, end = item.logs[0].base_offset, item.logs[-1].base_offset
-    for part in parts_of(item.logs[-1:], tree, check_crc=True):
+    first, end = made_of.logs[0].base_offset, made_of.logs[-1].base_offset
+    for part in parts_of(made_of.logs[-1:], made_of.tree, check_crc=True):
         end = max([end, *(part.lasts[-1:] + 1).tolist()])
-    return item.log_start if first < item.log_start <= end else first
+    return made_of.log_start if first < made_of.log_start <= end else first
 
 
 class _Recorded(NamedTuple):
@@ -140,14 +120,14 @@ class _Rise(NamedTuple):
 class _Log:
     """What the batches show; those below the log start count for the greatest epoch only."""
 
-    def __init__(self, item: EpochsItem, entries: Sequence[EpochEntry], start: int) -> None:
+    def __init__(self, made_of: MadeOf, entries: Sequence[EpochEntry], start: int) -> None:
         self.entries = entries
         self.starts = np.array([entry.start_offset for entry in entries], np.int64)
         self.epochs = np.array([_NO_EPOCH, *(entry.epoch for entry in entries)], np.int64)
         self.start = start
-        self.compacted = item.compacts
+        self.compacted = made_of.compacts
         self.damaged = False
-        self.highest, self.last, self.end = _NO_EPOCH, -1, item.logs[0].base_offset
+        self.highest, self.last, self.end = _NO_EPOCH, -1, made_of.logs[0].base_offset
         self.rises: list[_Rise] = []
         self.misnamed: list[_Misnamed] = []
         self._segment = -1
@@ -189,30 +169,30 @@ class _Log:
 
 
 def _problems(
-    item: EpochsItem, entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded | None
+    made_of: MadeOf, entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded | None
 ) -> Iterator[str]:
     for entry in entries:
         if entry.start_offset < 0 or entry.epoch < 0:
             yield f"epoch {entry.epoch} starts at {entry.start_offset}: a negative number"
-        if entry.start_offset > log.end and not log.damaged and item.logs_are_whole:
+        if entry.start_offset > log.end and not log.damaged and made_of.logs_are_whole:
             yield f"epoch {entry.epoch} starts at {entry.start_offset}, past the log end {log.end}"
     for one in log.misnamed:
-        if not _may_be(item, one, log, recorded):
+        if not _may_be(made_of, one, log, recorded):
             named = f"epoch {one.named.epoch}" if one.named else "no epoch"
             yield f"offset {one.offset} is of epoch {one.shown}, the file gives it to {named}"
             break
-    if recorded is not None and item.logs_are_whole:
+    if recorded is not None and made_of.logs_are_whole:
         yield from _invented(entries, log, recorded)
         yield from _dropped(entries, log, recorded)
 
 
-def _may_be(item: EpochsItem, one: _Misnamed, log: _Log, recorded: _Recorded | None) -> bool:
+def _may_be(made_of: MadeOf, one: _Misnamed, log: _Log, recorded: _Recorded | None) -> bool:
     """Whether the file may name another epoch: without one, for epoch 0, or as compaction leaves room for."""
     if one.shown == _NO_EPOCH:
         return True
     if one.named is None and one.shown == 0:
         left_out = recorded is None or (recorded.intact and all(line.epoch for line in recorded.lines))
-        if left_out or not item.zero_counts:
+        if left_out or not made_of.zero_counts:
             return True
     # Where a line of the original speaks against batches of a compacted log, the merge keeps the line.
     return log.compacted and (recorded is None or not all(_agrees(line, log) for line in recorded.lines))
