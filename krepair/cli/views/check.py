@@ -10,7 +10,7 @@ from typing import Final
 from krepair.checks.catalogue import CATALOGUE, IN_USE, RULES, Finding, severity_of
 from krepair.checks.retention import WHAT_TELLS
 from krepair.checks.rule import CHECK
-from krepair.cli.views.reports import end_of_page, place_text
+from krepair.cli.views.reports import place_text
 from krepair.cli.views.verdict import held_text, rules_of, verdict
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, fix_of
@@ -123,8 +123,6 @@ def _about_the_run(report: CheckReport) -> Iterator[Section]:
     if report.left_out:
         yield Section(title="Not looked at", lines=(_left_out_text(report.left_out),))
     yield Section(title="Not looked for", lines=tuple(_not_looked_for()))
-    engine, _ = end_of_page(report.engine, "")
-    yield engine
     yield Section(title="Next", commands=_next(report))
 
 

@@ -74,7 +74,7 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     sections.append(_marked(report, every=every))
     if report.way_back is not None:
         sections += _way_back(report.way_back)
-    sections += end_of_page(report.engine, report.next_command)
+    sections += end_of_page(report.next_command)
     return View(title="krepair compare", sections=tuple(sections))
 
 
@@ -229,6 +229,6 @@ def facts_view(report: FactsReport) -> View:
         sections=(
             Section(title=f"Facts of broker {report.broker_id or 'unknown'}", lines=tuple(lines)),
             Section(title="Could not be read", lines=report.failed),
-            *end_of_page(report.engine, report.next_command),
+            *end_of_page(report.next_command),
         ),
     )

@@ -57,7 +57,7 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
             sections += _group(group, report.now_ms)
     sections += [
         *found_sections(report.findings, report.damaged),
-        *end_of_page(report.engine, report.next_command),
+        *end_of_page(report.next_command),
     ]
     return View(title="krepair groups", sections=tuple(sections))
 

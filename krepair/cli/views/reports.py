@@ -100,7 +100,7 @@ def apply_view(report: ApplyReport) -> View:
             title="By hand, while the broker is stopped",
             commands=report.by_hand,
         ),
-        *end_of_page(report.slow_because, report.next_command),
+        *end_of_page(report.next_command, report.slow_because),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
 
@@ -235,7 +235,7 @@ def kept_view(verb: str, report: KeptReport) -> View:
                 "plan id | state | partitions | # bytes | last written | age | copy of plan | undo", rows
             ),
         ),
-        *end_of_page("", report.next_command),
+        *end_of_page(report.next_command),
     )
     return View(title=f"krepair {verb}", sections=sections)
 
@@ -269,7 +269,7 @@ def verify_view(report: VerifyReport) -> View:
             lines=tuple(lines),
             table=table_of("partition | file | problem", rows),
         ),
-        *end_of_page(report.slow_because, report.next_command),
+        *end_of_page(report.next_command, report.slow_because),
     )
     return View(title="krepair verify", sections=sections)
 
@@ -332,14 +332,14 @@ def verify_each_view(report: VerifyEachReport) -> View:
                 table=sums,
             ),
             *details,
-            *end_of_page(report.reports[0].slow_because, next((one.next_command for one in wrong), "")),
+            *end_of_page(next((one.next_command for one in wrong), ""), report.reports[0].slow_because),
         ),
     )
 
 
-def end_of_page(engine: str, next_command: str) -> tuple[Section, Section]:
-    """What every page ends with: the engine, where there is a reason to read it, and what to type next."""
+def end_of_page(next_command: str, slow_because: str = "") -> tuple[Section, Section]:
+    """What every page ends with: why Spark could not be taken, where it would be sooner done, and what to type next."""
     return (
-        Section(title="Engine", lines=(engine,) if engine else ()),
+        Section(title="Engine", lines=(slow_because,) if slow_because else ()),
         Section(title="Next", commands=(next_command,) if next_command else ()),
     )

@@ -82,7 +82,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Seq
                 title="Partitions that could not be judged",
                 table=table_of("partition | why", ((one.partition, one.why) for one in report.not_judged)),
             ),
-            *end_of_page(report.engine, report.next_command),
+            *end_of_page(report.next_command),
         ),
     )
 
