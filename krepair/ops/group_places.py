@@ -35,10 +35,10 @@ def partition_of_group(group: str, partitions: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % partitions
 
 
-def partitions_of_topic(view: LogDir, groups: Sequence[Group]) -> int:
-    """How many partitions ``__consumer_offsets`` has; 0 if nothing tells.
+def partitions_of_topic(view: LogDir, groups: Sequence[Group]) -> tuple[int, bool]:
+    """How many partitions ``__consumer_offsets`` has, 0 if nothing tells; and whether the metadata log tells it.
 
-    The metadata log tells it. Else all are here, if none below the highest one is missing; or it is Kafka's default, if
+    Where that is not here all are here, if none below the highest one is missing; or it is Kafka's default, if
     every group lies where that number puts it.
 
     Args:
@@ -50,14 +50,14 @@ def partitions_of_topic(view: LogDir, groups: Sequence[Group]) -> int:
     if image is not None:
         ids = [topic_id for topic_id, name in image.topics.items() if name == OFFSETS_TOPIC]
         if ids:
-            return len(image.numbers.get(ids[0], ()))
+            return len(image.numbers.get(ids[0], ())), True
     here = {one.number for one in view.partitions if one.topic == OFFSETS_TOPIC}
     highest = max(here, default=-1)
     all_here = len(here) if len(here) == highest + 1 else 0
     for number in (all_here, _DEFAULT):
         if number > highest and all(_lies_in(one) == partition_of_group(one.group, number) for one in groups):
-            return number
-    return all_here
+            return number, False
+    return all_here, False
 
 
 def with_places(groups: Iterable[Group], partitions: int) -> tuple[Group, ...]:

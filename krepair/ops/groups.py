@@ -46,6 +46,7 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         now_ms: the clock that ages count from.
         partitions: folders of ``__consumer_offsets`` that were read.
         partitions_of_topic: how many the topic has; 0 if nothing tells.
+        partitions_recorded: whether the metadata log here says so; else the folders here tell it.
         groups: by group id; those that were deleted have the state ``Dead``.
         findings: KR609.
         damaged: what was passed over.
@@ -60,6 +61,7 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
     now_ms: int
     partitions: tuple[str, ...] = ()
     partitions_of_topic: int = 0
+    partitions_recorded: bool = False
     groups: tuple[Group, ...] = ()
     findings: tuple[Finding, ...] = ()
     damaged: tuple[PassedOver, ...] = ()
@@ -110,7 +112,7 @@ def groups(
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
         all_groups = [group for result in results for group in result.groups]
-        number = partitions_of_topic(view, all_groups)
+        number, recorded = partitions_of_topic(view, all_groups)
         placed = with_ranges(with_places(all_groups, number), view, engine)
     found = sorted(placed, key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
@@ -120,6 +122,7 @@ def groups(
         now_ms=options.now_ms,
         partitions=tuple(partition.folder for partition in chosen),
         partitions_of_topic=number,
+        partitions_recorded=recorded,
         groups=tuple(found),
         findings=findings,
         damaged=damaged,

@@ -155,7 +155,7 @@ class Loss(NamedTuple):
         offsets = (
             f"offsets {self.first} to {bound}{self.last}" if self.last >= self.first else _no_offsets(self)
         )
-        records = "an unknown number of records"
+        records = "records whose number is not known"
         if self.records >= 0:
             words = {(True, False): "at most ", (False, True): "at least ", (True, True): "about "}
             records = f"{words.get((self.at_most, self.at_least), '')}{_counted(self.records, 'record')}"

@@ -87,8 +87,13 @@ def _misplaced(report: GroupsReport) -> list[str]:
     if unseen:
         commits = count_text(sum(group.unseen_commits for group in unseen), "commit")
         groups = count_text(len({group.group for group in unseen}), "group")
+        told = (
+            "as the metadata log says"
+            if report.partitions_recorded
+            else "by the folders that are here, since no metadata log is beside them"
+        )
         return [
-            f"{OFFSETS_TOPIC} has {count_text(report.partitions_of_topic, 'partition')}.",
+            f"{OFFSETS_TOPIC} has {count_text(report.partitions_of_topic, 'partition')}, {told}.",
             f"{commits} of {groups} lie in a partition that is no longer the right one (unseen).",
             "A broker since 4.0 does not see them; an older one does while it leads both partitions.",
             "Set them again with kafka-consumer-groups.sh --reset-offsets before the consumers start.",
