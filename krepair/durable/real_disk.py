@@ -20,6 +20,7 @@ from krepair.durable.medium import make_sure_it_is_written, sync_file_system
 from krepair.durable.tree import Tree, named
 from krepair.durable.writeback import begin_writeback
 from krepair.durable.writing_error import said_of_writing, writes
+from krepair.durable.written import note
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
 _COPY_BYTES = 1 << 24
@@ -232,6 +233,7 @@ class RealDisk:
                 raise OSError(
                     errno.EINVAL, f"is another file than it was (inode {found.st_ino}, not {inode})"
                 )
+            note(path)
             yield descriptor, found
 
     def _device_of_folder(self, path: str) -> int:
@@ -244,6 +246,7 @@ class RealDisk:
         """Open a file that must not exist, for writing. It is removed if the body fails."""
         # What this call makes is a regular file. It is not looked at: a failure to look would leave it behind.
         descriptor = self.tree.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        note(path)
         try:
             yield descriptor
         except BaseException:

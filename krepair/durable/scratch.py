@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any, Final
 
+from krepair.durable.written import note
 from krepair.errors import RefusedError
 
 _PREFIX: Final = "krepair-scratch-"
@@ -203,4 +204,5 @@ def write_scratch(folder: str, name: str, arrays: Iterable[Any]) -> str:
     except OSError:
         os.unlink(path)
         raise
+    note(path)
     return path

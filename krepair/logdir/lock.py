@@ -159,20 +159,6 @@ def is_locked(log_dir: str) -> Holder | None:
         raise _not_opened(path, error) from error
 
 
-@contextlib.contextmanager
-def locked_file(path: str, tree: Tree) -> Iterator[None]:
-    """Hold a lock of the broker's kind on one file while the body runs.
-
-    Raises:
-        LockedError: another process holds it.
-        RefusedError: the file system cannot lock it.
-        OSError: it cannot be opened.
-    """
-    with tree.opened(path, os.O_RDWR) as descriptor:
-        _lock_descriptor(path, descriptor)
-        yield
-
-
 def _take(path: str, disk: Disk) -> Lock:
     # If krepair made the file but could not lock it, the file stays: a broker may hold it already, and can use it.
     created = False

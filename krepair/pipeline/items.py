@@ -7,7 +7,7 @@ that one segment's failure is one partition's, never the job's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -15,7 +15,9 @@ from krepair.durable.disk import Attributes
 from krepair.formats.filenames import offset_name
 from krepair.plan.model import RewriteSegments
 
-FailureKind = Literal["", "unreadable", "elsewhere", "changed", "verify", "disk"]
+FailureKind = Literal[
+    "", "unreadable", "elsewhere", "changed", "verify", "disk", "sees other files", "sees no lock"
+]
 
 
 class WorkItem(Protocol):
@@ -30,7 +32,7 @@ class WorkItem(Protocol):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where an item's files are. A worker that does not see the same directory refuses it, see ``sight``.
+    """Where an item's files are. A worker that sees other files does no item, see ``engines.same_files``.
 
     Attributes:
         host: the driver's host name, for people.
@@ -101,6 +103,20 @@ class LogsItem(Struct, frozen=True, kw_only=True):
     def bytes_to_read(self) -> int:
         """All these logs."""
         return sum(size for _, size in self.segments)
+
+
+class Failed(NamedTuple):
+    """Why an item was not done.
+
+    Attributes:
+        kind: of failure.
+        why: file, position, what was expected.
+        host: name of the host that says so; empty: this one.
+    """
+
+    kind: FailureKind
+    why: str
+    host: str = ""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from krepair.errors import ExitCode
 from krepair.options import Engine
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
-from krepair.pipeline.engines.spark_worker import Bundle, Proof
+from krepair.pipeline.engines.spark_worker import Bundle
 from krepair.pipeline.scan import scan
 from krepair.plan import planfile
 from tests.ops.scene import BLOAT, scene, tree
@@ -51,7 +51,7 @@ def test_local_session_gives_the_plan_and_the_result_of_inline_byte_for_byte(tmp
 def test_a_wave_of_bundles_is_one_task_each_and_nothing_is_exchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [{"bundle": pickle.dumps(Bundle(scan, [], Proof()))}]
+    rows = [{"bundle": pickle.dumps(Bundle(scan, [], None))}]
     frame = SparkEngine(MASTER, "test").frame(pa.Table.from_pylist(rows * 100, schema=ITEM_ARROW))
     frame.explain()
     assert frame.rdd.getNumPartitions() == 100

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import pickle
-import random
 import re
 import sys
 import tempfile
@@ -18,25 +17,21 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krepair.errors import RefusedError, UnreadableError
-from krepair.logdir.reading import why as why_of
+from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
-from krepair.pipeline.engines.doubts import Doubts
 from krepair.pipeline.engines.engine import Engine, Item, Result
-from krepair.pipeline.engines.rounds import Rounds
-from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, Proof, map_items
-from krepair.pipeline.engines.spot_checks import SpotChecks
+from krepair.pipeline.engines.same_files import Listed, Nonce, has_come, new_nonce, seen_here
+from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, Done, map_items
 from krepair.pipeline.engines.waves import run_waves
 from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
-from krepair.pipeline.greeting import LOCKS_DIFFER, Greeter, Greeting
-from krepair.pipeline.items import WorkItem
+from krepair.pipeline.items import Failed, WorkItem
+from krepair.pipeline.place import kept_open
 from krepair.pipeline.progress import Progress
-from krepair.pipeline.sight import Listed, sights_of
 
 _WAVE: Final = 128
 _MANY_FAILURES: Final = 1000
@@ -58,6 +53,8 @@ _SETTINGS: Final = {
 }
 
 ITEM_ARROW: Final = pa.schema([("bundle", pa.binary())])
+Row = tuple[int, bytes]
+"""Index of an item, and its ``Done``, pickled."""
 
 
 def start_session(master: str) -> SparkSession:
@@ -133,7 +130,8 @@ class SparkEngine(Engine):
         super().__init__(f"{why}, master {master}", progress)
         self.master = master
         self._is_local = master.startswith("local")
-        self._greeting: Greeting | None = None
+        self._nonce: Nonce | None = None
+        self._blind = set[str]()
         with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
@@ -142,120 +140,81 @@ class SparkEngine(Engine):
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield results as they come.
-
-        Items that a worker does not take, since it sees other files, go to another one. So do those that it could not
-        read, until a second worker, or the only one that sees the directory, could not read them either.
+        """Yield results as they come. This host does itself what a worker could not do, or did with other files.
 
         Raises:
-            RefusedError: no worker is there for a long time, none sees what this host sees, one has read another log
-                than this host reads, locks do not reach one that is to write, or Spark gave up.
-            UnreadableError: this host cannot look at the directory.
+            RefusedError: no worker is there for a long time, locks do not reach one that is to write, or Spark gave up.
         """
-        rounds, doubts = Rounds(self.master), Doubts()
-        spots = SpotChecks(function, () if self._is_local else items, random.Random())  # noqa: S311 - any will do
-        places: Sequence[int] = range(len(items))
-        while places:
-            left: list[int] = []
-            why: dict[str, str] = {}
-            for row in self._round(_Work(function, items, doubts, rounds.patience_s), places):
-                if row.result is None:
-                    _refuse_if_locks_differ(row)
-                    left.append(row.place)
-                    why[row.host] = row.why
-                    continue
-                result = pickle.loads(row.result)  # noqa: S301 - of our own worker
-                if not self._is_local and doubts.is_new(row.place, row.worker, result):
-                    left.append(row.place)
+        bundles = self._bundles([item.bytes_to_read for item in items])
+        waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
+        memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
+        watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
+        sent = (partial(self._wave, self._table(function, items, wave)) for wave in waves)
+        # Several waves are under way at once, so that none waits for another's last task.
+        for ended in run_waves(sent, watch.look, self._cancel):
+            for index, done in _rows(ended):
+                if self._is_local or self._counts(done):
+                    yield index, done.result
                 else:
-                    spots.check(row.place, row.host, result)
-                    yield row.place, result
-            try:
-                rounds.ended(len(places), left, why, self._executors())
-            except RefusedError:
-                said = doubts.said(left)
-                if len(said) < len(left):
-                    raise
-                yield from said
-                return
-            places = sorted(left)
+                    with kept_open():
+                        yield index, function(items[index])
+
+    def _counts(self, done: Done) -> bool:
+        """Whether what a worker gave is what this host would give.
+
+        Raises:
+            RefusedError: locks do not reach that worker: a broker that is started there would be kept away by nothing.
+        """
+        failed = done.result
+        if not isinstance(failed, Failed):
+            return not _could_not_read(failed) and all(map(has_come, done.written))
+        if failed.kind == "sees no lock":
+            raise RefusedError(
+                f"host {failed.host}: {failed.why}; nothing was replaced",
+                next_command="krepair ... --engine inline",
+            )
+        if failed.kind == "sees other files" and failed.host not in self._blind:
+            self._blind.add(failed.host)
+            _LOG.warning("krepair: host %s: %s; this host does its work", failed.host, failed.why)
+        return False
 
     @contextlib.contextmanager
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> Iterator[None]:
-        """While the body runs, workers on other hosts write only after both sides have seen each other's files."""
+        """While the body runs, workers write only where they see what this host has just written, and its lock."""
         folder = "" if self._is_local else make_folder()
         if not folder:
             yield
             return
-        with Greeter(log_dir, folder) as greeter:
-            self._greeting = greeter.greeting
+        with new_nonce(log_dir, folder) as self._nonce:
             try:
                 yield
             finally:
-                self._greeting = None
+                self._nonce = None
 
-    def _round(self, work: _Work, places: Sequence[int]) -> Iterator[_Row]:
-        """Several waves are under way at once, so that none waits for another's last task."""
-        bundles = self._bundles(work.items, places)
-        waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
-        memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
-        watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
-
-        sent = (partial(self._wave, self._table(work, wave)) for wave in waves)
-        for ended in run_waves(sent, watch.look, self._cancel):
-            yield from _rows(ended)
-
-    def _bundles(self, items: Sequence[WorkItem], places: Sequence[int]) -> list[list[int]]:
+    def _bundles(self, sizes: Sequence[int]) -> list[range]:
         """Which items share a task, the largest bundles first, so that no large one is left alone at the end."""
-        sizes = [items[place].bytes_to_read for place in places]
-        shared = bundled(sizes, self._parallelism())
-        shared.sort(key=lambda members: -sum(sizes[member] for member in members))
-        return [[places[member] for member in members] for members in shared]
+        return sorted(
+            bundled(sizes, self._parallelism()),
+            key=lambda members: -sum(sizes[member] for member in members),
+        )
 
-    def _table(self, work: _Work, wave: Sequence[Sequence[int]]) -> pa.Table:
+    def _table(
+        self, function: Callable[[Any], Any], items: Sequence[WorkItem], wave: Sequence[range]
+    ) -> pa.Table:
         """One row a bundle. A wave is pickled when it is sent, so that the driver holds few of them."""
         rows, listed = [], Listed()
         for places in wave:
-            items = [(place, work.items[place]) for place in places]
-            bundle = Bundle(work.function, items, self._proof(work, places, listed))
-            rows.append({"bundle": pickle.dumps(bundle)})
+            some = [(place, items[place]) for place in places]
+            seen = None if self._is_local else seen_here((item for _, item in some), self._nonce, listed)
+            rows.append({"bundle": pickle.dumps(Bundle(function, some, seen))})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
-
-    def _proof(self, work: _Work, places: Sequence[int], listed: Listed) -> Proof:
-        """What a worker has to see for a bundle. Folders are listed once a wave: a partition may have many bundles."""
-        if self._is_local:
-            return Proof()
-        try:
-            some = (work.items[place] for place in places)
-            sights = sights_of(some, random.Random(), listed)  # noqa: S311 - any files will do
-        except OSError as error:
-            where = os.fsdecode(error.filename) if error.filename else "the log directory"
-            raise UnreadableError(
-                f"{where}: this host could not look at it while workers read: {why_of(error)}; nothing was replaced"
-            ) from error
-        return Proof(
-            sights=tuple(sights),
-            greeting=self._greeting,
-            patience_s=work.patience_s,
-            not_by=work.doubts.workers(places),
-        )
 
     def frame(self, table: pa.Table) -> DataFrame:
         """Results of the bundles of a wave, one bundle a task: nothing is exchanged between tasks."""
         return self.session.createDataFrame(table).mapInArrow(map_items, RESULT_SCHEMA)
 
-    def _wave(self, table: pa.Table) -> list[_Row]:
-        rows = self.frame(table).collect()
-        return [
-            _Row(
-                int(row["index"]),
-                None if row["result"] is None else bytes(row["result"]),
-                row["host"],
-                row["why"],
-                row["worker"],
-            )
-            for row in rows
-        ]
+    def _wave(self, table: pa.Table) -> list[Row]:
+        return [(int(row["index"]), bytes(row["done"])) for row in self.frame(table).collect()]
 
     def _parallelism(self) -> int:
         return int(self.session.sparkContext.defaultParallelism)
@@ -278,60 +237,27 @@ class SparkEngine(Engine):
         self.session.stop()
 
 
-class _Row(NamedTuple):
-    """What came back of one item.
-
-    Attributes:
-        place: of the item.
-        result: pickled; None where the worker did not take it.
-        host: the worker's host name.
-        why: what that worker sees differently, or empty.
-        worker: see ``spark_worker.this_worker``.
-    """
-
-    place: int
-    result: bytes | None
-    host: str
-    why: str
-    worker: str
+def _could_not_read(result: Any) -> bool:
+    """Whether a worker could not read a file: a lost mount looks like a bad disk to whoever lost it."""
+    if getattr(result, "failure", "") in {"unreadable", "elsewhere"}:
+        return True
+    parts = getattr(result, "results", ()) or (
+        getattr(result, "scan", None),
+        getattr(result, "inspect", None),
+    )
+    return any(part is not None and _could_not_read(part) for part in parts)
 
 
-class _Work(NamedTuple):
-    """What is done in a round.
-
-    Attributes:
-        function: of all items.
-        items: all of them.
-        doubts: who could not read which.
-        patience_s: see ``Rounds``.
-    """
-
-    function: Callable[[Any], Any]
-    items: Sequence[WorkItem]
-    doubts: Doubts
-    patience_s: float
-
-
-def _refuse_if_locks_differ(row: _Row) -> None:
-    """One host that locks do not reach is enough: a broker that is started there would be kept away by nothing.
-
-    Raises:
-        RefusedError: it is such a host.
-    """
-    if LOCKS_DIFFER in row.why:
-        raise RefusedError(
-            f"host {row.host}: {row.why}; nothing was replaced", next_command="krepair ... --engine inline"
-        )
-
-
-def _rows(wave: Future[list[_Row]]) -> list[_Row]:
+def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, Done]]:
     try:
-        return wave.result()
+        rows = wave.result()
     except Exception as error:
         raise RefusedError(
             f"Spark gave up: {_reason(error)}; what was staged stays out of the way, and nothing was replaced",
             next_command="krepair ... --engine inline",
         ) from error
+    for index, done in rows:
+        yield index, pickle.loads(done)  # noqa: S301 - of our own worker
 
 
 def _reason(error: Exception) -> str:

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from msgspec import Struct
 
-from krepair.pipeline.greeting import Greeting, why_not_greeted
+from krepair.durable.written import noted
+from krepair.pipeline.engines.same_files import Seen, WrittenFile, left_by, other_than
 from krepair.pipeline.place import kept_open
-from krepair.pipeline.sight import Sight, why_changed, why_not_here
 
-RESULT_SCHEMA: Final = "index long, result binary, host string, why string, worker string"
-_ARROW: Final = pa.schema(
-    [
-        ("index", pa.int64()),
-        ("result", pa.binary()),
-        ("host", pa.string()),
-        ("why", pa.string()),
-        ("worker", pa.string()),
-    ]
-)
-
-
-class Proof(Struct, frozen=True, kw_only=True):
-    """What a worker has to see before it takes the items of a bundle. Empty on a master of this host alone.
-
-    Attributes:
-        sights: of all log directories of the items.
-        greeting: where items write; else None.
-        patience_s: a worker that sees something else waits so long before it says so, so that those who see the
-            directory take more of the bundles.
-        not_by: workers that could not read some of the items, see ``this_worker``: another one is to try.
-    """
-
-    sights: tuple[Sight, ...] = ()
-    greeting: Greeting | None = None
-    patience_s: float = 0.0
-    not_by: tuple[str, ...] = ()
+RESULT_SCHEMA: Final = "index long, done binary"
+_ARROW: Final = pa.schema([("index", pa.int64()), ("done", pa.binary())])
+_PATIENCE_S: Final = 1.0
+"""How long a worker keeps a bundle that it cannot do: meanwhile those that can take more of the others."""
 
 
 class Bundle(NamedTuple):
@@ -50,70 +24,50 @@ class Bundle(NamedTuple):
 
     Attributes:
         function: of a module, pickled by its name: what it needs is loaded in the worker.
-        items: (place, item).
-        proof: what has to be seen first.
+        items: (index, item).
+        seen: what a worker has to see; None on a master of this host alone.
     """
 
     function: Callable[[Any], Any]
     items: Sequence[tuple[int, Any]]
-    proof: Proof
+    seen: Seen | None
 
 
-def this_worker() -> str:
-    """What tells workers apart that see files through mounts of their own: host name, boot and mount namespace."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            seen = f"{file.read().strip()} {os.stat('/proc/self/ns/mnt').st_ino}"
-    except OSError:
-        seen = ""  # then host names have to do
-    return f"{socket.gethostname()} {seen}"
+class Done(NamedTuple):
+    """What comes back for an item.
+
+    Attributes:
+        result: of the function; or a ``Failed`` of a worker that sees something else.
+        written: the files that it made or changed.
+    """
+
+    result: Any
+    written: tuple[WrittenFile, ...] = ()
 
 
 def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the items of Arrow batches; what ``mapInArrow`` calls in a worker.
-
-    A row without a result says why this worker does not do the item: it goes to another one.
-    """
+    """Map the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
     for row in (row for batch in batches for row in batch.to_pylist()):
         bundle: Bundle = pickle.loads(row["bundle"])  # noqa: S301 - of our own driver
-        proof = bundle.proof
-        if not proof.sights:
-            yield from _results(bundle)
-            continue
-        wrong = _why_not(proof)
-        if wrong:
-            time.sleep(proof.patience_s)
-        else:
-            found = list(_results(bundle))
-            wrong = _first(why_changed(sight) for sight in proof.sights)
-        yield from (_row(index, None, wrong) for index, _ in bundle.items) if wrong else found
+        for index, done in _mapped(bundle) if bundle.seen is None else _mapped_if_seen(bundle, bundle.seen):
+            yield pa.RecordBatch.from_pylist([{"index": index, "done": pickle.dumps(done)}], schema=_ARROW)
 
 
-def _why_not(proof: Proof) -> str:
-    if this_worker() in proof.not_by:
-        return "it could not read a file, and another worker is to try"
-    wrong = _first(why_not_here(sight) for sight in proof.sights)
-    if not wrong and proof.greeting is not None:
-        wrong = why_not_greeted(proof.greeting)
-    return wrong
-
-
-def _first(texts: Iterable[str]) -> str:
-    return next((text for text in texts if text), "")
-
-
-def _results(bundle: Bundle) -> Iterator[pa.RecordBatch]:
+def _mapped(bundle: Bundle) -> Iterator[tuple[int, Done]]:
     with kept_open():
         for index, item in bundle.items:
-            yield _row(index, pickle.dumps(bundle.function(item)), "")
+            with noted() as paths:
+                result = bundle.function(item)
+            yield index, Done(result, left_by(paths))
 
 
-def _row(index: int, result: bytes | None, why: str) -> pa.RecordBatch:
-    row: dict[str, Any] = {
-        "index": index,
-        "result": result,
-        "host": socket.gethostname(),
-        "why": why,
-        "worker": this_worker(),
-    }
-    return pa.RecordBatch.from_pylist([row], schema=_ARROW)
+def _mapped_if_seen(bundle: Bundle, seen: Seen) -> list[tuple[int, Done]]:
+    """Results count only if the same files are seen before and after."""
+    failed = other_than(seen)
+    if failed is None:
+        found = list(_mapped(bundle))
+        failed = other_than(seen)
+        if failed is None:
+            return found
+    time.sleep(_PATIENCE_S)
+    return [(index, Done(failed)) for index, _ in bundle.items]
