@@ -76,6 +76,13 @@ R_START: Final = 8
 R_SIZE: Final = 9
 RECORD_COLUMNS: Final = 10
 
+# columns of a header of a record
+H_KEY: Final = 0
+H_KEY_SIZE: Final = 1
+H_VALUE: Final = 2
+H_VALUE_SIZE: Final = 3
+HEADER_COLUMNS: Final = 4
+
 # how the walk of a window ended
 NEED_BYTES: Final = 0
 ROWS_FULL: Final = 1
@@ -302,3 +309,25 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
         counts[number] = wanted
         written += wanted
     return np.int64(batches.shape[0])
+
+
+@kernel
+def header_rows(buf: Any, records: Any, rows: Any) -> None:
+    """Find the headers of records that were read.
+
+    Args:
+        buf: uint8[W], where they lie.
+        records: int64[N, RECORD_COLUMNS].
+        rows: int64[H, HEADER_COLUMNS], out: as many as all records have together.
+    """
+    row = np.int64(0)
+    for number in range(records.shape[0]):
+        place = records[number, R_HEADERS]
+        end = records[number, R_START] + records[number, R_SIZE]
+        for _ in range(records[number, R_HEADER_COUNT]):
+            for part in range(2):
+                size, place = zigzag(buf, place, end, 5)
+                rows[row, H_KEY + 2 * part] = place
+                rows[row, H_KEY_SIZE + 2 * part] = max(size, -1)
+                place += max(size, 0)
+            row += 1

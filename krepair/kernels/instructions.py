@@ -152,16 +152,6 @@ def store64(_typing: Any, array: Any, place: Any, word: Any) -> Any:
 
 
 @intrinsic
-def trailing_zeros(_typing: Any, word: Any) -> Any:
-    """How many of the lowest bits of an unsigned 64-bit word are zero; 64 of zero."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), codegen
-
-
-@intrinsic
 def swapped(_typing: Any, word: Any) -> Any:
     """The bytes of an unsigned 64-bit word in reverse order."""
 

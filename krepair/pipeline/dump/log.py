@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from krepair.formats import batch_v2
-from krepair.kernels import dump_lines as d
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
+from krepair.pipeline.dump.lines import HeldLines, LineColumns
 from krepair.pipeline.dump.log_walk import WINDOW_BYTES, LogWalk, Wanted
-from krepair.pipeline.dump.record import KERNEL_FORMS, RecordLines, Shown, shown_of
+from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, Shown, shown_of
 from krepair.pipeline.dump.style import Style
-
-OUT_BYTES: Final = 10 << 20
 
 
 @dataclass
@@ -33,13 +31,6 @@ class WantedLines(Wanted):
     """
 
     lines: RecordLines = field(default_factory=lambda: RecordLines(Style(as_json=True)))
-    table: Any = field(init=False)
-    lengths: Any = field(init=False)
-    out: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.table, self.lengths = d.literals(as_json=self.style.as_json)
-        self.out = np.empty(OUT_BYTES, np.uint8)
 
 
 class LogDump(LogWalk):
@@ -62,90 +53,87 @@ class LogDump(LogWalk):
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         super().__init__(read_into, file_size, base_offset, wanted, window_bytes)
-        self._lines = wanted
-        self._options = np.zeros(d.OPTIONS, np.int64)
-        self._options[d.O_RECORDS] = wanted.records
-        self._options[d.O_KEY_FORM] = KERNEL_FORMS.get(wanted.lines.key_form, 0)
-        self._options[d.O_VALUE_FORM] = KERNEL_FORMS.get(wanted.lines.value_form, 0)
-        self._options[d.O_LOWEST] = wanted.lowest
-        self._options[d.O_HIGHEST] = wanted.highest
-        self._options[d.O_PERSON] = not wanted.lines.style.as_json
-        self._options[d.O_CUT] = wanted.cut
+        self._how = wanted.lines
+        self._held = HeldLines(
+            LineColumns(
+                as_json=self._how.style.as_json,
+                key_form=_form_of(self._how.key_form),
+                value_form=_form_of(self._how.value_form),
+            )
+        )
 
-    def _batch_lines(self, rows: Any) -> Iterator[memoryview]:
-        wanted, out, at = self._lines, self._lines.out, 0
-        state = np.zeros(d.LINE_STATE, np.int64)
-        status = d.FULL
-        while status == d.FULL:
-            self._options[d.O_LEFT] = wanted.left
-            status, at = d.batch_lines(rows, self._options, wanted.table, wanted.lengths, state, out, 0)
-            wanted.left = int(self._options[d.O_LEFT])
-            if at:
-                yield out.data[:at]
+    def lines(self) -> Iterator[bytes | memoryview]:
+        """As of ``LogWalk``."""
+        for piece in super().lines():
+            if piece or self._held.are_many:
+                yield from self._held.given()
+            if piece:
+                yield piece
+        yield from self._held.given()
+
+    def _batch_lines(self, rows: Any) -> Iterator[bytes]:
+        self._held.add_batches(rows[: self._wanted.left])
+        self._wanted.left -= self._held.added
+        yield b""
+        self._held.keep()
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Lines of batches and their records, by the kernel where it can."""
-        lines = self._lines.lines
-        if not lines.kernel_can:
+        """Lines of batches and their records, in bulk where that can be."""
+        if not self._how.in_bulk:
             yield from self._slow_lines(buf, rows, counts, records)
-        elif lines.table is None:
-            yield from self._fast_lines(buf, rows, counts, records)
+        elif self._how.table is None:
+            yield from self._bulk_lines(buf, rows, counts, records)
         else:
             yield from self._decoded_lines(buf, rows, counts, records)
 
     def _decoded_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Runs of markers by the kernel, of other batches by plain Python."""
+        """Runs of markers in bulk, of other batches by plain Python."""
         markers = rows[:, r.B_ATTRIBUTES] & batch_v2.CONTROL != 0
         edges = [0, *(np.flatnonzero(markers[1:] != markers[:-1]) + 1).tolist(), len(rows)]
         first = 0
         for begin, end in pairwise(edges):
             count = int(counts[begin:end].sum())
-            way = self._fast_lines if markers[begin] else self._slow_lines
+            way = self._bulk_lines if markers[begin] else self._slow_lines
             yield from way(buf, rows[begin:end], counts[begin:end], records[first : first + count])
             first += count
             if self._done:
                 return
 
-    def _fast_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        wanted, out = self._lines, self._lines.out
-        state = np.zeros(d.LINE_STATE, np.int64)
-        status = d.FULL
-        while status in {d.FULL, d.SLOW}:
-            self._options[d.O_LEFT], self._options[d.O_BATCHES] = wanted.left, self._say_batches
-            status, at = d.record_lines(
-                buf, rows, counts, records, self._options, wanted.table, wanted.lengths, state, out, 0
-            )
-            wanted.left = int(self._options[d.O_LEFT])
-            if at:
-                yield out.data[:at]
-            if status == d.SLOW:
-                yield from self._one_record(rows[state[d.L_BATCH]], shown_of(
-                    rows[state[d.L_BATCH]], records[state[d.L_ROW]], buf
-                ))  # fmt: skip
-                state[d.L_RECORD] += 1
-                state[d.L_ROW] += 1
+    def _bulk_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes]:
+        wanted = self._wanted
+        of = np.repeat(np.arange(len(rows)), counts[: len(rows)])
+        offsets = rows[of, r.B_BASE_OFFSET] + records[: len(of), r.R_OFFSET_DELTA]
+        chosen = np.flatnonzero((offsets >= wanted.lowest) & (offsets <= wanted.highest))
+        self._held.add_records(buf, rows, of[chosen], records[chosen], wanted.left, batches=self._say_batches)
+        wanted.left -= self._held.added
+        yield b""
+        self._held.keep()
 
     def _slow_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         first = 0
         for row, count in zip(rows, counts[: len(rows)].tolist(), strict=True):
-            said = not self._say_batches
-            if not said and self._lines.lines.grep is None:
-                yield from self._batch_lines(row.reshape(1, -1))
-                said = True
+            if self._say_batches:
+                self._unsaid = row
+                if self._how.grep is None:
+                    yield from self._say()
             for record_row in records[first : first + count]:
                 if self._wanted.left <= 0:
                     return
-                line = list(self._one_record(row, shown_of(row, record_row, buf)))
-                if line and not said:
-                    yield from self._batch_lines(row.reshape(1, -1))
-                    said = True
-                yield from line
+                yield from self._one_record(row, shown_of(row, record_row, buf))
             first += count
+        if self._say_batches:
+            self._unsaid = None
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        wanted = self._lines
+        wanted = self._wanted
         if wanted.left > 0 and wanted.lowest <= shown.offset <= wanted.highest:
-            line = wanted.lines.line(row, shown)
+            line = self._how.line(row, shown)
             if line is not None:
                 wanted.left -= 1
-                yield line
+                yield from self._say()
+                self._held.add_line(line)
+                yield b""
+
+
+def _form_of(name: str) -> int:
+    return BULK_FORMS.index(name) if name in BULK_FORMS else 0

@@ -120,6 +120,7 @@ class LogWalk:
         self._records: Any = np.empty((_RECORD_ROWS, r.RECORD_COLUMNS), np.int64)
         self._counts: Any = np.zeros(_BATCH_ROWS, np.int64)
         self._say_batches = wanted.batches
+        self._unsaid: Any = None
         self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
         self._packed: Any = np.zeros((_BATCH_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(_BATCH_ROWS)
@@ -356,7 +357,7 @@ class LogWalk:
             first = after
 
     # -- what a batch and its records become -------------------------------------------------------
-    def _batch_lines(self, rows: Any) -> Iterator[bytes | memoryview]:
+    def _batch_lines(self, rows: Any) -> Iterator[bytes]:
         """Take batches."""
         yield from ()
 
@@ -379,22 +380,27 @@ class LogWalk:
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
         """A batch that is of an old format, damaged, or larger than the window, or whose content is large or broken."""
         wanted = self._wanted
-        by_grep = wanted.searched
-        if wanted.batches and not (by_grep and wanted.records):
+        late = wanted.searched and wanted.records
+        if wanted.batches and not late:
             yield from self._batch_lines(row.reshape(1, -1))
         if not wanted.records or row[r.B_COUNT] == 0 or self._done:
             return
-        said = not (wanted.batches and by_grep)
         lines = self._records_of_v2(row) if row[r.B_MAGIC] == batch_v2.MAGIC else self._messages(row)
         keep, self._say_batches = self._say_batches, False
+        self._unsaid = row if wanted.batches and late else None
         try:
             for piece in lines:
-                if not said:
-                    yield from self._batch_lines(row.reshape(1, -1))
-                    said = True
+                if piece:
+                    yield from self._say()
                 yield piece
         finally:
-            self._say_batches = keep
+            self._say_batches, self._unsaid = keep, None
+
+    def _say(self) -> Iterator[bytes]:
+        """Take the batch that waited for a record that is taken, or for damage."""
+        if self._unsaid is not None:
+            row, self._unsaid = self._unsaid, None
+            yield from self._batch_lines(row.reshape(1, -1))
 
     def _content(self, row: Any, start: int) -> StoredBytes:
         position = int(row[r.B_POSITION])

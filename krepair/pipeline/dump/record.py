@@ -1,6 +1,6 @@
 """One record of ``krepair dump`` at a time, in plain Python: what is decoded, searched, cut or shown as JSON.
 
-The same lines as ``krepair.kernels.dump_lines`` where both can write them.
+The same lines as ``lines`` where both can write them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 from krepair.formats import batch_v2, control, record
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
-from krepair.kernels import dump_lines as d
 from krepair.kernels import dump_rows as r
-from krepair.pipeline.dump.style import Raw, Style, Word, json_of
+from krepair.pipeline.dump.style import MARKERS, TIMESTAMP_TYPES, Raw, Style, Word, json_of
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
 FORMS: Final = (AUTO, TEXT, JSON, HEX, BASE64)
 """How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
-KERNEL_FORMS: Final = {AUTO: d.AUTO, HEX: d.HEX, BASE64: d.BASE64}
+BULK_FORMS: Final = (AUTO, HEX, BASE64)
+"""Those that ``columns.quoted`` knows, by their numbers there."""
 MOST_HEADERS: Final = 1000
 DEFAULT_CUT: Final = 1 << 20
 """Bytes of a key or a value that are shown: more than max.message.bytes lets in, unless somebody raised it."""
@@ -75,13 +75,13 @@ class RecordLines:
     cut: int = DEFAULT_CUT
 
     @property
-    def kernel_can(self) -> bool:
-        """Whether the kernel writes the same lines, those of decoded records aside; markers are not decoded."""
+    def in_bulk(self) -> bool:
+        """Whether lines are written in bulk, those of decoded records aside; markers are not decoded."""
         return (
             self.grep is None
             and self.cut >= DEFAULT_CUT
-            and self.key_form in KERNEL_FORMS
-            and self.value_form in KERNEL_FORMS
+            and self.key_form in BULK_FORMS
+            and self.value_form in BULK_FORMS
         )
 
     def line(self, batch: Any, shown: Shown) -> bytes | None:
@@ -102,7 +102,7 @@ class RecordLines:
             "position": int(batch[r.B_POSITION]),
             "offset": shown.offset,
             "timestamp": shown.timestamp,
-            "timestamp_type": Word(d.TIMESTAMP_TYPES[timestamp_type(batch)]),
+            "timestamp_type": Word(TIMESTAMP_TYPES[timestamp_type(batch)]),
         }
         if batch[r.B_MAGIC] > 1:
             fields |= {
@@ -201,7 +201,7 @@ def _marker(shown: Shown) -> dict[str, Any]:
     key = None if shown.key is None else control.decode_key(shown.key)
     if key is None or isinstance(key, Damage):
         return {}
-    name = d.MARKERS[key.type_id] if 0 <= key.type_id < len(d.MARKERS) else key.type_id
+    name = MARKERS[key.type_id] if 0 <= key.type_id < len(MARKERS) else key.type_id
     fields: dict[str, Any] = {"marker": Word(name) if isinstance(name, str) else name}
     value = control.decode_end_txn(shown.value)
     if key.is_end_txn and not isinstance(value, Damage):
@@ -231,7 +231,7 @@ def named_bytes(name: str, data: bytes | None, form: str) -> dict[str, Any]:
 
 
 def timestamp_type(batch: Any) -> int:
-    """Place in ``dump_lines.TIMESTAMP_TYPES`` of a batch's or message's."""
+    """Place in ``style.TIMESTAMP_TYPES`` of a batch's or message's."""
     if batch[r.B_MAGIC] == 0:
         return 2
     return int(bool(batch[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME))

@@ -1,7 +1,7 @@
 """Lines of ``krepair dump`` in plain Python: for everything that does not come in millions.
 
-A line is a kind and fields; as JSON one object, for a person words. Neither can steer a terminal. What the kernel
-``krepair.kernels.dump_lines`` writes has the same shape.
+A line is a kind and fields; as JSON one object, for a person words. Neither can steer a terminal. What
+``lines`` writes in bulk has the same shape.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from krepair.formats.control import ControlType
 from krepair.formats.damage import Damage
 from krepair.formats.words import all_printable, json_for_terminals
 from krepair.plan.view import time_text
 
 FORMAT_VERSION: Final = "1.0"
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")
+MARKERS: Final = tuple(ControlType(number).name for number in range(len(ControlType)))
 TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
 

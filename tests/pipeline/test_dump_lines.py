@@ -1,7 +1,8 @@
-"""Lines that the kernel writes are those of plain Python, byte for byte, and nothing in them steers a terminal."""
+"""Lines made from columns are those of plain Python, byte for byte, and nothing in them steers a terminal."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
@@ -12,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import batch_v2, record
-from krepair.kernels import dump_lines as d
 from krepair.kernels import dump_rows as r
-from krepair.kernels.line_parts import put_base64, put_hex, put_int, put_text, put_time
-from krepair.pipeline.dump.record import KERNEL_FORMS, RecordLines, shown_of
+from krepair.pipeline.dump.columns import AUTO, BASE64, HEX, gathered, numbers, quoted, text_of, times
+from krepair.pipeline.dump.lines import LineColumns
+from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, shown_of
 from krepair.pipeline.dump.style import Style, json_of
 from krepair.plan.view import time_text
 
@@ -34,45 +35,50 @@ BYTES = (
 MAYBE = st.none() | BYTES
 
 
-def written(write: Any, *arguments: Any) -> bytes | None:
-    out = np.zeros(4096, np.uint8)
-    end = write(out, 5, *arguments)
-    return None if end < 0 else out[5:end].tobytes()
-
-
 def array(data: bytes) -> Any:
     return np.frombuffer(data + bytes(64), np.uint8).copy()
 
 
-@given(INT64)
-@example(0)
-@example(-(2**63))
-@example(10**8)
-@example(10**16)
-def test_a_number_is_written_as_in_plain_python(value: int) -> None:
-    assert written(put_int, value) == str(value).encode()
+def rows_of(column: Any, count: int) -> list[str]:
+    return [column] * count if isinstance(column, str) else column.to_pylist()
 
 
-@given(INT64 | st.integers(0, 253_402_300_800_000))
-@example(951_782_400_000)
-@example(253_402_300_799_999)
-def test_a_time_is_written_as_in_plain_python(value: int) -> None:
+def quoted_as(form: int, *pieces: bytes) -> list[tuple[int, str]]:
+    """Of each piece the form that it is shown in, and its text; between them lie other bytes."""
+    sizes = np.array([len(piece) for piece in pieces])
+    places = np.cumsum(sizes + 1) - sizes
+    forms, column = quoted(gathered(array(b"\xff" + b"\xff".join(pieces)), places, sizes), form)
+    return list(zip(forms.tolist(), rows_of(column, len(pieces)), strict=True))
+
+
+@given(st.lists(INT64, min_size=1, max_size=4))
+@example([0])
+@example([-(2**63), 10**8])
+def test_numbers_are_written_as_in_plain_python(values: list[int]) -> None:
+    assert rows_of(numbers(np.array(values, np.int64)), len(values)) == [str(value) for value in values]
+
+
+@given(st.lists(INT64 | st.integers(0, 253_402_300_800_000), min_size=1, max_size=4))
+@example([951_782_400_000, 253_402_300_799_999])
+@example([253_402_300_799_999, 253_402_300_800_000, -1, 0])
+def test_times_are_written_as_in_plain_python(values: list[int]) -> None:
     # What is no date is a number in a dump; a person gets words for it.
-    is_date = 0 <= value < 253_402_300_800_000
-    assert written(put_time, value) == (time_text(value) if is_date else str(value)).encode()
+    expected = [time_text(value) if 0 <= value < 253_402_300_800_000 else str(value) for value in values]
+    assert rows_of(times(np.array(values, np.int64)), len(values)) == expected
 
 
-@given(BYTES)
-def test_text_is_escaped_as_in_plain_python_and_what_is_no_text_is_refused(data: bytes) -> None:
-    found = written(put_text, array(data), 0, len(data))
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        assert found is None
-        return
-    assert found == json_of(text)
-    assert json.loads(found) == text
-    assert not STEERS.search(found.decode())
+@given(st.lists(BYTES, min_size=1, max_size=5))
+def test_text_is_escaped_as_in_plain_python_and_what_is_no_text_is_base64(pieces: list[bytes]) -> None:
+    for data, (form, found) in zip(pieces, quoted_as(AUTO, *pieces), strict=True):
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            assert (form, found) == (BASE64, base64.b64encode(data).decode())
+            continue
+        assert form == AUTO
+        assert f'"{found}"'.encode() == json_of(text)
+        assert json.loads(f'"{found}"') == text
+        assert not STEERS.search(found)
 
 
 @pytest.mark.parametrize(
@@ -80,15 +86,13 @@ def test_text_is_escaped_as_in_plain_python_and_what_is_no_text_is_refused(data:
     [b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80", b"\xf0\x9f\x98", b"a" * 9 + b"\xff"],
 )
 def test_overlong_surrogate_and_cut_characters_are_no_text(data: bytes) -> None:
-    assert written(put_text, array(data), 0, len(data)) is None
+    assert [form for form, _ in quoted_as(AUTO, b"a", data, b"", data)] == [AUTO, BASE64, AUTO, BASE64]
 
 
-@given(st.binary(max_size=200))
-def test_bytes_as_hex_and_base64(data: bytes) -> None:
-    import base64
-
-    assert written(put_hex, array(data), 0, len(data)) == b'"%b"' % data.hex().encode()
-    assert written(put_base64, array(data), 0, len(data)) == b'"%b"' % base64.b64encode(data)
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=5))
+def test_bytes_as_hex_and_base64(pieces: list[bytes]) -> None:
+    assert quoted_as(HEX, *pieces) == [(HEX, data.hex()) for data in pieces]
+    assert quoted_as(BASE64, *pieces) == [(BASE64, base64.b64encode(data).decode()) for data in pieces]
 
 
 RECORDS = st.builds(
@@ -118,8 +122,8 @@ ATTRIBUTES = st.sampled_from(
     st.integers(0, 2**62),
     st.sampled_from([-1, 0, 2**31 - 1]),
     st.booleans(),
-    st.sampled_from(sorted(KERNEL_FORMS)),
-    st.sampled_from(sorted(KERNEL_FORMS)),
+    st.sampled_from(sorted(BULK_FORMS)),
+    st.sampled_from(sorted(BULK_FORMS)),
 )
 def test_lines_of_records_are_those_of_plain_python(
     records: list[record.Record],
@@ -160,18 +164,11 @@ def test_lines_of_records_are_those_of_plain_python(
         for each in records
     ]
     expected = [lines.line(rows[0], each) for each in shown]
-    table, lengths = d.literals(as_json=as_json)
-    options = np.zeros(d.OPTIONS, np.int64)
-    options[d.O_RECORDS], options[d.O_LEFT], options[d.O_CUT] = 1, 100, 1 << 20
-    options[d.O_LOWEST], options[d.O_HIGHEST] = -(2**63), 2**63 - 1
-    options[d.O_KEY_FORM], options[d.O_VALUE_FORM] = KERNEL_FORMS[keys], KERNEL_FORMS[values]
-    options[d.O_PERSON] = not as_json
-    out = np.empty(1 << 16, np.uint8)
-    status, end = d.record_lines(
-        buf, rows[:1], counts, found, options, table, lengths, np.zeros(d.LINE_STATE, np.int64), out, 0
+    columns = LineColumns(
+        as_json=as_json, key_form=BULK_FORMS.index(keys), value_form=BULK_FORMS.index(values)
     )
-    assert status == d.ALL
-    got = out[:end].tobytes()
+    of = np.zeros(len(records), np.int64)
+    got = bytes(text_of(columns.records(buf, rows[:1], of, found[: len(records)]))) if records else b""
     assert got == b"".join(line for line in expected if line is not None)
     assert not STEERS.search(got.decode().replace("\n", ""))
     if as_json:

@@ -1,0 +1,416 @@
+"""Lines of ``krepair dump`` in bulk, from columns: one per batch and one per record, as JSON or as text for a person.
+
+Both forms have the same fields in the same order; only the words between them differ. ``record`` writes the lines of
+what has to be decoded, searched or cut, one at a time, in the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.kernels import dump_rows as r
+from krepair.pipeline.dump.columns import (
+    Column,
+    gathered,
+    joined,
+    numbers,
+    of_rows,
+    one_or_other,
+    quoted,
+    strings,
+    text_of,
+    times,
+    words,
+)
+from krepair.pipeline.dump.style import MARKERS, TIMESTAMP_TYPES
+
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd", "unknown 5", "unknown 6", "unknown 7")
+_BOOLEANS: Final = ("false", "true")
+_FORMS: Final = ("", "_hex", "_base64")
+_NULL: Final = len(_FORMS)
+_BATCH, _RECORD, _READY, _KINDS = range(4)
+_ONE_READY: Final = np.full(1, _READY)
+_PLACES: Final = [r.R_KEY, r.R_VALUE, r.R_HEADERS, r.R_START]
+_MANY_LINES: Final = 1 << 10
+_MANY_BYTES: Final = 1 << 19
+_MARKER_KEY_BYTES: Final = 4
+_MARKER_VALUE_BYTES: Final = 6
+
+
+class LineColumns:
+    """Writes lines.
+
+    Args:
+        as_json: one object a line, else words for a person.
+        key_form: see ``columns.quoted``.
+        value_form: likewise; of header values, too.
+    """
+
+    def __init__(self, *, as_json: bool, key_form: int, value_form: int) -> None:
+        self._as_json = as_json
+        self._key_form, self._value_form = key_form, value_form
+        self._end = "}\n" if as_json else "\n"
+        self._known: list[tuple[Callable[[Int64s], Column], Int64s, Column]] = []
+
+    def _name(self, name: str) -> str:
+        return f',"{name}":' if self._as_json else f" {name}="
+
+    def _front(self, kind: str, first: str) -> str:
+        return f'{{"type":"{kind}"' if self._as_json else first
+
+    def _words(self, names: tuple[str, ...], rows: Any) -> Column:
+        shown = [f'"{name}"' if self._as_json else name.replace(" ", "_") for name in names]
+        return words(shown, rows)
+
+    def _number(self, values: Int64s) -> Column:
+        return self._made(numbers, values)
+
+    def _time(self, values: Int64s) -> Column:
+        return self._made(numbers if self._as_json else times, values)
+
+    def _made(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
+        """A column, made once: of a batch with one record many numbers are alike."""
+        for made_by, known, column in self._known:
+            if (
+                made_by is make
+                and len(known) == len(values)
+                and known[0] == values[0]
+                and (known == values).all()
+            ):
+                return column
+        column = make(values)
+        if not isinstance(column, str):
+            self._known.append((make, values, column))
+        return column
+
+    # -- batches ----------------------------------------------------------------------------------
+    def batches(self, rows: Int64s) -> Any:
+        """The lines of batches and messages, int64[B, BATCH_COLUMNS]."""
+        self._known.clear()
+        return one_or_other(
+            rows[:, r.B_MAGIC] > 1,
+            lambda some: self._batch_lines(rows[some], new=True),
+            lambda some: self._batch_lines(rows[some], new=False),
+        )
+
+    def _batch_lines(self, rows: Int64s, *, new: bool) -> Any:
+        self._known.clear()
+        return of_rows(joined(*self._batch(rows.T.copy(), new=new)), len(rows))
+
+    def _batch(self, rows: Int64s, *, new: bool) -> list[Column]:
+        """The parts of the lines of batches, int64[BATCH_COLUMNS, B]."""
+        name, number = self._name, self._number
+        attributes = rows[r.B_ATTRIBUTES]
+        parts: list[Column] = [
+            self._front("batch", "batch"),
+            name("position"), number(rows[r.B_POSITION]),
+            name("base_offset"), number(rows[r.B_BASE_OFFSET]),
+            name("last_offset"), number(rows[r.B_LAST_OFFSET]),
+            name("max_timestamp"), self._time(rows[r.B_MAX_TIMESTAMP]),
+        ]  # fmt: skip
+        if new:
+            parts += [
+                name("base_timestamp"), self._time(rows[r.B_BASE_TIMESTAMP]),
+                name("producer_id"), number(rows[r.B_PRODUCER_ID]),
+            ]  # fmt: skip
+        parts += [
+            name("crc"), number(rows[r.B_CRC]),
+            name("valid"), words(_BOOLEANS, (rows[r.B_PROBLEM] != r.BAD_CRC).astype(np.int64)),
+            name("size"), number(rows[r.B_SIZE]),
+            name("magic"), number(rows[r.B_MAGIC]),
+            name("codec"), self._words(_CODECS, attributes & batch_v2.CODEC_MASK),
+            name("timestamp_type"), self._timestamp_type(rows),
+        ]  # fmt: skip
+        if new:
+            deltas = rows[r.B_LAST_OFFSET] - rows[r.B_BASE_OFFSET]
+            horizon = attributes & batch_v2.DELETE_HORIZON != 0
+            begun = rows[r.B_BASE_TIMESTAMP]
+            parts += [
+                name("records"), number(rows[r.B_COUNT]),
+                name("producer_epoch"), number(rows[r.B_PRODUCER_EPOCH]),
+                name("base_sequence"), number(rows[r.B_BASE_SEQUENCE]),
+                name("last_sequence"), number(_sequences(rows[r.B_BASE_SEQUENCE], deltas)),
+                name("leader_epoch"), number(rows[r.B_LEADER_EPOCH]),
+                *self._bits(attributes),
+                name("delete_horizon_ms"),
+                one_or_other(horizon, lambda some: self._time(begun[some]), lambda some: "null"),
+            ]  # fmt: skip
+        return [*parts, self._end]
+
+    def _timestamp_type(self, rows: Int64s) -> Column:
+        by_log = (rows[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME != 0).astype(np.int64)
+        return self._words(TIMESTAMP_TYPES, np.where(rows[r.B_MAGIC] == 0, 2, by_log))
+
+    def _bits(self, attributes: Int64s) -> list[Column]:
+        parts: list[Column] = []
+        for name, bit in (("transactional", batch_v2.TRANSACTIONAL), ("control", batch_v2.CONTROL)):
+            parts += [self._name(name), words(_BOOLEANS, (attributes & bit != 0).astype(np.int64))]
+        return parts
+
+    # -- records ----------------------------------------------------------------------------------
+    def records(
+        self, buf: Uint8s, batches: Int64s, of: Int64s, records: Int64s, *, with_batches: bool = False
+    ) -> Any:
+        """The lines of records of v2 batches.
+
+        Args:
+            buf: uint8[W], holds the records.
+            batches: int64[B, BATCH_COLUMNS].
+            of: int64[N], the row of each record's batch, ascending.
+            records: int64[N, RECORD_COLUMNS].
+            with_batches: whether the line of its batch stands before that of a batch's first record.
+        """
+        self._known.clear()
+        name, number = self._name, self._number
+        one_each = len(of) == len(batches) and bool((of == np.arange(len(of))).all())
+        before: list[Column] = []
+        if with_batches and not one_each:
+            lines = pa.concat_arrays([self.batches(batches), pa.array([""])])
+            before = [lines.take(pa.array(np.where(np.diff(of, prepend=-1), of, len(batches))))]
+        rows: Int64s = batches.T.copy()
+        if with_batches and one_each:
+            before = self._batch(rows, new=True)
+        front = [
+            self._front("record", "| record"),
+            name("position"),
+            number(rows[r.B_POSITION]),
+            name("offset"),
+        ]
+        kind = [name("timestamp_type"), self._timestamp_type(rows), name("sequence")]
+        producer = [
+            name("producer_id"), number(rows[r.B_PRODUCER_ID]),
+            name("producer_epoch"), number(rows[r.B_PRODUCER_EPOCH]),
+            *self._bits(rows[r.B_ATTRIBUTES]),
+        ]  # fmt: skip
+        if not one_each:
+            front, kind, producer = (
+                [joined(*parts) if isinstance(joined(*parts), str) else joined(*parts).take(pa.array(of))]
+                for parts in (front, kind, producer)
+            )
+            rows = rows[:, of]
+        of_record: Int64s = records.T.copy()
+        attributes, deltas = rows[r.B_ATTRIBUTES], of_record[r.R_OFFSET_DELTA]
+        created = rows[r.B_BASE_TIMESTAMP] + of_record[r.R_TIMESTAMP_DELTA]
+        by_log = attributes & batch_v2.LOG_APPEND_TIME != 0
+        keys, values = of_record[r.R_KEY : r.R_KEY + 2], of_record[r.R_VALUE : r.R_VALUE + 2]
+        parts = [
+            *before,
+            *front, number(rows[r.B_BASE_OFFSET] + deltas),
+            name("timestamp"), self._time(np.where(by_log, rows[r.B_MAX_TIMESTAMP], created)),
+            *kind, number(_sequences(rows[r.B_BASE_SEQUENCE], deltas)),
+            *producer,
+            name("key_size"), number(keys[1]),
+            name("value_size"), number(values[1]),
+            self._markers(buf, attributes & batch_v2.CONTROL != 0, keys, values),
+            self._headers(buf, records),
+            *self._bytes("key", self._key_form, buf, *keys),
+            *self._bytes("value", self._value_form, buf, *values),
+            self._end,
+        ]  # fmt: skip
+        return of_rows(joined(*parts), len(records))
+
+    def _bytes(
+        self, name: str, form: int, buf: Uint8s, places: Int64s, sizes: Int64s, *, first: bool = False
+    ) -> tuple[Column, Column, Column]:
+        """Bytes with the name that says how they are shown; ``first`` of an object inside the line."""
+        front = ("{" if first else "," if self._as_json else " ") + ('"' if self._as_json else "")
+        back = '":' if self._as_json else "="
+        names = [f'{front}{name}{of}{back}"' for of in _FORMS] + [f"{front}{name}{back}null"]
+        forms, text = quoted(gathered(buf, places, sizes), form)
+        forms[sizes < 0] = _NULL
+        return words(names, forms), text, words(('"', '"', '"', ""), forms)
+
+    def _headers(self, buf: Uint8s, records: Int64s) -> Column:
+        counts = records[:, r.R_HEADER_COUNT]
+        if not counts.any():
+            return ""
+        rows: Int64s = np.empty((int(counts.sum()), r.HEADER_COLUMNS), np.int64)
+        r.header_rows(buf, records, rows)
+        each = joined(
+            *self._bytes("key", 0, buf, rows[:, r.H_KEY], rows[:, r.H_KEY_SIZE], first=True),
+            *self._bytes("value", self._value_form, buf, rows[:, r.H_VALUE], rows[:, r.H_VALUE_SIZE]),
+            "}",
+        )
+
+        def of_some(some: Int64s) -> Column:
+            edges = np.concatenate([[0], np.cumsum(counts[some])]).astype(np.int32)
+            lists = pa.ListArray.from_arrays(pa.array(edges), of_rows(each, len(rows)))
+            between, front = (",", ',"headers":[') if self._as_json else (" ", " headers=[")
+            return joined(front, pc.binary_join(lists, between), "]")
+
+        return one_or_other(counts > 0, of_some, lambda some: "")
+
+    def _markers(self, buf: Uint8s, control: Any, keys: Int64s, values: Int64s) -> Column:
+        """What a marker says, of control records whose key can be read.
+
+        Args:
+            buf: uint8[W], holds the records.
+            control: bool[N], which are control records.
+            keys: int64[2, N], place and size.
+            values: likewise.
+        """
+        if not control.any():
+            return ""
+        control = control & (keys[1] >= _MARKER_KEY_BYTES)
+        control[control] = _big_endian(buf, keys[0][control], 2) >= 0
+
+        def of_some(some: Int64s) -> Column:
+            kinds = _big_endian(buf, keys[0][some] + 2, 2)
+            names = one_or_other(
+                (kinds >= 0) & (kinds < len(MARKERS)),
+                lambda rows: self._words(MARKERS, kinds[rows]),
+                lambda rows: numbers(kinds[rows]),
+            )
+            places = values[0][some]
+            ends = (kinds >= 0) & (kinds <= 1) & (values[1][some] >= _MARKER_VALUE_BYTES)
+            ends[ends] = _big_endian(buf, places[ends], 2) >= 0
+            epoch = one_or_other(
+                ends,
+                lambda rows: joined(
+                    self._name("coordinator_epoch"), numbers(_big_endian(buf, places[rows] + 2, 4))
+                ),
+                lambda rows: "",
+            )
+            return joined(self._name("marker"), names, epoch)
+
+        return one_or_other(control, of_some, lambda some: "")
+
+
+class HeldLines:
+    """Keeps what becomes lines until it is much, since making a few takes as long as making hundreds.
+
+    Args:
+        columns: makes the lines.
+
+    Attributes:
+        added: lines that were added last.
+    """
+
+    def __init__(self, columns: LineColumns) -> None:
+        self._columns = columns
+        self._clear()
+
+    def _clear(self) -> None:
+        self.added = self._lines = self._bytes = self._rows = 0
+        self._said: list[Int64s] = []
+        self._of: list[Int64s] = []
+        self._batches: list[Int64s] = []
+        self._records: list[Int64s] = []
+        self._buffers: list[Uint8s] = []
+        self._ready: list[bytes] = []
+        self._order: list[Int64s] = []
+
+    @property
+    def are_many(self) -> bool:
+        """Whether it is time to have the lines."""
+        return self._lines > _MANY_LINES or self._bytes > _MANY_BYTES
+
+    def _add(self, kinds: Int64s) -> None:
+        self._order.append(kinds)
+        self.added = len(kinds)
+        self._lines += len(kinds)
+
+    def add_line(self, line: bytes) -> None:
+        """Add a line that is written already."""
+        self._ready.append(line)
+        self._add(_ONE_READY)
+
+    def add_batches(self, rows: Int64s) -> None:
+        """Add the lines of batches; before they change, call ``keep``."""
+        self._said.append(rows)
+        self._add(np.full(len(rows), _BATCH))
+
+    def add_records(
+        self, buf: Uint8s, rows: Int64s, of: Int64s, records: Int64s, most: int, *, batches: bool
+    ) -> None:
+        """Add the lines of records.
+
+        Args:
+            buf: uint8[W], where they lie; before it changes, call ``keep``.
+            rows: int64[B, BATCH_COLUMNS].
+            of: int64[N], the row of each record's batch, ascending.
+            records: int64[N, RECORD_COLUMNS].
+            most: lines that may be added.
+            batches: whether each batch has a line before those of its records.
+        """
+        kinds = np.full(len(of), _RECORD)
+        if batches:
+            kinds = np.insert(kinds, np.searchsorted(of, np.arange(len(rows))), _BATCH)
+        kinds = kinds[:most]
+        count = int(np.count_nonzero(kinds == _RECORD))
+        if batches:
+            self._said.append(rows[: len(kinds) - count])
+        if count:
+            start = records[0, r.R_START]
+            end = records[count - 1, r.R_START] + records[count - 1, r.R_SIZE]
+            moved = records[:count].copy()
+            moved[:, _PLACES] += self._bytes - start
+            self._records.append(moved)
+            self._buffers.append(buf[start:end])
+            self._bytes += int(end - start)
+            self._of.append(of[:count] + self._rows)
+            self._batches.append(rows)
+            self._rows += len(rows)
+        self._add(kinds)
+
+    def keep(self) -> None:
+        """The buffers of what was added last change."""
+        held: tuple[list[Any], ...] = (self._said, self._batches, self._buffers)
+        for parts in held:
+            if parts:
+                parts[-1] = parts[-1].copy()
+
+    def given(self) -> Iterator[memoryview]:
+        """The lines, in the order in which they were added."""
+        if not self._lines:
+            return
+        kinds = np.concatenate(self._order)
+        parts = [strings([])] * _KINDS
+        said = _whole(self._said) if self._said else None
+        rows = _whole(self._batches) if self._batches else None
+        if said is not None and rows is not None and not self._ready and len(said) == len(rows):
+            # the usual case: each batch has a line, and records behind it
+            batch = kinds == _BATCH
+            first = batch[0] and not batch[-1] and not (batch[1:] & batch[:-1]).any() and (said == rows).all()
+        else:
+            first = False
+        if said is not None and not first:
+            parts[_BATCH] = self._columns.batches(said)
+        if rows is not None:
+            parts[_RECORD] = self._columns.records(
+                _whole(self._buffers), rows, _whole(self._of), _whole(self._records), with_batches=first
+            )
+        if self._ready:
+            parts[_READY] = strings(self._ready)
+        self._clear()
+        lines = max(parts, key=len)
+        if len(lines) < len(kinds) and not first:
+            places, before = np.empty(len(kinds), np.int64), 0
+            for kind, part in enumerate(parts):
+                places[kinds == kind] = before + np.arange(len(part))
+                before += len(part)
+            lines = pa.concat_arrays(parts).take(pa.array(places))
+        yield text_of(lines)
+
+
+def _whole(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _big_endian(buf: Uint8s, places: Int64s, size: int) -> Int64s:
+    """Signed numbers of two or four bytes."""
+    found = np.zeros(len(places), np.int64)
+    for step in range(size):
+        found = found << 8 | buf[places + step]
+    return found - ((found >> (8 * size - 1)) << (8 * size))
+
+
+def _sequences(bases: Int64s, deltas: Int64s) -> Int64s:
+    return np.where(bases < 0, -1, (bases + deltas) & 0x7FFFFFFF)
