@@ -235,9 +235,9 @@ def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) ->
 
 def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
     """The bytes of a snapshot in which these transactions, (producer id, first offset), are not open any more."""
-    rows = table.copy()
+    rows, ends = table.copy(), frozenset(ended)
     for row in rows:
-        if (int(row[0]), int(row[_FIRST_OFFSET])) in ended:
+        if (int(row[0]), int(row[_FIRST_OFFSET])) in ends:
             row[_FIRST_OFFSET] = _NONE
     return encode_table(rows)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from krepair.fixes import snapshots
+from krepair.formats import producer_snapshot
 from krepair.formats.words import time_text
 from krepair.ops.check import check
 from krepair.options import Engine, Options
+from krepair.rules.snapshots import without_open
 from tests.builders import NOW_MS, Batch, LogDir, commit, data
 
 DAY = 86_400_000
@@ -71,3 +75,13 @@ def test_open_transactions_stay_and_ended_ones_go(tmp_path: Path) -> None:
 
 def test_few_producers_are_not_told(tmp_path: Path) -> None:
     assert told(written(tmp_path, *ids(2))) == []
+
+
+def test_many_forgotten_transactions_are_ended_in_a_pass() -> None:
+    rows = np.zeros((40_000, 8), dtype=np.int64)
+    rows[:, 0] = np.arange(len(rows))
+    rows[:, -1] = 5
+    begun = time.process_time()
+    left = producer_snapshot.table(without_open(rows, [(number, 5) for number in range(0, len(rows), 2)]))
+    assert time.process_time() - begun < 5
+    assert (left[:, -1] == np.where(rows[:, 0] % 2, 5, -1)).all()
