@@ -36,7 +36,6 @@ from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
     check_decisions,
-    check_held,
     finish_groups,
     groups_of,
     others_again,
@@ -391,7 +390,7 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
             _tell_others(one, item.compact.base_offset)
         number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
         parts.setdefault(group.change_id, [(0, 0)] * len(group.sources))[number] = (
-            result.written,
+            group.sources[number].kept_bytes,
             result.written_crc,
         )
         if one.proof is not None and result.checked is not None:
@@ -463,7 +462,6 @@ def _recheck(work: Work, one: _Partition) -> None:
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
     found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
-    check_held(one.staging, facts, one.prepared.partition.policy)
     check_decisions(one.staging, found)
 
 

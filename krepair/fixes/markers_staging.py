@@ -25,7 +25,7 @@ from krepair.pipeline.wire import encode_summary
 from krepair.plan.facts import number
 from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
-from krepair.rules.markers import StageInputs, held_between, limit_now, stage_inputs, why_undecided
+from krepair.rules.markers import StageInputs, limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 
@@ -170,7 +170,6 @@ def _recheck(work: Work, staging: Staging) -> None:
         found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
     if len(groups_of(staging)) < sum(isinstance(one, RewriteSegments) for one in staging.plan.changes):
         staging.decided[:] = [Decided(facts, policy, found)]  # for the groups that are staged after these
-    check_held(staging, facts, policy)
     check_decisions(staging, found, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
 
 
@@ -227,23 +226,6 @@ def check_decisions(
             )
             where = f"{staging.plan.folder}/{log_name(source.base_offset)}"
             raise StalePlanError(f"{where}: {why}")
-
-
-def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy) -> None:
-    """The markers that stay for other replicas are those of the plan.
-
-    Raises:
-        StalePlanError: they are not.
-    """
-    ends = {one.base_offset: one.summary.last_offset + 1 for one in facts}
-    for group in groups_of(staging):
-        for source in group.sources:
-            end = ends.get(source.base_offset, source.base_offset)
-            if held_between(policy, source.base_offset, end) != source.held:
-                raise StalePlanError(
-                    f"{staging.plan.folder}/{log_name(source.base_offset)}: other markers than the plan has must stay "
-                    "for other replicas"
-                )
 
 
 def others_again(work: Work, staging: Staging) -> tuple[ListedLog, ...]:

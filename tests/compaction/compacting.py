@@ -167,7 +167,7 @@ def staged(
     parts: list[tuple[int, int]] = [(0, 0)] * len(items)
     for index, result in engine.map(stage_compacted, items):
         assert (result.failure, result.why, result.problem) == ("", "", "")
-        parts[index] = (result.written, result.written_crc)
+        parts[index] = (change.sources[index].kept_bytes, result.written_crc)
     last = folder / f"{change.sources[-1].base_offset:020d}.log"
     item = FinishItem(
         place=place_of(folder),

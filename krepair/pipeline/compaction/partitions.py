@@ -555,7 +555,6 @@ def stage_items(
                 keep_positions=source.keep_positions,
                 drop_unstamped=source.drop_unstamped,
                 last_position=source.last_position,
-                kept_bytes=source.kept_bytes,
                 headers=more.headers,
                 decisions=source.decisions,
                 aborted_kept=source.aborted_kept,

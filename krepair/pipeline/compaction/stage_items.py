@@ -20,7 +20,6 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
         keep_positions: in the compacted stream.
         drop_unstamped: for markers.
         last_position: in the compacted stream.
-        kept_bytes: to be written.
         headers: digest of the compacted stream that the plan has.
         decisions: digest of the decisions that the plan has, 16 hex digits.
         aborted_kept: entries of the ``.txnindex`` that are carried over.
@@ -35,7 +34,6 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
     keep_positions: tuple[int, ...]
     drop_unstamped: bool
     last_position: int
-    kept_bytes: int
     headers: str
     decisions: str
     aborted_kept: tuple[int, ...]
@@ -53,12 +51,10 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
 
     Attributes:
         written_crc: CRC-32C of what it gave to the new log.
-        written: bytes of that.
         checked: what the proof came to; None if it was not made, so that the files have to be read for it.
         source: the scan of the source, with all its CRCs.
     """
 
     written_crc: int = 0
-    written: int = 0
     checked: CheckResult | None = None
     source: ScanResult | None = None

@@ -258,7 +258,6 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
     return CompactStageResult(
         **asdict(found),
         written_crc=copy.crc,
-        written=copy.written,
         checked=proof.end() if proof else None,
         source=scanned,
     )
@@ -304,7 +303,7 @@ def _staged(
         copy.finish()
     found, summary = _as_left(compact, entries, log, summary)
     if not found.failure:
-        kind, text = _stage_problem(item, summary, copy)
+        kind, text = _stage_problem(item, summary)
         found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
     scanned = source.summary()
     return (
@@ -363,7 +362,7 @@ def _as_left(
     ), summary
 
 
-def _stage_problem(item: CompactStageItem, summary: SegmentSummary, copy: Written) -> tuple[FailureKind, str]:
+def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[FailureKind, str]:
     if summary.headers != item.headers:
         return "changed", "its records are not those that the plan was made of"
-    return not_as_decided(summary, copy.written, item)
+    return not_as_decided(summary, item)

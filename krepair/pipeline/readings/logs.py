@@ -10,20 +10,18 @@ from msgspec import Struct
 
 from krepair.checks.companions import CompanionAudit
 from krepair.durable.tree import Tree
-from krepair.formats import txn_index
-from krepair.formats.filenames import offset_name, segment_name
+from krepair.formats.filenames import offset_name
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_whole, status_of
+from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, second_reading
+from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.plan.model import MendLog
 
 CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
-TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
 
 
@@ -110,7 +108,7 @@ def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
 
 
 def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
-    """The log is its original without the ranges; its ``.txnindex`` lacks only entries of what is gone."""
+    """The log is its original without the ranges."""
     if not item.keep:
         return
     change = item.change
@@ -124,13 +122,6 @@ def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
             or digest_file(kept + CUT, tree) != change.digest_removed
         ):
             yield f"{change.name}: the kept bytes are not the {gone} that were cut"
-    name = segment_name(change.base_offset, ".txnindex")
-    original = read_kept(f"{item.keep}/{name}", TXN_INDEX_AT_MOST_BYTES, tree)
-    if original is not None and not txn_index.damage(original, change.base_offset):
-        stays = [entry for entry in txn_index.decode(original) if entry.last_offset <= change.last_offset]
-        found = read_whole(f"{item.place.path}/{name}", TXN_INDEX_AT_MOST_BYTES, tree)
-        if found != txn_index.encode(stays):
-            yield f"{name}: is not its original without the aborts that are gone"
 
 
 def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
