@@ -1,4 +1,4 @@
-"""The producer snapshot that a broker would load for a log that ends at an offset."""
+"""The producer snapshot that a broker would load for a log that ends at an offset, and where its replay begins."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.logdir.reading import read_whole
-from krepair.logdir.values import Snapshot
+from krepair.logdir.values import Partition, Snapshot
 from krepair.rules.model import ProducerSnapshotState
+from krepair.rules.recovery import floor_of
 
 SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
 
@@ -40,3 +41,15 @@ def newest_snapshot(
         )
         return snapshot.offset, tuple(states)
     return -1, ()
+
+
+def replayed_from(partition: Partition, floor: int) -> int:
+    """Base offset of the segment from which transactions are replayed, so that those open at the range are seen whole.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
+    offset, producers = newest_snapshot(partition.snapshots, floor)
+    firsts = [one.open_first_offset for one in producers if one.open_first_offset >= 0]
+    start = floor_of([one.base_offset for one in partition.segments], min([max(offset, 0), *firsts]))
+    return floor if start is None else min(start, floor)

@@ -10,33 +10,72 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.fixes.context import Context
-from krepair.fixes.files import RECOVERED
+from krepair.fixes.context import Context, place_of
+from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
+from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.recovery_look import RECOVERY_SEEN, Range, Recovered, look_at_ranges
+from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
+from krepair.fixes.logs import parts_after, read_logs_after
+from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import Applied, SecondReading
+from krepair.fixes.snapshot_state import rules_now, see_snapshots, target_of
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Survey
+from krepair.fixes.survey import LogFacts, Sight, Survey
+from krepair.fixes.tail import TAIL_SEEN, decide
+from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
+from krepair.formats import producer_snapshot
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    SEGMENT_SUFFIXES,
+    log_name,
+    offset_name,
+    segment_name,
 )
 from krepair.formats.words import count_text
 from krepair.journal.fence import standing_fences
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.log_dirs import log_dirs_left_out
-from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.reading import read_whole
+from krepair.logdir.reading import why as why_unreadable
+from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.pipeline.engines.costs import WorkKind
+from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
     ChangeLines,
     KeepOriginal,
+    MendLog,
     ReplaceFile,
     RollSegment,
+    SetAside,
 )
+from krepair.rules import epochs
+from krepair.rules.aborts import may_be_untrue
+from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.damage import unmapped
+from krepair.rules.epochs import epochs_of_log
+from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.recovery import (
+    PointLine,
+    choose_epochs,
+    floor_of,
+    left_to,
+    why_damage_stays,
+    why_ends_differ,
+    why_not_rolled,
+    why_point_stays,
+)
+from krepair.rules.snapshots import SeenSnapshots, SnapshotReason
 
 CLEAN = (
     "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"
@@ -130,7 +169,7 @@ class Recovery(Fix):
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Every segment that is no longer read is read again; every small file is as planned."""
-        from krepair.fixes.recovery_readings import second_readings
+        from krepair.fixes.recovery_staging import second_readings
 
         return second_readings(applied)
 
@@ -194,3 +233,370 @@ def _few(names: Sequence[str]) -> str:
     more = len(names) - _FEW
     text = ", ".join(names[:_FEW])
     return f"{text} and {more:,} more" if more > 0 else text
+
+
+# -- look: each step takes all partitions, so that what the engine reads of them is read together
+
+
+class Recovered(NamedTuple):
+    """What is planned for one partition.
+
+    Attributes:
+        changes: in the order in which they are carried out.
+        line: of the recovery point, None if it stays.
+        log_end: offset at which the log will end, 0 if it is not known.
+        before: bytes that a start would read of it.
+        batches: in them.
+        after: bytes that it will read.
+        still: why it will read them; empty if it will read none.
+        notes: for the reviewer.
+        left: why it is left alone, or None.
+    """
+
+    changes: tuple[Change, ...] = ()
+    line: ChangedLine | None = None
+    log_end: int = 0
+    before: int = 0
+    batches: int = 0
+    after: int = 0
+    still: str = ""
+    notes: tuple[str, ...] = ()
+    left: LeftAlone | None = None
+
+
+RECOVERY_SEEN: Sight[Recovered] = Sight("what an unclean start would recover")
+
+
+class Range:
+    """One partition from the segment on that holds its recovery point, while it is worked out.
+
+    Attributes:
+        survey: of the partition.
+        part: a survey of the range alone.
+        floor: base offset of its first segment.
+        point: the line as it is, None if there is none.
+        left: why it is left alone, or None.
+        log_end: offset at which the log will end.
+        roll: whether it gets a new segment.
+        changes: worked out so far.
+        notes: for the reviewer.
+    """
+
+    def __init__(self, context: Context, survey: Survey) -> None:
+        partition = survey.partition
+        self.survey = survey
+        self.view = context.view
+        self.key = (partition.topic, partition.number)
+        points = context.view.recovery_point.offsets
+        self.point: int | None = points.get(self.key)
+        found = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
+        self.floor = 0 if found is None else found
+        segments = tuple(one for one in partition.segments if one.base_offset >= self.floor)
+        self.part = Survey(
+            partition._replace(segments=segments), survey.settings, high_watermark=survey.high_watermark
+        )
+        self.before = sum(segment.log.size for segment in segments)
+        self.changes: list[Change] = []
+        self.notes: list[str] = []
+        self.log_end = 0
+        self.snapshot: ReplaceFile | None = None
+        self.removed: list[ReplaceFile] = []
+        self.aborts: list[ReplaceFile] = []
+        self.epochs: ReplaceFile | None = None
+        self.not_rolled = why_not_rolled(partition.topic, context.version)
+        self.roll = not self.not_rolled
+        self.left = self._why_left()
+
+    def _why_left(self) -> LeftAlone | None:
+        partition, settings, view = self.survey.partition, self.survey.settings, self.view
+        special = next((one for one in partition.specials if one.name.endswith(SEGMENT_SUFFIXES)), None)
+        return why_point_stays(
+            PointLine(
+                special=None if special is None else (special.name, special.kind),
+                untouched=why_untouched(partition, settings),
+                first="leftovers" if waits_for_leftovers_alone(partition, settings) else "",
+                marked=[one.folder for one in view.marked if (one.topic, one.number) == self.key],
+                is_file=all(one.name != RECOVERY_POINT_CHECKPOINT for one in view.foreign),
+                damaged=bool(view.recovery_point.damage),
+            )
+        )
+
+    @property
+    def wins(self) -> bool:
+        """Whether a start would read less of it afterwards."""
+        return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
+
+    def leave(self, code: str, text: str, fix: str = "") -> None:
+        """Leave the partition as it is."""
+        self.left = self.left or left_to(code, text, fix)
+
+    @property
+    def all_changes(self) -> list[Change]:
+        """Those of the fixes before, and those of the range."""
+        return [*self.survey.changes, *self.changes]
+
+    # -- what comes of it
+
+    def outcome(self) -> Recovered:
+        """The changes, their order, and what is told."""
+        if self.left is not None:
+            still = f"left alone, code {self.left.code}"
+            return Recovered(before=self.before, after=self.before, still=still, left=self.left)
+        folder = self.survey.partition.folder
+        if not self.wins:
+            text = (
+                f"{self.not_rolled}; the next start still reads its {self.before:,} bytes"
+                if self.not_rolled and self.before
+                else self.not_rolled or "the next start reads nothing that it need not"
+            )
+            return Recovered(
+                before=self.before, after=self.before, still=self.not_rolled, notes=(f"recovery: {text}",)
+            )
+        if self.not_rolled:
+            self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
+        taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
+        indexes, _ = index_changes(self.part, bases_touched(self.all_changes))
+        small = [self.epochs, self.snapshot, *self.removed, *indexes, *self.aborts]
+        made: list[Change] = [
+            replace(one, rule=RECOVERED) for one in small if one is not None and one.name not in taken
+        ]
+        made += self.changes
+        last = self.part.segments_after[-1]
+        size = last.summary.valid_bytes
+        if self.roll and size:
+            made.append(
+                RollSegment(
+                    change_id=f"{folder}/{offset_name(self.log_end)}",
+                    base_offset=self.log_end,
+                    rule=RECOVERED,
+                    reason="with it, what is before it is no longer read at a start",
+                    undo=KeepOriginal(),
+                )
+            )
+        topic, number = self.key
+        line = ChangedLine(topic=topic, partition=number, old=self.point, new=self.log_end)
+        after = 0 if self.roll else size
+        return Recovered(
+            changes=tuple(made),
+            line=line if line.old != line.new else None,
+            log_end=self.log_end,
+            before=self.before,
+            batches=sum(facts.summary.batches for facts in self.part.segments),
+            after=after,
+            still=self.not_rolled if after else "",
+            notes=(self._told(after), *self.notes),
+        )
+
+    def _told(self, after: int) -> str:
+        mark = self.survey.high_watermark
+        valid = sum(facts.summary.valid_bytes for facts in self.part.segments_after)
+        text = (
+            f"recovery: recovery point {'missing' if self.point is None else self.point}, log end {self.log_end}, "
+            f"high watermark {'unknown' if mark < 0 else mark}, {self.before - valid} bytes cut; a start would read "
+            f"{self.before} bytes of {count_text(len(self.part.segments), 'segment')}, afterwards {after}"
+        )
+        if mark > self.log_end:
+            text += f"; committed records are missing here: offsets {self.log_end} to {mark - 1}"
+            text += "; let another replica lead"
+        return text
+
+
+# -- the steps, each for all partitions
+
+
+def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
+    """Work out what becomes of the ranges from which a start would read less; of the others nothing is read."""
+    for step in (_read, _cut, _measure, _see_snapshots, _see_aborts):
+        step(context, [one for one in ranges if one.left is None and one.wins])
+
+
+def _read(context: Context, ranges: Sequence[Range]) -> None:
+    """Every batch of the ranges, and their indexes; what earlier fixes have read is not read again."""
+    unread = [one for one in ranges if one.survey.log is None]
+    read_logs_and_indexes(context, [one.part for one in unread], "regenerate", trim_active=True)
+    known = [one for one in ranges if one.survey.log is not None]
+    for one in known:
+        one.part.log = _from(one.survey.log, one.floor)
+    look_at_indexes(context, [one.part for one in known], "regenerate", trim_active=True)
+    for one in ranges:
+        one.part.log_after = _from(one.survey.log_after, one.floor)
+        for facts in one.part.segments:
+            one.survey.digests[log_name(facts.base_offset)] = facts.summary.headers
+        problem = one.part.log.problem if one.part.log is not None else None
+        if problem is not None and problem.code != "txnindex-damage":
+            one.left = problem
+        elif len(one.part.segments) != len(one.part.partition.segments):
+            one.leave("unreadable", "not all of its segments could be read")
+
+
+def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
+    if log is None:
+        return None
+    return log._replace(segments=tuple(one for one in log.segments if one.base_offset >= floor))
+
+
+def _cut(context: Context, ranges: Sequence[Range]) -> None:
+    """Torn tails are cut; of a partition with other damage nothing changes."""
+    look_at_damage(context, [one.part for one in ranges if not changes_logs(one.survey.changes)])
+    torn = []
+    for one in ranges:
+        if changes_logs(one.survey.changes):
+            if any(isinstance(change, SetAside) or _is_by_consent(change) for change in one.survey.changes):
+                one.leave(
+                    "damage",
+                    "bytes of its log go by a consent; once that is applied, plan its recovery",
+                    "recovery",
+                )
+            elif any(facts.summary.damage for facts in one.part.segments_after):
+                one.leave("damage", "damage is left in what a start would read", "tail,recovery")
+            continue
+        damages = damages_in(context.view, one.part)
+        one.left = one.left or why_damage_stays(damages, unmapped(damaged_logs(one.part)))
+        if one.left is None and damages:
+            torn.append(one)
+    decide(context, [one.part for one in torn])
+    for one in torn:
+        seen = one.part.seen(TAIL_SEEN)
+        if seen is None or not seen.changes:
+            text = (
+                seen.left.why if seen is not None and seen.left is not None else "its torn tail cannot be cut"
+            )
+            one.leave("damage", text if seen is None else "; ".join([text, *seen.notes]))
+            continue
+        one.changes += seen.changes
+        one.part.changes += seen.changes
+    read_logs_after(context, [one.part for one in torn if one.left is None])
+
+
+def _is_by_consent(change: Change) -> bool:
+    return isinstance(change, MendLog) and any(removed.consent for removed in change.removed)
+
+
+def _measure(context: Context, ranges: Sequence[Range]) -> None:
+    """Where each log ends, and whether anything speaks against it; and its leader epochs."""
+    for one in ranges:
+        segments = one.part.segments_after
+        one.log_end = segments[-1].end_offset
+        start = context.view.log_start.offsets.get(one.key, 0)
+        one.left = one.left or why_ends_differ(segments, one.point or 0, start)
+        if one.left is None:
+            _see_epochs(context, one, segments)
+
+
+def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) -> None:
+    partition = one.survey.partition
+    if any(
+        isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT for each in one.survey.changes
+    ):
+        return
+    data, wrong = read_epochs_file(partition)
+    log_start = max(one.floor, context.view.log_start.offsets.get(one.key, 0))
+    log = epochs_of_log(segments, log_start, compacted=one.survey.settings.compacts)
+    chosen = choose_epochs(epochs.read_recorded(data), log, segments, context.version, wrong)
+    one.left = one.left or chosen.left
+    if chosen.entries is None:
+        return
+    after = chosen.entries
+    new = epochs.MergedEpochs(after, (), needed=True).data
+    if data is not None:
+        one.survey.digests[LEADER_EPOCH_CHECKPOINT] = digest_bytes(data)
+    one.epochs = made_anew(
+        partition.folder,
+        LEADER_EPOCH_CHECKPOINT,
+        partition.leader_epoch_checkpoint,
+        new,
+        RECOVERED,
+        f"{count_text(len(after), 'entry', 'entries')}: a recovery appends the epochs of the batches that it reads",
+    )
+
+
+def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
+    """The producers at each log end, from the newest snapshot at or below the range on, as a recovery does."""
+    rules = rules_now(context)
+    targets = []
+    for one in ranges:
+        partition = one.survey.partition
+        facts = (*one.survey.segments_after, *one.part.segments_after)
+        target = target_of(context.view, partition, place_of(context.view, partition), facts, one.all_changes)
+        targets.append(target.recovered(one.floor, one.log_end))
+    found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
+    for one, seen in zip(ranges, found, strict=True):
+        if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
+            one.leave(
+                "producers", f"its producers cannot be told: {seen.left if seen else 'no log'}", "snapshots"
+            )
+        else:
+            _take_snapshots(one, seen)
+
+
+def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
+    folder, data = one.survey.partition.folder, seen.data or b""
+    there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
+    counted = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
+    opened = producer_snapshot.table(data)
+    name = segment_name(one.log_end, ".snapshot")
+    if one.log_end > seen.bases[0]:
+        reason = f"{counted}, at the log end"
+        one.snapshot = made_anew(folder, name, None if there is None else there.file, data, RECOVERED, reason)
+    if there is not None and same_bytes(there.file, data):
+        one.snapshot = None
+    one.removed = [
+        removed(folder, file, RECOVERED, reason.value)
+        for file, reason in seen.judged.wrong
+        if reason is SnapshotReason.PAST_END
+    ]
+    waiting = int((opened[:, -1] >= 0).sum())
+    if waiting:
+        one.notes.append(
+            f"recovery: {count_text(waiting, 'transaction is', 'transactions are')} open at its log end, as "
+            f"after any crash: "
+            "read_committed stops there until the end of it"
+        )
+
+
+def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
+    """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
+    from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
+
+    chosen = [one for one in ranges if _has_transactions(one)]
+    items = []
+    for one in chosen:
+        partition = one.survey.partition
+        try:
+            start = replayed_from(partition, one.floor)
+        except OSError as error:
+            one.leave("unreadable", f"a producer snapshot could not be read: {why_unreadable(error)}")
+            start = one.floor
+        parts = [part for part in parts_after(partition, one.all_changes) if part.base_offset >= start]
+        items.append(
+            TxnItem(
+                place=place_of(context.view, partition),
+                segments=tuple((part.base_offset, part.size) for part in parts),
+                present=tuple(part.base_offset for part in parts if part.segment.txn_index),
+            )
+        )
+    for index, result in context.engine.map(inspect_txn, items):
+        one = chosen[index]
+        touched = bases_touched(one.all_changes)
+        if result.failure:
+            one.leave("unreadable", result.why)
+        one.aborts = [
+            transaction_index(one.survey.partition.folder, each, RECOVERED)
+            for each in result.problems
+            if each.base_offset >= one.floor and each.base_offset not in touched
+        ]
+
+
+def _has_transactions(one: Range) -> bool:
+    """Whether a replay may find a transaction index of the range that is not true."""
+    segments = one.part.partition.segments
+    entries = any(segment.txn_index and segment.txn_index.size for segment in segments)
+    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in one.part.segments))
+
+
+def same_bytes(file: FileRef, data: bytes) -> bool:
+    """Whether a file holds these bytes; one that cannot be read does not."""
+    try:
+        return read_whole(file.path, len(data) + 1) == data
+    except OSError:
+        return False
