@@ -23,22 +23,6 @@ _WORD: Final = "uint64"
 _LONG: Final = "int64"
 _FLAG: Final = "boolean"
 
-_COMMITS: Final = (
-    _ROWS,
-    _LONGS,
-    _ROWS,
-    _LONG,
-    _LONGS,
-    _ROWS,
-    _INTS,
-    _BYTES,
-    _ROWS,
-    _INTS,
-    _ROWS,
-    _INTS,
-    _ROWS,
-)
-
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_numbers.number_at", (_BYTES, _LONG, _LONG)),
     ("check_aborted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
@@ -175,16 +159,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("replica_rows.mark_keys", (_WORD_ROWS, _WORD_ROWS, _LONG, _BYTES)),
     ("replica_rows.merge_keys", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("replica_rows.sum_batches", (_BYTES, _LONG, _ROWS, _LONGS, _WORD_ROWS, _ROWS, _ROWS)),
-    ("group_commits._drop_pending", (_LONG, _ROWS, _INTS, _LONGS)),
-    ("group_commits._end_transaction", (_LONG, _LONG, _ROWS, _ROWS, _ROWS, _INTS, _INTS, _LONGS)),
-    ("group_commits._key_row", (_BYTES, _LONG, _LONG, _ROWS, _INTS, _BYTES, _LONGS)),
-    ("group_commits._new_pending", (_LONG, _LONGS, _ROWS, _ROWS, _INTS, _INTS, _LONGS)),
-    ("group_commits._producer_row", (_LONG, _ROWS, _INTS, _LONGS)),
-    ("group_commits.fill_chains", (_ROWS, _ROWS, _LONG, _INTS)),
-    ("group_commits.fill_producers", (_ROWS, _LONG, _INTS)),
-    ("group_commits.fill_slots", (_ROWS, _LONG, _BYTES, _INTS)),
-    ("group_commits.take_commits", (_BYTES, *_COMMITS)),
-    ("group_commits.take_commits", (_FIXED_BYTES, *_COMMITS)),
     ("header_walk.header_window", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("lz4_frames._block", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),

@@ -1,4 +1,4 @@
-"""The content of many compressed batches, one behind the other in one buffer, in one call: lz4 and snappy.
+"""The content of many batches, one behind the other in one buffer, in one call: lz4, snappy, or not compressed.
 
 Source: ``lz4_frames``, ``snappy_frames``.
 """
@@ -12,11 +12,13 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.formats.codec import Codec
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
+from krepair.kernels.copying import copied
 from krepair.kernels.jit import kernel
 from krepair.kernels.lz4_frames import lz4_frame
 from krepair.kernels.snappy_frames import snappy_frame
 
 _HEADER: Final = batch_v2.HEADER_SIZE
+_NONE: Final = int(Codec.NONE)
 _LZ4: Final = int(Codec.LZ4)
 _SNAPPY: Final = int(Codec.SNAPPY)
 
@@ -42,7 +44,10 @@ def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) ->
         place, codec = packed[row, P_PLACE], packed[row, P_CODEC]
         start, stop = place + _HEADER, place + packed[row, P_SIZE]
         end = np.int64(-1)
-        if codec == _LZ4:
+        if codec == _NONE and stop - start <= out.shape[0] - to:
+            copied(window, start, stop - start, out, to)
+            end = to + stop - start
+        elif codec == _LZ4:
             end = lz4_frame(window, start, stop, out, to, out.shape[0])
         elif codec == _SNAPPY:
             end = snappy_frame(window, start, stop, out, to, out.shape[0])

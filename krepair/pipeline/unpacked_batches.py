@@ -14,6 +14,7 @@ import numpy as np
 from krepair.formats import batch_v2, compression
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
+from krepair.formats.damage import Bytes
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.unpacked_frames import unpack_frames
@@ -21,6 +22,7 @@ from krepair.kernels.zstd_frames import most_of_zstd
 
 _BYTES: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 8
+_IN_KERNEL: Final = (Codec.NONE, Codec.LZ4, Codec.SNAPPY)
 
 
 class UnpackedBatches:
@@ -28,13 +30,15 @@ class UnpackedBatches:
 
     Args:
         rows: most batches of one window.
+        at_once: most of them that are unpacked together.
 
     Attributes:
         bytes: uint8[V + SLACK]; valid until more is unpacked. A larger content is held alone, in a larger buffer.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, at_once: int = _ROWS_AT_ONCE) -> None:
         self._make(_BYTES)
+        self._at_once = at_once
         self._most: Int64s = np.zeros(rows, np.int64)
 
     def _make(self, size: int) -> None:
@@ -55,26 +59,32 @@ class UnpackedBatches:
             large, or broken.
         """
         codec = int(packed[first, P_CODEC])
-        stop = min(count, first + _ROWS_AT_ONCE)
-        if codec in (Codec.LZ4, Codec.SNAPPY):
+        stop = min(count, first + self._at_once)
+        if codec in _IN_KERNEL:
             after = int(unpack_frames(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
             # It is of another kind, as all of one client are: the library takes it and those behind it.
-        others = np.flatnonzero(packed[first:stop, P_CODEC] != codec)
+        codecs = packed[first:stop, P_CODEC]
+        others = np.flatnonzero((codecs != codec) & (codecs != Codec.NONE))
         stop = first + int(others[0]) if len(others) else stop
         rows = packed[first:stop]
+        contents: Iterator[Bytes | None]
         if codec == Codec.ZSTD:
             most_of_zstd(window, packed, first, stop, self._most)
-            contents = compression.zstd_frames(window.data, _frames(rows, self._most[first:stop].tolist()))
+            # what is not compressed is no frame: it can give nothing here, and is taken as it is below
+            most = np.where(rows[:, P_CODEC] == codec, self._most[first:stop], 0).tolist()
+            contents = compression.zstd_frames(window.data, _frames(rows, most))
         else:
             contents = (
                 compression.at_once(codec, window.data[start:end])
                 for start, end, _ in _frames(rows, itertools.repeat(0))
             )
+        if (rows[:, P_CODEC] == Codec.NONE).any():
+            contents = _with_plain(window.data, rows, contents)
         return first + self._take(contents, rows)
 
-    def _take(self, contents: Iterator[bytes | None], rows: Int64s) -> int:
+    def _take(self, contents: Iterator[Bytes | None], rows: Int64s) -> int:
         """Put contents one behind the other while they have room; gives how many."""
         ends, end, view = [0], 0, self._view
         for content in contents:
@@ -91,6 +101,15 @@ class UnpackedBatches:
         count = len(ends) - 1
         rows[:count, P_START], rows[:count, P_END] = ends[:-1], ends[1:]
         return count
+
+
+def _with_plain(view: memoryview, rows: Int64s, contents: Iterator[Bytes | None]) -> Iterator[Bytes | None]:
+    """The same contents, and those of batches that are not compressed as they lie in the window."""
+    plain = (rows[:, P_CODEC] == Codec.NONE).tolist()
+    for (start, end, _), content, is_plain in zip(
+        _frames(rows, itertools.repeat(0)), contents, plain, strict=False
+    ):
+        yield view[start:end] if is_plain else content
 
 
 def _frames(rows: Int64s, most: Iterable[int]) -> Iterator[tuple[int, int, int]]:

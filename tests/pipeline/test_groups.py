@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from krepair.formats import group_metadata, message_set
 from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
-from krepair.pipeline.coordinators import commit_tables
+from krepair.pipeline.coordinators import commits
 from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult, read_groups
 from krepair.pipeline.items import Place
@@ -125,12 +125,11 @@ def test_any_history_gives_what_the_twin_says(
     assert all(set(each) <= {"m"} for each in metadata)
 
 
-def test_tables_grow_with_keys_values_producers_and_open_transactions(
+def test_records_are_put_together_again_and_again_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_tables, "_FIRST_ROWS", 4)
-    monkeypatch.setattr(commit_tables, "_FIRST_ARENA", 1 << 13)
-    monkeypatch.setattr(commit_tables, "_MOST_OTHERS", 2)
+    monkeypatch.setattr(commits, "_MANY_ROWS", 4)
+    monkeypatch.setattr(commits, "_MANY_BYTES", 1 << 8)
     batches, offset = [], 0
     for pid in range(300):
         records = [

@@ -8,7 +8,7 @@ from typing import Any, Final
 from krepair.formats import group_metadata
 from krepair.formats.coordinator_record import CoordinatorRecord
 from krepair.formats.damage import Damage
-from krepair.pipeline.coordinators.commit_tables import CommitTables, StoredCommit, StoredPending
+from krepair.pipeline.coordinators.commits import Commits, StoredCommit, StoredPending
 from krepair.pipeline.coordinators.group_model import (
     Commit,
     Group,
@@ -149,14 +149,14 @@ class GroupBook:
             group.validated_topology_epoch = record.value.get("validated_topology_epoch", -1)
 
     # -- what it came to --------------------------------------------------------------------------
-    def groups(self, tables: CommitTables) -> list[Group]:
+    def groups(self, stored: Commits) -> list[Group]:
         """All groups, by id."""
         commits: dict[str, list[Commit]] = {}
         counts: dict[str, list[int]] = {}
-        for stored in tables.commits():
-            self._commit(stored, commits, counts)
+        for commit in stored.commits():
+            self._commit(commit, commits, counts)
         pending: dict[str, list[PendingCommit]] = {}
-        for waiting in tables.pending():
+        for waiting in stored.pending():
             self._pending(waiting, pending)
         names = sorted({*self._entries, *counts, *pending})
         return [

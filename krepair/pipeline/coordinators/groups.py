@@ -8,9 +8,8 @@ from typing import Any
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, group_metadata
 from krepair.kernels import dump_rows as r
-from krepair.kernels.group_commits import LARGEST_RECORD
 from krepair.kernels.scan import ReadInto
-from krepair.pipeline.coordinators.commit_tables import CommitTables
+from krepair.pipeline.coordinators.commits import LARGEST_RECORD, Commits
 from krepair.pipeline.coordinators.group_book import GroupBook
 from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
@@ -56,7 +55,7 @@ class GroupsResult(Outcome, frozen=True, kw_only=True):
 
 
 class _GroupWalk(RecordWalk):
-    """Hands every record of a log to the tables and the book."""
+    """Hands every record of a log to the commits and the book."""
 
     def __init__(
         self,
@@ -64,12 +63,12 @@ class _GroupWalk(RecordWalk):
         size: int,
         base_offset: int,
         wanted: Wanted,
-        tables: CommitTables,
+        commits: Commits,
         book: GroupBook,
         log_start: int,
     ) -> None:
         super().__init__(read_into, size, base_offset, wanted)
-        self._tables, self._book, self._log_start = tables, book, log_start
+        self._commits, self._book, self._log_start = commits, book, log_start
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         """As for every walk; but what is too large for the tables, and no commit, passes them by."""
@@ -84,9 +83,7 @@ class _GroupWalk(RecordWalk):
                 yield from super()._one_record(row, shown._replace(value=value[:LARGEST_RECORD]))
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        for batch, record in self._tables.take(buf, rows, counts, records, self._log_start):
-            if batch[r.B_ATTRIBUTES] & batch_v2.CONTROL:
-                continue
+        for batch, record in self._commits.take(buf, rows, counts, records, self._log_start):
             key, value = (
                 None
                 if record[column + 1] < 0
@@ -102,14 +99,14 @@ class _GroupWalk(RecordWalk):
 @at_its_place(GroupsResult)
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read one partition."""
-    tables, book = CommitTables(), GroupBook(item.place.folder, frozenset(item.groups))
+    commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))
     kept = KeptDamage()
 
     def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _GroupWalk:
-        return _GroupWalk(read_into, size, base_offset, kept, tables, book, item.log_start)
+        return _GroupWalk(read_into, size, base_offset, kept, commits, book, item.log_start)
 
     walk_segments(item, tree, kept, walk_of)
-    groups = tuple(book.groups(tables))
+    groups = tuple(book.groups(commits))
     return GroupsResult(
         groups=groups,
         damaged=tuple(kept.parts),

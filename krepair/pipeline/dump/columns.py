@@ -175,6 +175,14 @@ def text_of(lines: Any) -> memoryview:
     return data[edges[0] : edges[-1]]
 
 
+def big_endian(buf: Uint8s, places: Int64s, size: int) -> Int64s:
+    """Signed numbers of two or four bytes."""
+    found = np.zeros(len(places), np.int64)
+    for step in range(size):
+        found = found << 8 | buf[places + step]
+    return found - ((found >> (8 * size - 1)) << (8 * size))
+
+
 def _strings(edges: Any, data: Any) -> Any:
     edges = pa.py_buffer(np.ascontiguousarray(edges, np.int32))
     return pa.Array.from_buffers(pa.string(), edges.size // 4 - 1, [None, edges, pa.py_buffer(data)])

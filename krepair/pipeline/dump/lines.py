@@ -18,6 +18,7 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.kernels import dump_rows as r
 from krepair.pipeline.dump.columns import (
     Column,
+    big_endian,
     gathered,
     joined,
     numbers,
@@ -259,10 +260,10 @@ class LineColumns:
         if not control.any():
             return ""
         control = control & (keys[1] >= _MARKER_KEY_BYTES)
-        control[control] = _big_endian(buf, keys[0][control], 2) >= 0
+        control[control] = big_endian(buf, keys[0][control], 2) >= 0
 
         def of_some(some: Int64s) -> Column:
-            kinds = _big_endian(buf, keys[0][some] + 2, 2)
+            kinds = big_endian(buf, keys[0][some] + 2, 2)
             names = one_or_other(
                 (kinds >= 0) & (kinds < len(MARKERS)),
                 lambda rows: self._words(MARKERS, kinds[rows]),
@@ -270,11 +271,11 @@ class LineColumns:
             )
             places = values[0][some]
             ends = (kinds >= 0) & (kinds <= 1) & (values[1][some] >= _MARKER_VALUE_BYTES)
-            ends[ends] = _big_endian(buf, places[ends], 2) >= 0
+            ends[ends] = big_endian(buf, places[ends], 2) >= 0
             epoch = one_or_other(
                 ends,
                 lambda rows: joined(
-                    self._name("coordinator_epoch"), numbers(_big_endian(buf, places[rows] + 2, 4))
+                    self._name("coordinator_epoch"), numbers(big_endian(buf, places[rows] + 2, 4))
                 ),
                 lambda rows: "",
             )
@@ -402,14 +403,6 @@ class HeldLines:
 
 def _whole(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _big_endian(buf: Uint8s, places: Int64s, size: int) -> Int64s:
-    """Signed numbers of two or four bytes."""
-    found = np.zeros(len(places), np.int64)
-    for step in range(size):
-        found = found << 8 | buf[places + step]
-    return found - ((found >> (8 * size - 1)) << (8 * size))
 
 
 def _sequences(bases: Int64s, deltas: Int64s) -> Int64s:

@@ -123,7 +123,7 @@ class LogWalk:
         self._unsaid: Any = None
         self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
         self._packed: Any = np.zeros((_BATCH_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBatches(_BATCH_ROWS)
+        self._unpacked = UnpackedBatches(_BATCH_ROWS, _BATCH_ROWS)
         self._search_left = search_budget(self._size)
         self._past = False
 
@@ -276,7 +276,8 @@ class LogWalk:
         if self._wanted.records:
             packed = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK != Codec.NONE
             in_window = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (origin >= 0)
-            ways = np.where(in_window, np.where(packed, _PACKED, _PLAIN), _ALONE)
+            # beside compressed batches the others are copied too, so that all are read together
+            ways = np.where(in_window, _PACKED if (packed & in_window).any() else _PLAIN, _ALONE)
         return np.where(rows[:, r.B_PROBLEM] == r.OK, ways, _ALONE)
 
     def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
