@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
-from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
+from krepair.fixes.markers import COMPACT_SEEN, SeenKeys, fields_of, notes_of, policy_or_left, rewrite_of
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
@@ -132,7 +131,7 @@ class Compact(Fix):
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Every batch and index entry of the new segments; with the originals, every record and every key."""
-        from krepair.fixes.compact_readings import compacted_groups_again
+        from krepair.fixes.compact_staging import compacted_groups_again
 
         return compacted_groups_again(applied)
 

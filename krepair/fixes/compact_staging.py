@@ -10,39 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.compact_by_plan import (
-    check_readings,
-    goes_by_plan,
-    keys_by_base,
-    prepared_by_plan,
-    readings_by_plan,
-)
 from krepair.fixes.compact_originals import (
     Originals,
+    check_readings,
     compacted_groups,
+    goes_by_plan,
     key_compaction,
+    keys_by_base,
     originals_of,
     partition_to_prove,
+    prepared_by_plan,
     proof_problem,
+    readings_by_plan,
     unpurged_groups,
 )
 from krepair.fixes.context import ListedLog
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import facts_at
-from krepair.fixes.markers_staging import (
+from krepair.fixes.markers import (
     check_decisions,
     finish_groups,
+    finished_again,
     groups_of,
     others_again,
     policy_now,
 )
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.second_readings import Applied, InTurn, SecondReading
+from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import log_name
@@ -61,6 +62,7 @@ from krepair.pipeline.compaction.partitions import (
 from krepair.pipeline.compaction.proof import (
     PartitionToProve,
     Verification,
+    prove,
 )
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.items import Place, ScanItem, ScanResult
@@ -70,6 +72,8 @@ from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteS
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
+
+PROVEN: Final = Kind("new segments", "every record and every key against the kept originals")
 
 
 @dataclass
@@ -509,3 +513,69 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ListedLog, .
     }
     logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs, strict=True)]
     return Staged(one.staging, one.place, others, logs, results)
+
+
+# -- verify
+
+
+def compacted_groups_again(applied: Applied) -> Iterator[SecondReading]:
+    """New segments are held against the plan; with ``work.originals`` they are proven against the kept originals.
+
+    Raises:
+        KrepairError: an original is neither in its place nor kept.
+        OSError: one cannot be looked at.
+    """
+    yield from finished_again(applied)
+    work, staging = applied.work, applied.staging
+    groups = compacted_groups(staging.plan)
+    if not work.originals or not applied.keep or len(groups_of(staging)) != len(groups):
+        return  # nothing is kept, or what is not applied is told already
+    originals = originals_of(work, staging)
+    if not originals.purged:
+        results = {group.base_offset: staging.folder.path for group in groups}
+        proof = partition_to_prove(work, staging, originals, results, {})
+        item = ProofItem(proof, _active_log(work, staging, originals))
+        yield SecondReading(
+            groups[0],
+            PROVEN,
+            InTurn(_prove_applied),
+            (item,),
+            lambda proofs: [proof_problem(staging.plan, proofs[0])],
+            files=len(groups),
+        )
+
+
+class ProofItem(NamedTuple):
+    """Once more every record and every key of a partition.
+
+    Attributes:
+        proof: of it.
+        active: scan of its last log, which alone may end in damage.
+    """
+
+    proof: PartitionToProve
+    active: ScanItem
+
+
+def _active_log(work: Work, staging: Staging, originals: Originals) -> ScanItem:
+    base = max(originals.logs)
+    return ScanItem(
+        place=originals.place,
+        base_offset=base,
+        size=originals.logs[base].size,
+        now_ms=work.plan.policy.now_ms,
+        high_watermark=work.scan_watermark(staging),
+        check_crc=True,
+    )
+
+
+def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int, PartitionToProve]]:
+    from krepair.pipeline.scan import scan
+
+    proofs = [item.proof for item in items]
+    for index, result in work.engine.map(scan, [item.active for item in items]):
+        if not result.failure:
+            *before, (path, _) = proofs[index].logs
+            proofs[index].logs = (*before, (path, decode_summary(result.summary).valid_bytes))
+    prove(work.engine, proofs, work.scratch.path)
+    return iter(enumerate(proofs))

@@ -9,7 +9,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
-from krepair.fixes import markers_staging
+from krepair.fixes import markers
 from krepair.fixes.context import Held
 from krepair.fixes.other_logs import Asking
 from krepair.plan.model import Evidence, PartitionPlan, Plan
@@ -115,5 +115,5 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(engine: object, scratch: str, asked: Sequence[Asking]) -> list[Held]:
         return [Held(one.logs) for one in asked]
 
-    for module in (evidence_of, markers_staging):
+    for module in (evidence_of, markers):
         monkeypatch.setattr(module, "held_of", nothing)

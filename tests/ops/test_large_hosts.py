@@ -18,7 +18,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode, NotALogDirError, StalePlanError
 from krepair.fixes import evidence as evidence_module
-from krepair.fixes import markers, markers_staging, other_dirs
+from krepair.fixes import markers, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import LockedDirs
@@ -184,7 +184,7 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
         read[groups] += 1
         return held_of(*given)
 
-    monkeypatch.setattr(markers_staging, "held_of", counting)
+    monkeypatch.setattr(markers, "held_of", counting)
     for groups in (2, 6):
         root = tmp_path / str(groups)
         root.mkdir()
@@ -239,13 +239,13 @@ def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_a
     decided: Counter[tuple[str, int]] = Counter()
 
     def counted(name: str) -> None:
-        real = getattr(markers_staging, name)
+        real = getattr(markers, name)
 
         def counting(*given: Any) -> Any:
             decided[name, groups] += 1
             return real(*given)
 
-        monkeypatch.setattr(markers_staging, name, counting)
+        monkeypatch.setattr(markers, name, counting)
 
     counted("stage_inputs")
     counted("why_undecided")
@@ -317,7 +317,7 @@ def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by
     staging = Staging(None, None, None, ())  # type: ignore[arg-type]
     staging.decided.append(Decided(before, policy, {0: StageInputs((), (), (), False)}))
     now, then = [facts(0), before[1]], policy
-    assert markers_staging._decided_before(staging, now, policy) is staging.decided[0].inputs
+    assert markers._decided_before(staging, now, policy) is staging.decided[0].inputs
     if what == "a row":
         now[0].summary.rows[0, 0] += 1
     elif what == "a time":
@@ -330,7 +330,7 @@ def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by
         then = replace(policy, held_markers=np.array([1], np.int64))
     else:
         now = now[:1]
-    assert markers_staging._decided_before(staging, now, then) is None
+    assert markers._decided_before(staging, now, then) is None
 
 
 def scan(*batches: Batch) -> SegmentSummary:
