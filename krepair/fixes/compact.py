@@ -211,10 +211,10 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         return policy
     place, secret = place_of(context.view, survey.partition), _secret(survey.partition)
     elsewhere: tuple[RowFile, ...] = ()
-    held = context.others.get(survey.partition.folder)
-    if held is not None:
+    others = context.others.get(survey.partition.folder)
+    if others is not None:
         try:
-            elsewhere = rows_elsewhere(context.engine, held.logs, secret, context.scratch.path)
+            elsewhere = rows_elsewhere(context.engine, others.logs, secret, context.scratch.path)
         except NotKnownError as error:
             forget_logs(context, survey.partition, str(error))
             return _input(context, survey, keys)

@@ -39,11 +39,11 @@ class ListedLog(LogElsewhere):
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the other replicas of a partition hold back.
+class OtherReplicas:
+    """What is known of the other replicas of a partition, whose logs were read.
 
     Attributes:
-        logs: of the other replicas.
+        logs: theirs.
         markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
         histories: their leader epochs.
     """
@@ -87,7 +87,7 @@ class Context:
         sides: broker -> its log directories, of the other brokers that ``--replicas`` names.
         own_dirs: this broker's other log directories, by ``--replicas`` or ``--config``.
         evidence: folder -> what is known of the other replicas, once it was asked for.
-        others: folder -> what other replicas hold back, where their logs were read.
+        others: folder -> what is known of the other replicas, where their logs were read.
         own_metadata: the metadata logs of this broker: beside the partitions, and where ``--config`` puts them.
     """
 
@@ -104,7 +104,7 @@ class Context:
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     own_dirs: OtherDirs = field(default_factory=OtherDirs)
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    others: dict[str, Held] = field(default_factory=dict)
+    others: dict[str, OtherReplicas] = field(default_factory=dict)
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

@@ -12,18 +12,19 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.context import Context, ListedLog, place_of
 from krepair.fixes.other_logs import (
-    Asking,
+    Asked,
     Folders,
     NotKnownError,
     folders_of_others,
-    held_of,
     other_replicas,
+    read_others,
 )
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
+from krepair.pipeline.items import LogElsewhere
 from krepair.plan.model import Others, SearchedDir
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
@@ -111,30 +112,22 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
     if not unknown:
         return
     folders = folders_of_others(context)
-    asked: list[tuple[Partition, Asking, Evidence]] = []
+    known: list[tuple[Partition, Evidence]] = []
+    asked: list[Asked] = []
     for partition in unknown:
         found = _found(context, partition, folders)
         if isinstance(found, Evidence):
             context.evidence[partition.folder] = _unless_moving(context, partition, found)
         else:
             logs, your_word = found
-            place = place_of(context.view, partition)
-            asked.append(
-                (
-                    partition,
-                    Asking(place, partition.log_sizes[:-1], logs),
-                    _of_replicas(context, logs, your_word),
-                )
-            )
-    scratch = context.scratch.path if asked else ""
-    found_of_all = held_of(context.engine, scratch, [one for _, one, _ in asked])
-    for (partition, _, evidence), held in zip(asked, found_of_all, strict=True):
-        if isinstance(held, NotKnownError):
-            known = _without_logs(context, str(held))
-            context.evidence[partition.folder] = _unless_moving(context, partition, known)
+            known.append((partition, _of_replicas(context, logs, your_word)))
+            asked.append((LogElsewhere(place_of(context.view, partition), partition.log_sizes[:-1]), logs))
+    for (partition, evidence), others in zip(known, read_others(context.engine, asked), strict=True):
+        if isinstance(others, NotKnownError):
+            evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
         else:
-            context.others[partition.folder] = held
-            context.evidence[partition.folder] = evidence
+            context.others[partition.folder] = others
+        context.evidence[partition.folder] = evidence
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:

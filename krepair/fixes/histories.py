@@ -28,11 +28,11 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
 
     Source: ``ReplicaFetcherThread``, ``AbstractFetcherThread.truncateOnFetchResponse`` (3.9.2); KIP-101, KIP-279.
     """
-    held = context.others.get(survey.partition.folder)
-    if held is None:
+    others = context.others.get(survey.partition.folder)
+    if others is None:
         return None
     mine = _own(survey)
-    forks = _forks(mine, held.histories)
+    forks = _forks(mine, others.histories)
     fork, history = min(forks, default=(None, None), key=lambda found: found[0].offset)
     if fork is None or history is None or fork.offset >= high_watermark:
         return None
@@ -47,7 +47,7 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
 
 def _forks(mine: History, others: Sequence[History]) -> Iterator[tuple[Fork, History]]:
     for other in others:
-        fork = find_fork(mine.runs, mine.starts, other.runs, other.starts)
+        fork = find_fork(mine, other)
         if fork is not None:
             yield fork, other
 

@@ -18,7 +18,7 @@ from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
-from krepair.fixes.other_logs import Asking, NotKnownError, held_of, logs_again
+from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading, whys_of
 from krepair.fixes.staging import Decided, Kind, Staging, Work, error_of
@@ -35,7 +35,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import FinishItem, Place, StageItem
+from krepair.pipeline.items import FinishItem, LogElsewhere, Place, StageItem
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.facts import number
 from krepair.plan.model import (
@@ -325,7 +325,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
     if options.assume_high_watermark == "log-end":
         high_watermark = max(high_watermark, log_end)
     kind = evidence_of(context, survey.partition).kind
-    held = context.others.get(survey.partition.folder)
+    others = context.others.get(survey.partition.folder)
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -344,7 +344,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
         mixed_epochs=kind == "only-replica",
-        held_markers=np.empty(0, np.int64) if held is None else held.markers,
+        held_markers=np.empty(0, np.int64) if others is None else others.markers,
     )
 
 
@@ -697,7 +697,7 @@ def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place
         if logs == others:
             return held  # the others are as they were, and a group that is made since has lost none of these
     closed = tuple(_logs_now(staging, facts[:-1]))
-    [found] = held_of(work.engine, work.scratch.path, [Asking(place, closed, others)])
+    [found] = read_others(work.engine, [(LogElsewhere(place, closed), others)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
     staging.held.append((others, found.markers))

@@ -1,16 +1,14 @@
-"""The logs of the other replicas of a partition: which they are, and what they hold back here."""
+"""The logs of the other replicas of a partition: which they are, and what stays here for them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from krepair.errors import StalePlanError
-from krepair.fixes.context import Context, Held, ListedLog, place_of
+from krepair.fixes.context import Context, ListedLog, OtherReplicas, place_of
 from krepair.fixes.other_dirs import LockedDirs
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
@@ -18,16 +16,20 @@ from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogsItem, Place
+from krepair.pipeline.items import LogElsewhere, LogsItem
 from krepair.rules.evidence import OtherLog, why_other_topic
-from krepair.rules.replicas.epochs import History
+from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
+from krepair.rules.replicas.transactions import in_offset_order, runs_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
-    from krepair.pipeline.replicas.holdings import HeldResult
 
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
+_BYTES_AT_ONCE: Final = 64 << 30
+"""Partitions, and bytes of logs of their other replicas, that are read in one job."""
+Asked = tuple[LogElsewhere, tuple[ListedLog, ...]]
+"""A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 """(broker, topic, number) -> the folders of that partition, each with its log directory."""
 
@@ -257,92 +259,76 @@ def logs_again(
     return found
 
 
-# -- what they hold back
+# -- what stays for them
 
 
-@dataclass(frozen=True)
-class Asking:
-    """A partition, and the logs that may hold back its markers.
-
-    Attributes:
-        mine: this replica.
-        segments: (base offset, bytes of valid batches) of it, ascending.
-        logs: of the other replicas.
-    """
-
-    mine: Place
-    segments: tuple[tuple[int, int], ...]
-    logs: tuple[ListedLog, ...]
-
-
-def held_of(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held | NotKnownError]:
-    """What the other replicas hold back.
+def read_others(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+    """Read the headers of the other replicas of partitions, those of many in one job.
 
     Args:
         engine: where tasks run.
-        scratch: path of a scratch folder, empty if there is none.
-        asked: the partitions. The logs of many are read in one job.
+        asked: the partitions.
 
     Returns:
-        For each partition what they hold back, or why they are not known.
+        For each partition what is known of them, or why they are not known.
     """
-    found: list[Held | NotKnownError] = []
-    for first in range(0, len(asked), _AT_ONCE):
-        found += _some_held(engine, scratch, asked[first : first + _AT_ONCE])
+    found: list[OtherReplicas | NotKnownError] = []
+    first = total = 0
+    for after, (_, logs) in enumerate(asked, 1):
+        total += sum(log.bytes_to_read for log in logs)
+        if after == len(asked) or after - first == _AT_ONCE or total > _BYTES_AT_ONCE:
+            found += _read_some(engine, asked[first:after])
+            first, total = after, 0
     return found
 
 
-def _some_held(engine: Engine, scratch: str, asked: Sequence[Asking]) -> list[Held | NotKnownError]:
-    from krepair.pipeline.replicas.holdings import (
-        HeldItem,
-        MarkersItem,
-        Pairs,
-        find_held,
-        find_markers_to_keep,
-    )
+def _read_some(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+    from krepair.pipeline.replicas.headers import read_headers_of_all
+    from krepair.pipeline.replicas.items import ReplicaItem
+    from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
 
-    found: list[Held | NotKnownError] = [Held(one.logs) for one in asked]
-    runs: list[list[Pairs]] = [[] for _ in asked]
-    logs = [(number, log) for number, one in enumerate(asked) for log in one.logs]
-    items = [HeldItem(place=log.place, segments=log.segments, scratch=scratch) for _, log in logs]
-    for index, result in engine.map(find_held, items):
+    found: list[OtherReplicas | NotKnownError] = [OtherReplicas(logs) for _, logs in asked]
+    runs: list[list[Int64s]] = [[] for _ in asked]
+    logs = [(number, log) for number, (_, of_one) in enumerate(asked) for log in of_one]
+    items = [ReplicaItem(place=log.place, segments=log.segments, evidence=True) for _, log in logs]
+    for index, headers in read_headers_of_all(engine, items):
         number, log = logs[index]
-        known, problem = found[number], _why_not_held(log, result)
+        known, problem = found[number], _why_not_known(log, headers)
         if problem:
             found[number] = NotKnownError(problem)
-        elif isinstance(known, Held):
-            found[number] = replace(known, histories=(*known.histories, _history(log, result)))
-            if result.transactions.path or result.transactions.data:
-                runs[number].append(result.transactions)
-    ready = [number for number, known in enumerate(found) if isinstance(known, Held) and runs[number]]
+        elif isinstance(known, OtherReplicas):
+            replica = Replica.of(log.log.broker_id, log.state, headers)
+            history = replica.history._replace(who=f"{log.place.path} of replica {replica.broker}")
+            found[number] = replace(known, histories=(*known.histories, history))
+            runs[number].append(runs_of(replica.transactions))
+    ready = [number for number, known in enumerate(found) if not isinstance(known, NotKnownError)]
+    ready = [number for number in ready if any(map(len, runs[number]))]
     keeping = [
-        MarkersItem(
-            place=asked[number].mine, segments=asked[number].segments, transactions=tuple(runs[number])
-        )
-        for number in ready
+        MarkersItem(place=mine.place, segments=mine.segments, runs=in_offset_order(runs[number]))
+        for number, mine in ((number, asked[number][0]) for number in ready)
     ]
     for index, kept in engine.map(find_markers_to_keep, keeping):
         known = found[ready[index]]
-        assert isinstance(known, Held)
-        markers = np.frombuffer(kept.offsets, np.int64)
-        found[ready[index]] = NotKnownError(kept.why) if kept.failure else replace(known, markers=markers)
+        assert isinstance(known, OtherReplicas)
+        found[ready[index]] = (
+            NotKnownError(kept.why) if kept.failure else replace(known, markers=kept.offsets)
+        )
     return found
 
 
-def _history(one: ListedLog, result: HeldResult) -> History:
-    from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, START_COLUMNS
-
-    runs = np.frombuffer(result.epochs, np.int64).reshape(-1, EPOCH_COLUMNS)
-    starts = np.frombuffer(result.epoch_starts, np.int64).reshape(-1, START_COLUMNS)
-    return History(f"{one.place.path} of replica {one.log.broker_id}", runs, starts)
-
-
-def _why_not_held(one: ListedLog, result: HeldResult) -> str:
-    if result.failure or result.damaged:
-        return f"replica {one.log.broker_id}: {result.why}"
+def _why_not_known(one: ListedLog, headers: ReplicaHeaders) -> str:
+    """Why the log of a replica does not tell what it holds, or empty."""
+    who = f"replica {one.log.broker_id}"
+    if headers.failure:
+        return f"{who}: {headers.why}"
+    for damage in headers.damages:
+        return f"{who}: {one.place.path}/{damage.text}"
+    for end, following in table(headers.borders, 2).tolist():
+        if following < end:
+            return f"{who}: {one.place.path}: an offset of {end} or more was expected, found {following}"
     recorded = max(one.state.high_watermark, one.state.recovery_point)
-    if one.state.kind == CURRENT and recorded > result.log_end:
-        return f"{one.place.path} of replica {one.log.broker_id} is cut: it ends at {result.log_end}"
+    if one.state.kind == CURRENT and recorded > headers.log_end:
+        return f"{one.place.path} of {who} is cut: it ends at {headers.log_end}"
     return ""
 
 

@@ -45,7 +45,7 @@ class Policies:
         settings = self._settings.topic(topic)
         if settings.policy_is_known:
             return settings.compacts
-        if any(one.state.cleaner_position >= 0 or one.cleaned_to >= 0 for one in group.replicas):
+        if any(one.state.cleaner_position >= 0 or one.headers.cleaned_to >= 0 for one in group.replicas):
             return True
         return any(self._planned(one) for one in replicas)
 

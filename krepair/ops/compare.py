@@ -353,7 +353,8 @@ def _leave_out(
     for _, replicas in partitions:
         for place, side in enumerate(replicas):
             if id(side.replica) in why:
-                failed = dataclasses.replace(side.replica, failure=why[id(side.replica)])
+                unread_now = replace(side.replica.headers, failure="unreadable", why=why[id(side.replica)])
+                failed = dataclasses.replace(side.replica, headers=unread_now)
                 replicas[place] = dataclasses.replace(side, replica=failed)
 
 

@@ -202,7 +202,7 @@ class _Work:
         from krepair.pipeline.replicas.records import read_records
 
         good = list(self._readable(replicas))
-        with_scratch = any(one.headers.log_bytes > _ROWS_INLINE for one in good)
+        with_scratch = any(one.replica.headers.log_bytes > _ROWS_INLINE for one in good)
         folder = self._folder() if with_scratch else ""
         places_of: list[int] = []
         items: list[ReplicaItem] = []
@@ -237,7 +237,7 @@ class _Work:
 
     def _written(self, writer: FactsWriter, number: int, one: SideReplica, rows: Sequence[RowsResult]) -> str:
         """Write one replica; why not, or empty."""
-        too_large = write_headers(writer, number, one.headers)
+        too_large = write_headers(writer, number, one.replica.headers)
         if too_large:
             return f"{one.state.folder}: {too_large}"
         write_rows(writer, number, rows)

@@ -17,7 +17,7 @@ from krepair.fixes.leftovers import cleaned_bases, why_left_alone
 from krepair.fixes.swaps import log_swaps, look_at_swaps, swap_item
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem
+from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
 
 _INTERVAL_BYTES = 4096
@@ -69,9 +69,7 @@ def _live(engine: Engine, view: LogDir, partition: Partition) -> Iterator[LiveSe
 
     place = place_of(view, partition)
     sizes = partition.log_sizes
-    parts: dict[int, HeadersPart] = dict(
-        engine.map(read_headers, [ReplicaItem(place=place, segments=(one,)) for one in sizes])
-    )
+    parts = dict(engine.map(read_headers, [ReplicaItem(place=place, segments=(one,)) for one in sizes]))
     for number, (base, size) in enumerate(sizes):
         part = parts[number]
         yield LiveSegment(

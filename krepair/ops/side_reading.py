@@ -34,13 +34,13 @@ from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.replicas.facts import read_headers_of
-from krepair.pipeline.replicas.headers import joined_headers
-from krepair.pipeline.replicas.histories import EPOCH_COLUMNS
-from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
+from krepair.pipeline.replicas.headers import read_headers_of_all
+from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 from krepair.pipeline.replicas.sources import RowSource
-from krepair.rules.replicas.judge import Replica
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
+from krepair.rules.replicas.epochs import EPOCH_COLUMNS
+from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
+from krepair.rules.replicas.transactions import without_end
 
 _SECRET_BYTES: Final = 16
 _AGAIN: Final = "krepair facts LOGDIR... --out FILE"
@@ -49,7 +49,6 @@ TRIES: Final = 3
 
 _SWAP_S: Final = 0.3
 """A running broker has mostly put its new segments in their places by then."""
-_NOTHING: Final = HeadersResult()
 _AS_LISTED: Final = FinishedLog()
 
 Wants = Callable[[str, int], bool]
@@ -125,13 +124,11 @@ class SideReplica:
     Attributes:
         replica: what its headers came to.
         source: where its rows come from.
-        headers: as they were read; empty where they could not be.
         reading: of a directory, what was read.
     """
 
     replica: Replica
     source: RowSource
-    headers: HeadersResult = _NOTHING
     reading: Reading | None = None
 
     @property
@@ -281,34 +278,14 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
             if side.reader is not None:
                 yield _of_facts(side, state, index)
             elif state.name in doubled:
-                yield SideReplica(
-                    _failed(side.broker, state, "it is in two log directories of this broker"), RowSource()
-                )
+                yield _unread(side.broker, state, "it is in two log directories of this broker")
             elif why_not := _why_not_read(side, state):
-                yield SideReplica(_failed(side.broker, state, why_not), RowSource())
+                yield _unread(side.broker, state, why_not)
             else:
                 pending.append(_reading(side, state, _folder(side, state), limited=side.runs(state.log_dir)))
-    results = read_headers_of_all(engine, [one.item for one in pending])
-    for reading, result in zip(pending, results, strict=True):
-        yield _settled(engine, reading, result)
-
-
-def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[HeadersResult]:
-    """The headers of replicas, in order; large ones are read in several tasks."""
-    from krepair.pipeline.replicas.headers import read_headers
-
-    parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
-    waiting = [dict[int, HeadersPart]() for _ in items]
-    counts = Counter(number for number, _ in parts)
-    found: dict[int, HeadersResult] = {}
-    for index, part in engine.map(read_headers, [part for _, part in parts]):
-        number = parts[index][0]
-        of_one = waiting[number]
-        of_one[index] = part
-        if len(of_one) == counts[number]:  # events of transactions are large: they go as soon as they can
-            found[number] = joined_headers([of_one[place] for place in sorted(of_one)])
-            of_one.clear()
-    return [found[number] for number in range(len(items))]
+    results = dict(read_headers_of_all(engine, [one.item for one in pending]))
+    for number, reading in enumerate(pending):
+        yield _settled(engine, reading, results[number])
 
 
 def _why_not_read(side: OpenSide, state: ReplicaState) -> str:
@@ -386,13 +363,13 @@ def _reading(side: OpenSide, state: ReplicaState, listing: Partition, *, limited
     return Reading(side, state, listing, *_at_rest(_item_of(side, state, listing, _AS_LISTED), state))
 
 
-def _settled(engine: Engine, reading: Reading, result: HeadersResult) -> SideReplica:
+def _settled(engine: Engine, reading: Reading, result: ReplicaHeaders) -> SideReplica:
     """A replica that did not change while it was read; of a running broker only what cannot change any more."""
     side, state = reading.side, reading.state
     for _ in range(TRIES):
         if reading.limited and not reading.item.segments:
             text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
-            return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
+            return _unread(side.broker, state, text, at_rest=False)
         try:
             after = reading.listed_again()
             if reading.still(after):
@@ -401,15 +378,15 @@ def _settled(engine: Engine, reading: Reading, result: HeadersResult) -> SideRep
                 time.sleep(_SWAP_S)
                 after = reading.listed_again()
         except OSError as error:
-            return SideReplica(_failed(side.broker, state, why(error)), RowSource())
+            return _unread(side.broker, state, why(error))
         reading = _reading(side, state, after, limited=True)
-        (result,) = read_headers_of_all(engine, [reading.item])
+        [(_, result)] = read_headers_of_all(engine, [reading.item])
     return _never_at_rest(reading)
 
 
 def _never_at_rest(reading: Reading) -> SideReplica:
     text = "its broker is running, and its segments changed each time they were read"
-    return SideReplica(_failed(reading.side.broker, reading.state, text, at_rest=False), RowSource())
+    return _unread(reading.side.broker, reading.state, text, at_rest=False)
 
 
 def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
@@ -426,13 +403,13 @@ def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
     try:
         listing = one.reading.listed_again()
     except OSError as error:
-        return SideReplica(_failed(one.replica.broker, one.state, why(error)), RowSource())
+        return _unread(one.replica.broker, one.state, why(error))
     reading = _reading(one.reading.side, one.state, listing, limited=True)
-    (result,) = read_headers_of_all(engine, [reading.item])
+    [(_, result)] = read_headers_of_all(engine, [reading.item])
     return _settled(engine, reading, result)
 
 
-def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
+def _replica(reading: Reading, result: ReplicaHeaders) -> SideReplica:
     """What a reading came to."""
     if reading.limited and not result.failure:
         result = replace(
@@ -444,12 +421,12 @@ def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
             epochs=_below(table(result.epochs, EPOCH_COLUMNS), reading.bound).tobytes(),
             limited=True,
         )
-    replica = replica_of(reading.side.broker, reading.state, result)
+    replica = Replica.of(reading.side.broker, reading.state, result)
     transactions = result.transactions
     if replica.hidden:
         transactions = without_end(replica.transactions, replica.hidden).tobytes()
     source = RowSource(replace(reading.item, transactions=transactions))
-    return SideReplica(replica, source, result, reading)
+    return SideReplica(replica, source, reading)
 
 
 def _below(epochs: Int64s, bound: int) -> Int64s:
@@ -479,44 +456,10 @@ def _at_rest(item: ReplicaItem, state: ReplicaState) -> tuple[ReplicaItem, int]:
     return (item, ends[-1]) if ends else (replace(item, segments=()), 0)
 
 
-def _failed(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True) -> Replica:
-    empty = replica_of(broker, state, HeadersResult(log_end=state.log_start))
-    return Replica(
-        **{name: getattr(empty, name) for name in Replica.__dataclass_fields__}
-        | {"failure": text, "at_rest": at_rest}
-    )
-
-
-def replica_of(
-    broker: int, state: ReplicaState, result: HeadersResult, *, from_facts: bool = False
-) -> Replica:
-    """A replica as the judge wants it.
-
-    Args:
-        broker: as typed.
-        state: of its folder.
-        result: what its headers came to.
-        from_facts: whether it is from a facts file.
-    """
-    if result.failure:
-        return _failed(broker, state, result.why)
-    return Replica(
-        broker=broker,
-        state=replace(state, log_end=result.log_end),
-        ranges=table(result.ranges, 4).view("uint64"),
-        epochs=table(result.epochs, 3),
-        epoch_file=table(result.epoch_file, 2),
-        transactions=table(result.transactions, TRANSACTION_COLUMNS),
-        index_aborts=table(result.index_aborts, 3),
-        borders=table(result.borders, 2),
-        highest_hole=result.highest_hole,
-        cleaned_to=result.cleaned_to,
-        damages=result.damages,
-        limited=result.limited,
-        closed_to=result.closed_to,
-        read_to=result.read_to,
-        from_facts=from_facts,
-    )
+def _unread(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True) -> SideReplica:
+    """A replica of which nothing is known but why."""
+    headers = ReplicaHeaders(failure="unreadable", why=text)
+    return SideReplica(Replica.of(broker, state, headers, at_rest=at_rest), RowSource())
 
 
 def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
@@ -525,6 +468,6 @@ def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
         headers = read_headers_of(side.reader, index)
     if headers is None:
         text = "the facts file has nothing of its log"
-        return SideReplica(_failed(side.broker, state, text), RowSource())
-    replica = replica_of(side.broker, state, headers, from_facts=True)
+        return _unread(side.broker, state, text)
+    replica = Replica.of(side.broker, state, headers, from_facts=True)
     return SideReplica(replica, RowSource(facts=side.facts, index=index))

@@ -133,7 +133,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class LogElsewhere:
-    """The log of another replica.
+    """The log of a replica.
 
     Attributes:
         place: where.
@@ -142,6 +142,11 @@ class LogElsewhere:
 
     place: Place
     segments: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All of it."""
+        return sum(size for _, size in self.segments)
 
     @property
     def logs(self) -> tuple[tuple[str, int], ...]:

@@ -10,8 +10,8 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
-from krepair.fixes.context import Held
-from krepair.fixes.other_logs import Asking
+from krepair.fixes.context import OtherReplicas
+from krepair.fixes.other_logs import Asked
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
@@ -112,8 +112,8 @@ def applied(run: Verbs) -> Plan:
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
-    def nothing(engine: object, scratch: str, asked: Sequence[Asking]) -> list[Held]:
-        return [Held(one.logs) for one in asked]
+    def nothing(engine: object, asked: Sequence[Asked]) -> list[OtherReplicas]:
+        return [OtherReplicas(logs) for _, logs in asked]
 
     for module in (evidence_of, markers):
-        monkeypatch.setattr(module, "held_of", nothing)
+        monkeypatch.setattr(module, "read_others", nothing)

@@ -22,7 +22,7 @@ from krepair.fixes import markers, other_dirs
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.fixes.other_logs import Folders, folders_of_others, held_of
+from krepair.fixes.other_logs import Folders, folders_of_others, read_others
 from krepair.fixes.staging import Decided, Staging, Work
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder
@@ -182,9 +182,9 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
 
     def counting(*given: Any) -> Any:
         read[groups] += 1
-        return held_of(*given)
+        return read_others(*given)
 
-    monkeypatch.setattr(markers, "held_of", counting)
+    monkeypatch.setattr(markers, "read_others", counting)
     for groups in (2, 6):
         root = tmp_path / str(groups)
         root.mkdir()

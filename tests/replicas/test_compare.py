@@ -94,7 +94,7 @@ def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path:
     for one in read_all_headers(InlineEngine("test"), opened, lambda topic, number: True):
         told = (manifest.get("served_alone", {}).get(f"b{one.replica.broker}") or {}).get(one.state.topic)
         table = told and (told.get("read_committed", {}).get("map") or told.get("read_committed_map"))
-        if table is None or one.replica.damages:
+        if table is None or one.replica.headers.damages:
             continue
         asked += 1
         stable = last_stable_offset(one.replica.transactions, one.replica.end)

@@ -13,9 +13,10 @@ import numpy as np
 from krepair.durable.scratch import write_scratch
 from krepair.formats.facts_file import FactsReader, FactsWriter
 from krepair.kernels.replica_rows import KEY_WORDS
-from krepair.pipeline.replicas.items import HeadersResult, RowsResult, Run
+from krepair.pipeline.replicas.items import RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
 from krepair.rules.replicas.keys import Words
+from krepair.rules.replicas.replica import ReplicaHeaders
 
 _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
@@ -47,7 +48,7 @@ def _reading(descriptor: int) -> Callable[[int, int], bytes]:
     return read_at
 
 
-def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> str:
+def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> str:
     """Write what the headers of the replica with a number came to; why not, if nobody would read so much of one."""
     data = msgspec.msgpack.encode(headers)
     if len(data) > _HEADERS_AT_MOST:
@@ -56,10 +57,10 @@ def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> st
     return ""
 
 
-def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
+def read_headers_of(reader: FactsReader, index: int) -> ReplicaHeaders | None:
     """What the headers of a replica came to; None if the file has nothing of it."""
     data = reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
-    return msgspec.msgpack.decode(data, type=HeadersResult) if data else None
+    return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 
 
 def write_rows(writer: FactsWriter, index: int, parts: Sequence[RowsResult]) -> None:

@@ -7,6 +7,7 @@ its leader's bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -24,18 +25,28 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.replicas.histories import EPOCH_COLUMNS, EpochRuns, read_epoch_starts
-from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, table
+from krepair.pipeline.replicas.histories import EpochRuns, read_epoch_starts
+from krepair.pipeline.replicas.items import ReplicaItem, parts_of
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
-from krepair.rules.replicas.judge import DamagedOffsets
+from krepair.rules.replicas.epochs import EPOCH_COLUMNS
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import EVENT_COLUMNS, folded, no_rows, transactions_of
+from krepair.rules.replicas.replica import RANGE_COLUMNS, DamagedOffsets, ReplicaHeaders, table
+from krepair.rules.replicas.transactions import (
+    EVENT_COLUMNS,
+    NONE,
+    T_FIRST,
+    TRANSACTION_COLUMNS,
+    in_order,
+    no_rows,
+    settled,
+    transactions_of,
+)
 
-RANGE_COLUMNS: Final = 4
 _MOST_DAMAGES: Final = 100
-_FOLD_ROWS: Final = 1 << 18
+_SETTLE_ROWS: Final = 1 << 18
 _FOLD_RANGES: Final = 1 << 12
 
 
@@ -102,19 +113,25 @@ class _HeaderWalk(LogWalk):
 
 
 class Headers:
-    """Sums up the headers of a replica, segment after segment, window after window."""
+    """Sums up the headers of a replica, segment after segment, window after window.
 
-    def __init__(self) -> None:
+    Args:
+        with_data: whether of the transactions only those that have data are wanted.
+    """
+
+    def __init__(self, *, with_data: bool) -> None:
         self.batches = 0
         self.first_offset = -1
         self.cleaned_to = -1
+        self._with_data = with_data
         self._state = np.full(h.SUM_STATE, -1, np.int64)
         self._room = 0
         self._ranges: list[Words] = []
         self._epochs = EpochRuns()
-        self._events: list[Int64s] = []
+        self._settled: list[Int64s] = [no_rows(TRANSACTION_COLUMNS)]
+        self._events: list[Int64s] = [no_rows(EVENT_COLUMNS)]
         self._event_rows = 0
-        self._fold_at = _FOLD_ROWS
+        self._settle_at = _SETTLE_ROWS
 
     @property
     def last_offset(self) -> int:
@@ -151,10 +168,8 @@ class Headers:
         if state[h.S_EVENTS]:
             self._events.append(self._event_room[: state[h.S_EVENTS]].copy())
             self._event_rows += int(state[h.S_EVENTS])
-            if self._event_rows > self._fold_at:
-                self._events = [folded(np.concatenate(self._events))]
-                self._event_rows = len(self._events[0])
-                self._fold_at = max(_FOLD_ROWS, 2 * self._event_rows)
+            if self._event_rows > self._settle_at:
+                self._settle()
         if len(self._ranges) > _FOLD_RANGES:
             self._ranges = [summed_ranges(self._ranges)]
 
@@ -173,9 +188,17 @@ class Headers:
         """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
         return self._epochs.rows
 
-    def events(self) -> Int64s:
-        """int64[N, EVENT_COLUMNS]: what batches say of transactions, as ``transactions_of`` takes it."""
-        return folded(np.concatenate(self._events)) if self._events else no_rows(EVENT_COLUMNS)
+    def transactions(self) -> tuple[Int64s, Int64s]:
+        """(transactions that no other segment changes, events of the others); see ``settled``."""
+        self._settle()
+        return np.concatenate(self._settled), self._events[0]
+
+    def _settle(self) -> None:
+        """Events are many, and most of them are of transactions that have ended."""
+        rows, events = settled(np.concatenate(self._events))
+        self._settled.append(rows[rows[:, T_FIRST] != NONE] if self._with_data else rows)
+        self._events, self._event_rows = [events], len(events)
+        self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
 
 
 def summed_ranges(parts: Sequence[Words]) -> Words:
@@ -191,10 +214,10 @@ def summed_ranges(parts: Sequence[Words]) -> Words:
 
 
 @shown("headers")
-@at_its_place(HeadersPart)
-def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
+@at_its_place(ReplicaHeaders)
+def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
-    headers = Headers()
+    headers = Headers(with_data=item.evidence)
     damages: list[DamagedOffsets] = []
     borders: list[tuple[int, int]] = []
     end = item.segments[0][0] if item.segments else 0
@@ -208,17 +231,19 @@ def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
             for _ in walk.lines():
                 pass
         end = max(end, base, walk.last + 1)
-        damages += _damages(noted, name, size, walk.last, following)
+        damages += _damages(noted, name, size, walk.last, following, zeros_too=item.evidence)
         if following >= 0:
             borders.append((walk.last + 1, following))
-    return HeadersPart(
+    transactions, events = headers.transactions()
+    return ReplicaHeaders(
         log_end=end,
         first_offset=headers.first_offset,
         last_offset=headers.last_offset,
         ranges=headers.ranges().tobytes(),
         epochs=headers.epochs().tobytes(),
         epoch_file=read_epoch_starts(item.place, tree).tobytes(),
-        events=headers.events().tobytes(),
+        transactions=transactions.tobytes(),
+        events=events.tobytes(),
         index_aborts=_index_aborts(item, tree).tobytes(),
         borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
         highest_hole=headers.highest_hole,
@@ -229,11 +254,11 @@ def read_headers(item: ReplicaItem, tree: Tree) -> HeadersPart:
     )
 
 
-def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
+def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
     """What the parts of one replica come to, which were read in offset order."""
     failed = next((part for part in parts if part.failure), None)
     if failed is not None:
-        return HeadersResult(failure=failed.failure, why=failed.why)
+        return failed
     epochs = EpochRuns()
     hole, last = -1, -1
     for part in parts:
@@ -243,12 +268,15 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
         hole, last = max(hole, part.highest_hole), max(last, part.last_offset)
     ranges = summed_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
     events = np.concatenate([table(part.events, EVENT_COLUMNS) for part in parts])
-    return HeadersResult(
+    of_parts = [table(part.transactions, TRANSACTION_COLUMNS) for part in parts]
+    return ReplicaHeaders(
         log_end=max(part.log_end for part in parts),
+        first_offset=next((part.first_offset for part in parts if part.first_offset >= 0), -1),
+        last_offset=last,
         ranges=ranges.tobytes(),
         epochs=epochs.rows.tobytes(),
         epoch_file=parts[0].epoch_file,
-        transactions=transactions_of(events).tobytes(),
+        transactions=in_order(np.concatenate([transactions_of(events), *of_parts])).tobytes(),
         index_aborts=b"".join(part.index_aborts for part in parts),
         borders=b"".join(part.borders for part in parts),
         highest_hole=hole,
@@ -259,11 +287,27 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
     )
 
 
-def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int) -> Iterator[DamagedOffsets]:
+def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, ReplicaHeaders]]:
+    """Yield (index of the item, headers of its replica) as they come; large replicas are read in several tasks."""
+    parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
+    waiting = [dict[int, ReplicaHeaders]() for _ in items]
+    counts = Counter(number for number, _ in parts)
+    for index, part in engine.map(read_headers, [part for _, part in parts]):
+        number = parts[index][0]
+        of_one = waiting[number]
+        of_one[index] = part
+        if len(of_one) == counts[number]:  # events of transactions are large: they go as soon as they can
+            yield number, joined_headers([of_one[place] for place in sorted(of_one)])
+            of_one.clear()
+
+
+def _damages(
+    noted: NotedDamage, name: str, size: int, last: int, following: int, *, zeros_too: bool
+) -> Iterator[DamagedOffsets]:
     """The damages of one segment with the offsets that they may hold."""
     for found, before, after in noted.found:
         tail = after < 0 and following < 0 and last <= before and found.position + found.length >= size
-        if tail and found.found == "zeros":
+        if tail and found.found == "zeros" and not zeros_too:
             continue  # a file that was made larger in advance
         next_one = after if after >= 0 else following
         upto = next_one - 1 if next_one >= 0 else max(last, before + 1)

@@ -5,7 +5,7 @@ Source: LeaderEpochFileCache (4.3.1), KIP-101, KIP-279.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import decode_epochs
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
+from krepair.rules.replicas.epochs import EPOCH_COLUMNS, START_COLUMNS
 
-EPOCH_COLUMNS: Final = 3
-START_COLUMNS: Final = 2
 _FILE_AT_MOST: Final = 64 << 20
 
 
@@ -34,21 +33,6 @@ def read_epoch_starts(place: Place, tree: Tree) -> Int64s:
     return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
 
 
-def runs_of(headers: Any) -> Int64s:
-    """int64[N, 3] (leader epoch, first base offset, last offset) of runs of batches of one epoch.
-
-    Args:
-        headers: structured array of the headers of batches in the order of offsets, at least one.
-    """
-    epochs = headers["partition_leader_epoch"].astype(np.int64)
-    begins = np.flatnonzero(np.append(True, epochs[1:] != epochs[:-1]))
-    ends = np.append(begins[1:], len(epochs)) - 1
-    bases = headers["base_offset"].astype(np.int64)
-    lasts = bases[ends] + headers["last_offset_delta"][ends]
-    found: Int64s = np.column_stack([epochs[begins], bases[begins], lasts])
-    return found
-
-
 class EpochRuns:
     """Runs of one log, from those of its parts in order. Nearly always there is one run that goes on."""
 
@@ -59,7 +43,7 @@ class EpochRuns:
         """Add the runs of the next part; they are copied.
 
         Args:
-            runs: int64[N, 3], as ``runs_of`` gives them.
+            runs: int64[N, 3], (leader epoch, first base offset, last offset).
         """
         if len(runs) and self._found and self._found[-1][-1, 0] == runs[0, 0]:
             self._found[-1][-1, 2] = runs[0, 2]

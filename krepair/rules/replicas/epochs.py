@@ -9,11 +9,14 @@ Source: LeaderEpochFileCache.assign (4.3.1), AbstractFetcherThread.truncateOnFet
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+
+EPOCH_COLUMNS: Final = 3
+START_COLUMNS: Final = 2
 
 
 class History(NamedTuple):
@@ -46,20 +49,13 @@ class Fork(NamedTuple):
     first_is_behind: bool
 
 
-def find_fork(runs: Int64s, file: Int64s, other_runs: Int64s, other_file: Int64s) -> Fork | None:
-    """Find the first contradiction between two replicas.
-
-    Args:
-        runs: int64[N, 3] (epoch, first base offset, last offset) of the first replica's batches.
-        file: int64[M, 2] (epoch, start offset) of its ``leader-epoch-checkpoint``.
-        other_runs: the same of the second replica.
-        other_file: the same of the second replica.
-    """
+def find_fork(one: History, other: History) -> Fork | None:
+    """Find the first contradiction between two replicas."""
     found = [
         Fork(*contradiction, first_is_behind=first)
         for first, contradiction in (
-            (True, _contradiction(runs, other_runs, other_file)),
-            (False, _contradiction(other_runs, runs, file)),
+            (True, _contradiction(one.runs, other.runs, other.starts)),
+            (False, _contradiction(other.runs, one.runs, one.starts)),
         )
         if contradiction is not None
     ]

@@ -12,118 +12,18 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.formats.arrays import Int64s
 from krepair.kernels.replica_rows import RANGE_BITS
-from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
-from krepair.rules.replicas.keys import CatchUp, KeyFinding, Standing, Words
+from krepair.rules.replicas.keys import CatchUp, KeyFinding, Standing
 from krepair.rules.replicas.leading import certainly_committed, harm_by_leaders
 from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions
+from krepair.rules.replicas.replica import NOWHERE, Replica
 from krepair.rules.replicas.transactions import last_stable_offset
 
-_NO_FORK: Final = 2**63 - 1
 _AGREEING: Final = 2
-
-
-class DamagedOffsets(Struct, frozen=True, kw_only=True):
-    """One part of a log that is no valid batch.
-
-    Attributes:
-        first: first offset that it may hold.
-        last: last offset; -1 if it reaches to the end of the log.
-        tail: whether no valid batch follows in the last segment: what a broker's recovery cuts.
-        text: file, position, what was expected and found.
-    """
-
-    first: int
-    last: int
-    tail: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class Replica:
-    """One replica that was read.
-
-    Attributes:
-        broker: broker id.
-        state: of its folder, with the log end.
-        ranges: uint64[N, 4] (number of the range, batches, sum, other sum), ascending.
-        epochs: int64[N, 3] (epoch, first base offset, last offset).
-        epoch_file: int64[N, 2] (epoch, start offset).
-        transactions: int64[N, TRANSACTION_COLUMNS].
-        index_aborts: int64[N, 3].
-        borders: int64[N, 2] (offset after a segment's last batch, base offset of the next segment).
-        highest_hole: highest offset without a record, -1 none.
-        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 none.
-        damages: what is damaged.
-        failure: why it could not be read, or empty; then nothing else counts.
-        at_rest: whether it did not change while it was read.
-        limited: whether it is only the part of a running broker's log that cannot change any more.
-        closed_to: of a limited one the base offset of its active segment, which no cleaner reads; -1: its end.
-        read_to: of a limited one the offset to which its keys are known; -1: to its end.
-        from_facts: whether it was read from a facts file.
-    """
-
-    broker: int
-    state: ReplicaState
-    ranges: Words
-    epochs: Int64s
-    epoch_file: Int64s
-    transactions: Int64s
-    index_aborts: Int64s
-    borders: Int64s
-    highest_hole: int = -1
-    cleaned_to: int = -1
-    damages: tuple[DamagedOffsets, ...] = ()
-    failure: str = ""
-    at_rest: bool = True
-    limited: bool = False
-    closed_to: int = -1
-    read_to: int = -1
-    from_facts: bool = False
-
-    @property
-    def cut_by_recovery(self) -> int:
-        """First offset that the next start cuts, -1 none: damage above the recovery point after an unclean stop."""
-        if self.state.clean_stop:
-            return -1
-        firsts = [one.first for one in self.damages if one.first >= max(self.state.recovery_point, 0)]
-        return min(firsts, default=-1)
-
-    @property
-    def end(self) -> int:
-        """Log end offset as the next start leaves it."""
-        cut = self.cut_by_recovery
-        tails = [one.first for one in self.damages if one.tail]
-        return min([self.state.log_end, *([cut] if cut >= 0 else []), *tails])
-
-    @property
-    def corrupt(self) -> tuple[DamagedOffsets, ...]:
-        """Damage that no start mends."""
-        cut = self.cut_by_recovery
-        return tuple(one for one in self.damages if cut < 0 or one.first < cut)
-
-    @property
-    def says(self) -> bool:
-        """Whether its content counts against others: all of it, but for the parts that are damaged."""
-        return not self.failure
-
-    @property
-    def gaps(self) -> tuple[tuple[int, int], ...]:
-        """(offset after a segment's last batch, base offset of the next) where these are not equal."""
-        return tuple((first, after) for first, after in self.borders.tolist() if first < after)
-
-    @property
-    def hidden(self) -> tuple[tuple[int, int], ...]:
-        """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
-        return tuple(
-            (one.first, one.last if one.last >= 0 else _NO_FORK) for one in self.corrupt if not one.tail
-        )
 
 
 @dataclass
@@ -143,7 +43,7 @@ class Group:
     def fork_of(self, one: int, other: int) -> int:
         """Offset from which two are not compared."""
         fork = self.forks.get((min(one, other), max(one, other)))
-        return _NO_FORK if fork is None else fork.offset
+        return NOWHERE if fork is None else fork.offset
 
     def standings(self) -> list[Standing]:
         """What counts of each when keys are judged."""
@@ -153,13 +53,13 @@ class Group:
                 start=one.state.log_start,
                 end=one.end,
                 cleaner=one.state.cleaner_position,
-                highest_hole=one.highest_hole,
-                cleaned_to=one.cleaned_to,
+                highest_hole=one.headers.highest_hole,
+                cleaned_to=one.headers.cleaned_to,
                 gaps=one.gaps,
                 says=one.says,
                 limited=one.limited,
-                closed_to=max(one.closed_to, one.end),
-                read_to=max(one.read_to, one.end),
+                closed_to=max(one.headers.closed_to, one.end),
+                read_to=max(one.headers.read_to, one.end),
                 hidden=max((last for _, last in one.hidden), default=-1),
             )
             for one in self.replicas
@@ -178,7 +78,7 @@ class Group:
             and one.says
             and not (mine.limited or one.limited)
             and one.end > mine.end
-            and self.fork_of(place, number) == _NO_FORK
+            and self.fork_of(place, number) == NOWHERE
         ]
 
     def catch_ups(self) -> list[CatchUp]:
@@ -245,7 +145,7 @@ def _look_at(group: Group) -> None:
     for (a, one), (b, other) in combinations(enumerate(group.replicas), 2):
         if one.failure or other.failure:
             continue
-        fork = find_fork(one.epochs, one.epoch_file, other.epochs, other.epoch_file)
+        fork = find_fork(one.history, other.history)
         if fork is not None:
             group.forks[a, b] = fork
         if one.says and other.says:
@@ -652,7 +552,7 @@ def _harmless(group: Group) -> Iterator[str]:
     if len(starts) > 1:
         late = ", ".join(str(one.broker) for one in read if one.state.log_start == min(starts))
         yield f"log-start (broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted)"
-    if len({one.epoch_file.tobytes() for one in read}) > 1:
+    if len({one.headers.epoch_file for one in read}) > 1:
         yield "epoch-file"
     if _differ_inside(read, group.differing):
         yield "cleaned-further"

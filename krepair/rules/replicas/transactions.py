@@ -54,11 +54,8 @@ def transactions_of(events: Int64s) -> Int64s:
     """
     if not len(events):
         return no_rows(TRANSACTION_COLUMNS)
-    events = events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
-    marker = events[:, E_KIND] != DATA
-    begins = np.ones(len(events), bool)
-    begins[1:] = (events[1:, E_PRODUCER] != events[:-1, E_PRODUCER]) | marker[:-1]
-    starts = np.flatnonzero(begins)
+    events = _in_order(events)
+    marker, starts = events[:, E_KIND] != DATA, _starts(events)
     ends = np.append(starts[1:], len(events)) - 1
     rows = np.full((len(starts), TRANSACTION_COLUMNS), NONE, np.int64)
     rows[:, T_PRODUCER] = events[starts, E_PRODUCER]
@@ -76,7 +73,41 @@ def transactions_of(events: Int64s) -> Int64s:
     return rows
 
 
-def folded(events: Int64s) -> Int64s:
+def _in_order(events: Int64s) -> Int64s:
+    return events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
+
+
+def _starts(events: Int64s) -> Int64s:
+    """Places of the first events of transactions, of events in order."""
+    begins = np.ones(len(events), bool)
+    begins[1:] = (events[1:, E_PRODUCER] != events[:-1, E_PRODUCER]) | (events[:-1, E_KIND] != DATA)
+    return np.flatnonzero(begins)
+
+
+def settled(events: Int64s) -> tuple[Int64s, Int64s]:
+    """(transactions that no event before or behind these can change, the events of the others).
+
+    The first and the last transaction of each producer may go on outside.
+
+    Args:
+        events: as for ``transactions_of``, of a part of the log.
+    """
+    events = _in_order(_folded(events))
+    rows = transactions_of(events)
+    producers = rows[:, T_PRODUCER]
+    inner = np.zeros(len(rows), bool)
+    inner[1:-1] = (producers[1:-1] == producers[:-2]) & (producers[1:-1] == producers[2:])
+    sizes = np.diff(np.append(_starts(events), len(events)))
+    return rows[inner], events[np.repeat(~inner, sizes)]
+
+
+def in_order(transactions: Int64s) -> Int64s:
+    """Ascending by producer and offset, as ``transactions_of`` gives them."""
+    start = np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
+    return transactions[np.lexsort((start, transactions[:, T_PRODUCER]))]
+
+
+def _folded(events: Int64s) -> Int64s:
     """The events without the batches of data inside of a run of one producer and epoch: they say nothing more.
 
     Args:
@@ -84,12 +115,24 @@ def folded(events: Int64s) -> Int64s:
     """
     if len(events) < _FEW:
         return events
-    events = events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
+    events = _in_order(events)
     same = (events[1:, E_PRODUCER] == events[:-1, E_PRODUCER]) & (events[1:, E_EPOCH] == events[:-1, E_EPOCH])
     same &= (events[1:, E_KIND] == DATA) & (events[:-1, E_KIND] == DATA)
     kept = np.ones(len(events), bool)
     kept[1:-1] = ~(same[1:] & same[:-1])
     return np.ascontiguousarray(events[kept])
+
+
+def runs_of(transactions: Int64s) -> Int64s:
+    """int64[M, 3] (producer id, offset of the first and of the last batch of data) of those that have data."""
+    found: Int64s = transactions[transactions[:, T_FIRST] != NONE][:, [T_PRODUCER, T_FIRST, T_LAST]]
+    return found
+
+
+def in_offset_order(runs: Sequence[Int64s]) -> Int64s:
+    """The runs of several replicas, ascending by their first offset."""
+    rows = np.concatenate(runs)
+    return rows[np.argsort(rows[:, 1], kind="stable")]
 
 
 def open_transactions(transactions: Int64s) -> Int64s:

@@ -1,0 +1,166 @@
+"""Which markers of a log have to stay, because another replica still holds data of their transactions.
+
+A marker goes or is emptied only if no other replica holds a batch of its transaction, data or emptied: such a replica
+would never end the transaction, or would end it by the next marker of the producer. Of another replica it is enough to
+know from where to where each producer has data without a marker in between. The first marker of the producer behind
+such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run: then the
+markers inside of the run stay as well.
+
+The log is read in the order of offsets, so that no more of its markers are held than those of a window: a log may
+have little else.
+
+Source: ProducerAppendInfo.append and appendDataBatch (2.2.1, 3.9.2, 4.3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.checks.walk import walk
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
+from krepair.pipeline.items import LogsItem, Outcome, Place
+from krepair.pipeline.place import at_its_place
+from krepair.pipeline.progress import shown
+
+RUN_COLUMNS: Final = 3
+_NO_RUNS: Final = np.empty((0, RUN_COLUMNS), np.int64)
+_NO_OFFSETS: Final = np.empty(0, np.int64)
+
+
+class MarkersItem(LogsItem, frozen=True, kw_only=True):
+    """Find the markers of a log that end transactions of others; the bytes of its segments are those of valid batches.
+
+    Attributes:
+        runs: int64[N, 3] (producer id, offset of the first and of the last batch of data of a transaction) of all
+            other replicas, ascending by the first offset.
+    """
+
+    runs: Int64s
+
+
+class MarkersResult(Outcome, frozen=True, kw_only=True):
+    """The markers that have to stay.
+
+    Attributes:
+        offsets: int64[H], ascending.
+    """
+
+    offsets: Int64s = _NO_OFFSETS
+
+
+class _Changed(Exception):  # noqa: N818 - an answer, not an error
+    """The log is not as it was when it was scanned."""
+
+
+@shown("markers")
+@at_its_place(MarkersResult)
+def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
+    """Of each transaction of others, the first marker of its producer behind it."""
+    kept = [_NO_OFFSETS]
+    waiting = _Waiting(item.runs)
+    try:
+        for headers in _headers(item.place, item.segments, tree):
+            if len(headers):
+                kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
+    except _Changed as change:
+        return MarkersResult(failure="changed", why=str(change))
+    except OSError as error:
+        return MarkersResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
+    return MarkersResult(offsets=np.unique(np.concatenate(kept)))
+
+
+def _headers(place: Place, segments: tuple[tuple[int, int], ...], tree: Tree) -> Iterator[Any]:
+    """The headers of all batches, a window at a time; their checksums were looked at by the scan.
+
+    Raises:
+        _Changed: a batch is damaged, or bytes are left behind the last one.
+        OSError: a log cannot be read.
+    """
+    for base_offset, size in segments:
+        path = f"{place.stem(base_offset)}.log"
+        with opened_for_reading(path, tree) as descriptor:
+            position = 0
+            for walked in walk(read_into_from(descriptor), size, compiled=True, check_crc=False):
+                if walked.problem:
+                    raise _Changed(f"{path}, position {walked.position}: {walked.problem}")
+                position = walked.position
+                yield walked.headers
+            if position != size:
+                raise _Changed(
+                    f"{path}, position {position}: a batch was expected, found the end of the file"
+                )
+
+
+def _of_transactions(headers: Any) -> Any:
+    attributes = headers["attributes"]
+    return (attributes & batch_v2.TRANSACTIONAL != 0) & (headers["producer_id"] >= 0)
+
+
+def _markers(headers: Any) -> Int64s:
+    """int64[M, 2] (producer id, offset) of the markers that are not emptied."""
+    is_marker = _of_transactions(headers) & (headers["attributes"] & batch_v2.CONTROL != 0)
+    markers = headers[is_marker & (headers["record_count"] > 0)]
+    return np.column_stack([markers["producer_id"].astype(np.int64), markers["base_offset"].astype(np.int64)])
+
+
+class _Waiting:
+    """The runs of others that no marker has ended yet, up to a place that moves on.
+
+    Args:
+        runs: see ``MarkersItem``.
+    """
+
+    def __init__(self, runs: Int64s) -> None:
+        self._runs, self._next = runs, 0
+        self._open: Int64s = _NO_RUNS
+
+    def ended_by(self, markers: Int64s, last: int) -> Int64s:
+        """Offsets of those markers that end a run, or lie inside of one.
+
+        Args:
+            markers: int64[M, 2] of the next window.
+            last: offset up to which the window goes.
+        """
+        after = int(np.searchsorted(self._runs[:, 1], last, "right"))
+        runs = np.concatenate([self._open, self._runs[self._next : after]])
+        self._next = after
+        ends = np.column_stack([markers, np.full(len(markers), -1, np.int64)])
+        events = np.concatenate([runs, ends])
+        is_marker = np.arange(len(events)) >= len(runs)
+        # a run that begins at the offset of a marker is behind that marker
+        order = np.lexsort((~is_marker, events[:, 1], events[:, 0]))
+        producers, offsets, lasts = events[order].T
+        is_marker = is_marker[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = producers[1:] != producers[:-1]
+        groups = np.cumsum(begins) - 1
+        data_to = _greatest(lasts, groups)  # of the runs that began before
+        marked_to = _greatest(np.where(is_marker, offsets, -1), groups)
+        before = np.append(np.int64(-1), marked_to[:-1])
+        before[begins] = -1
+        is_last = np.append(begins[1:], True)[: len(order)]
+        waits = is_last & (data_to > marked_to)
+        self._open = np.column_stack(
+            [producers[waits], np.full(int(waits.sum()), -1, np.int64), data_to[waits]]
+        )
+        found: Int64s = offsets[is_marker & (data_to > before)]
+        return found
+
+
+def _greatest(values: Int64s, groups: Int64s) -> Int64s:
+    """Of each place the greatest value so far in its group.
+
+    Args:
+        values: int64[N].
+        groups: int64[N], ascending from 0 on.
+    """
+    known, ranks = np.unique(values, return_inverse=True)
+    shifted = groups * len(known)
+    found: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
+    return found

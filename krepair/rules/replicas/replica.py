@@ -1,0 +1,193 @@
+"""One replica of a partition: its folder, and what the headers of its log say. Compare and evidence share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.formats.arrays import Int64s
+from krepair.logdir.replica import ReplicaState
+from krepair.rules.replicas.epochs import EPOCH_COLUMNS, START_COLUMNS, History
+from krepair.rules.replicas.keys import Words
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
+
+RANGE_COLUMNS: Final = 4
+NOWHERE: Final = 2**63 - 1
+"""An offset that no log reaches."""
+
+
+class DamagedOffsets(Struct, frozen=True, kw_only=True):
+    """One part of a log that is no valid batch.
+
+    Attributes:
+        first: first offset that it may hold.
+        last: last offset; -1 if it reaches to the end of the log.
+        tail: whether no valid batch follows in the last segment: what a broker's recovery cuts.
+        text: file, position, what was expected and found.
+    """
+
+    first: int
+    last: int
+    tail: bool
+    text: str
+
+
+class ReplicaHeaders(Struct, frozen=True, kw_only=True):
+    """What the headers of a log say, or of some of its segments side by side. Tables are bytes of int64 rows.
+
+    Attributes:
+        failure: why it could not be read, a ``FailureKind`` of the pipeline; empty if it could.
+        why: the same as a line.
+        log_end: offset after the last batch.
+        first_offset: of the first batch, -1 none.
+        last_offset: of the last batch, -1 none.
+        ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``pipeline.replicas.headers``.
+        epochs: (leader epoch, first base offset, last offset) of runs of batches of one epoch, in offset order.
+        epoch_file: (epoch, start offset) of ``leader-epoch-checkpoint``.
+        transactions: see ``krepair.rules.replicas.transactions``; of some segments those that no other one changes.
+        events: of some segments what is left of their transactions, see there; of a whole log empty.
+        index_aborts: (producer id, first offset, offset of the marker) of all ``.txnindex``.
+        borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
+        highest_hole: highest offset that has no record although it lies in the log, -1 none.
+        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 none: so far a cleaner or
+            krepair has been here, or in the log that this one was fetched from.
+        damages: what is damaged.
+        batches: how many were read.
+        log_bytes: of ``.log`` that were read.
+        limited: whether it is only the part of a running broker's log that cannot change any more.
+        closed_to: of a limited one the base offset of its active segment, which no cleaner reads; -1: its end.
+        read_to: of a limited one the offset to which it was read; what lies behind ``log_end`` only excuses.
+    """
+
+    failure: str = ""
+    why: str = ""
+    log_end: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+    ranges: bytes = b""
+    epochs: bytes = b""
+    epoch_file: bytes = b""
+    transactions: bytes = b""
+    events: bytes = b""
+    index_aborts: bytes = b""
+    borders: bytes = b""
+    highest_hole: int = -1
+    cleaned_to: int = -1
+    damages: tuple[DamagedOffsets, ...] = ()
+    batches: int = 0
+    log_bytes: int = 0
+    limited: bool = False
+    closed_to: int = -1
+    read_to: int = -1
+
+
+def table(data: bytes, columns: int) -> Int64s:
+    """int64[N, columns] of a table of ``ReplicaHeaders``."""
+    return np.frombuffer(data, np.int64).reshape(-1, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """One replica that was read, or of which is known why it could not be.
+
+    Attributes:
+        broker: broker id.
+        state: of its folder, with the log end.
+        headers: of its log.
+        at_rest: whether it did not change while it was read.
+        from_facts: whether it was read from a facts file.
+    """
+
+    broker: int
+    state: ReplicaState
+    headers: ReplicaHeaders
+    at_rest: bool = True
+    from_facts: bool = False
+
+    @staticmethod
+    def of(
+        broker: int,
+        state: ReplicaState,
+        headers: ReplicaHeaders,
+        *,
+        at_rest: bool = True,
+        from_facts: bool = False,
+    ) -> Replica:
+        """A replica whose state has no log end yet."""
+        log_end = state.log_start if headers.failure else headers.log_end
+        return Replica(broker, replace(state, log_end=log_end), headers, at_rest, from_facts)
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be read, or empty; then nothing else counts."""
+        return self.headers.why if self.headers.failure else ""
+
+    @cached_property
+    def ranges(self) -> Words:
+        """uint64[N, RANGE_COLUMNS], see ``ReplicaHeaders``."""
+        return table(self.headers.ranges, RANGE_COLUMNS).view(np.uint64)
+
+    @cached_property
+    def history(self) -> History:
+        """Its leader epochs."""
+        runs = table(self.headers.epochs, EPOCH_COLUMNS)
+        return History(f"broker {self.broker}", runs, table(self.headers.epoch_file, START_COLUMNS))
+
+    @cached_property
+    def transactions(self) -> Int64s:
+        """int64[N, TRANSACTION_COLUMNS]."""
+        return table(self.headers.transactions, TRANSACTION_COLUMNS)
+
+    @property
+    def index_aborts(self) -> Int64s:
+        """int64[N, 3], see ``ReplicaHeaders``."""
+        return table(self.headers.index_aborts, 3)
+
+    @property
+    def limited(self) -> bool:
+        """Whether it is only the part of a running broker's log that cannot change any more."""
+        return self.headers.limited
+
+    @property
+    def cut_by_recovery(self) -> int:
+        """First offset that the next start cuts, -1 none: damage above the recovery point after an unclean stop."""
+        if self.state.clean_stop:
+            return -1
+        firsts = [one.first for one in self.headers.damages if one.first >= max(self.state.recovery_point, 0)]
+        return min(firsts, default=-1)
+
+    @property
+    def end(self) -> int:
+        """Log end offset as the next start leaves it."""
+        cut = self.cut_by_recovery
+        tails = [one.first for one in self.headers.damages if one.tail]
+        return min([self.state.log_end, *([cut] if cut >= 0 else []), *tails])
+
+    @property
+    def corrupt(self) -> tuple[DamagedOffsets, ...]:
+        """Damage that no start mends."""
+        cut = self.cut_by_recovery
+        return tuple(one for one in self.headers.damages if cut < 0 or one.first < cut)
+
+    @property
+    def says(self) -> bool:
+        """Whether its content counts against others: all of it, but for the parts that are damaged."""
+        return not self.headers.failure
+
+    @cached_property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """(offset after a segment's last batch, base offset of the next) where these are not equal."""
+        borders = table(self.headers.borders, 2)
+        return tuple((first, after) for first, after in borders.tolist() if first < after)
+
+    @property
+    def hidden(self) -> tuple[tuple[int, int], ...]:
+        """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
+        return tuple(
+            (one.first, one.last if one.last >= 0 else NOWHERE) for one in self.corrupt if not one.tail
+        )
