@@ -97,8 +97,8 @@ def changes_of(plan: Plan) -> list[Change]:
 
 def short_page(plan: Plan, around: Around) -> View:
     """The short page."""
-    kind = "preview" if is_preview(plan) else "plan"
-    title = f"krepair {kind} {plan.plan_id} of {plan.log_dir} on {plan.host}"
+    kind = "Preview" if is_preview(plan) else "Plan"
+    title = f"{kind} {plan.plan_id} of {plan.log_dir} on {plan.host}"
     steps = [step for step in next_of(plan, around) if step.commands]
     last = _last(plan, around)
     # A terminal breaks a long command anywhere.

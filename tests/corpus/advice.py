@@ -26,7 +26,7 @@ IN_A_SENTENCE = re.compile(rf"\b(krepair (?:{VERBS})\b[^;,()`]*?)(?=[;,()`]|\.(?
 FIX = re.compile(
     r"(?<!krepair )(?<!for what )(?<!looked at for )--fix ([a-z]+(?:=[a-z]+)?(?:,[a-z]+(?:=[a-z]+)?)*)"
 )
-A_PERSON_FILLS_IN = re.compile(r"\b(?:FILE|DIR|RULE|VERSION|TOPIC|OFFSET|ID|PID|cluster\.txt)\b|\.\.\.")
+A_PERSON_FILLS_IN = re.compile(r"\b(?:FILE|DIR|NAME|RULE|VERSION|TOPIC|OFFSET|ID|PID|cluster\.txt)\b|\.\.\.")
 LATER = re.compile(r"\bafter (?:this plan|it|that)\b|past the (?:new )?(?:log )?end|\bpast it\b")
 OPTION = re.compile(r"(--set|--broker-version|--topic-config) (\S+)")
 OPTIONS = ("--only-replica",)

@@ -306,7 +306,7 @@ def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
     scene.make("planned")
     victims: dict[bytes, tuple[object, ...]] = {}
-    real = SparkEngine.run
+    real = SparkEngine.map
 
     def run_after(self: SparkEngine, *given: object) -> object:
         # The driver has made its folders: now only the tasks can refuse.
@@ -317,7 +317,7 @@ def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.
             victims.update(picture(scene.victims))
         return real(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SparkEngine, "run", run_after)
+    monkeypatch.setattr(SparkEngine, "map", run_after)
     plan = read_plan(str(scene.plan))
     report = apply(plan, Options(engine=Engine.SPARK, master="local[1]"))
     failed = {result.partition for result in report.results if result.outcome == "failed"}

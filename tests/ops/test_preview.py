@@ -247,7 +247,7 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
     assert isinstance(found.preview, Preview)
     assert "This is a preview: apply refuses it" in markdown(plan_view(found))
     page = plan_view(found, Around(path="P"))
-    assert page.title.startswith("krepair preview ")
+    assert page.title.startswith("Preview ")
     assert facts(page.sections[0])["Preview"].startswith("apply refuses it")
     commands = [command for section in page.sections for command in section.commands]
     assert commands[0] == "krepair diff P PLAN"

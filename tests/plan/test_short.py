@@ -177,7 +177,7 @@ def test_what_is_refused_says_so_in_the_last_line_and_never_says_apply() -> None
     assert rows["Fits"] == "It does NOT fit on the disk: apply will refuse it."
     assert rows["Space"] == "It needs 1 GiB, nothing is free."
     assert lacks.sections[1].commands == ("krepair plan X --keep auto",)
-    assert preview.title.startswith("krepair preview")
+    assert preview.title.startswith("Preview ")
     assert preview.sections[1].commands[-1] == "krepair diff offsets.krplan PLAN"
 
 
