@@ -164,8 +164,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("lz4_frames._block", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
     ("lz4_frames.lz4_frame", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
     ("lz4_frames._long", (_BYTES, _LONG, _LONG, _LONG)),
-    ("snappy_frames._block", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
-    ("snappy_frames.snappy_frame", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
     ("unpacked_frames.unpack_frames", (_BYTES, _ROWS, _LONG, _LONG, _BYTES)),
     ("zstd_frames._front", (_BYTES, _LONG, _LONG)),
     ("zstd_frames._most_of", (_BYTES, _LONG, _LONG)),

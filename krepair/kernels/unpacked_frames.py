@@ -1,6 +1,6 @@
-"""The content of many batches, one behind the other in one buffer, in one call: lz4, snappy, or not compressed.
+"""The content of many batches, one behind the other in one buffer, in one call: lz4, or not compressed.
 
-Source: ``lz4_frames``, ``snappy_frames``.
+Source: ``lz4_frames``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_STAR
 from krepair.kernels.copying import copied
 from krepair.kernels.jit import kernel
 from krepair.kernels.lz4_frames import lz4_frame
-from krepair.kernels.snappy_frames import snappy_frame
 
 _HEADER: Final = batch_v2.HEADER_SIZE
 _NONE: Final = int(Codec.NONE)
 _LZ4: Final = int(Codec.LZ4)
-_SNAPPY: Final = int(Codec.SNAPPY)
 
 
 @kernel
@@ -49,8 +47,6 @@ def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) ->
             end = to + stop - start
         elif codec == _LZ4:
             end = lz4_frame(window, start, stop, out, to, out.shape[0])
-        elif codec == _SNAPPY:
-            end = snappy_frame(window, start, stop, out, to, out.shape[0])
         if end < 0:
             break
         packed[row, P_START] = to

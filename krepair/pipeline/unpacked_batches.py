@@ -22,7 +22,7 @@ from krepair.kernels.zstd_frames import most_of_zstd
 
 _BYTES: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 8
-_IN_KERNEL: Final = (Codec.NONE, Codec.LZ4, Codec.SNAPPY)
+_IN_KERNEL: Final = (Codec.NONE, Codec.LZ4)
 
 
 class UnpackedBatches:

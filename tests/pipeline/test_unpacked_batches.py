@@ -17,6 +17,7 @@ from krepair.kernels.compact_records import SLACK
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+PLAIN = int(Codec.NONE)
 Frame = tuple[int, bytes]
 
 
@@ -57,7 +58,7 @@ def test_batches_of_all_codecs_and_sizes_in_one_window(seed: int) -> None:
     chance = random.Random(seed)
     frames, expected, broken = [], [], set()
     for number in range(120):
-        codec, content = chance.choice(CODECS), content_of(chance)
+        codec, content = chance.choice((Codec.NONE, *CODECS)), content_of(chance)
         frame = frame_of(codec, content, chance)
         if chance.random() < 0.1:
             frame, _ = frame[: chance.randrange(len(frame))], broken.add(number)
@@ -94,3 +95,20 @@ def test_broken_batch_among_others_is_the_only_one_left(codec: int) -> None:
         ]
     else:
         assert unpacked([(codec, whole)]) == [None]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_that_are_not_compressed_are_taken_as_they_lie_even_where_they_look_like_a_frame(
+    codec: int,
+) -> None:
+    frame = compression.compress(codec, b"packed" * 40)
+    frames = [(codec, frame), (PLAIN, frame), (PLAIN, b""), (PLAIN, b"plain"), (codec, frame), (PLAIN, frame)]
+    contents = [b"packed" * 40, frame, b"", b"plain", b"packed" * 40, frame]
+    assert unpacked(frames) == contents
+    assert unpacked(frames[1:]) == contents[1:]
+
+
+def test_snappy_that_claims_gigabytes_is_left_and_streams_one_behind_the_other_are_taken() -> None:
+    bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 100
+    one = compression.compress(Codec.SNAPPY, b"first ")
+    assert unpacked([(Codec.SNAPPY, bomb), (Codec.SNAPPY, one + one)]) == [None, b"first first "]
