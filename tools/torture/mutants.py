@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 ENV: Final = "KREPAIR_MUTANT"
 MOST_SECONDS: Final = 900
 TESTS: Final = {
-    "rules": "tests/replicas",
+    "rules": "tests/replicas tests/twins",
     "plan": "tests/ops",
     "checks": "tests/readings",
     "pipeline/readings": "tests/readings",
@@ -156,7 +156,7 @@ def is_noticed(case: str) -> bool:
     path = Path(case.partition("#")[0])
     package = next(one for one in TESTS if path.is_relative_to(f"krepair/{one}"))
     named = sorted(ROOT.glob(f"tests/**/test_{path.stem}*.py"))
-    tests = [*map(str, named), f"tests/{package.rpartition('/')[2]}", TESTS[package]]
+    tests = [*map(str, named), f"tests/{package.rpartition('/')[2]}", *TESTS[package].split()]
     words = ["-m", "pytest", "-x", "-q", "-p", "tools.torture.mutants", "-p", "no:cacheprovider", "-m"]
     command = [sys.executable, *words, "not broker and not spark and not slow", *tests]
     own = os.environ | {ENV: case}
