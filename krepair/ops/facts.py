@@ -35,7 +35,7 @@ from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.facts import write_headers, write_rows
-from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, parts_of
+from krepair.pipeline.replicas.items import RowsResult
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
 _AT_ONCE: Final = 8
@@ -199,34 +199,22 @@ class _Work:
     def _some(
         self, writer: FactsWriter, replicas: Sequence[SideReplica], places: dict[tuple[str, str], int]
     ) -> None:
-        from krepair.pipeline.replicas.records import read_records
+        from krepair.pipeline.replicas.records import read_records_of_all
 
         good = list(self._readable(replicas))
         with_scratch = any(one.replica.headers.log_bytes > _ROWS_INLINE for one in good)
         folder = self._folder() if with_scratch else ""
-        places_of: list[int] = []
-        items: list[ReplicaItem] = []
-        for place, one in enumerate(good):
-            if one.item is not None:
-                asked = replace(
-                    one.item, keys=True, scratch=folder, rows_inline=_ROWS_INLINE if folder else 2**62
-                )
-                for part in parts_of(asked):
-                    places_of.append(place)
-                    items.append(part)
+        inline = _ROWS_INLINE if folder else 2**62
+        items = [
+            replace(one.item, keys=True, scratch=folder, rows_inline=inline)
+            for one in good
+            if one.item is not None
+        ]
         try:
-            found: dict[int, RowsResult] = {}
-            bad: dict[int, str] = {}
-            for index, rows in self.engine.map(read_records, items):
-                if rows.failure == "verify":
-                    bad[places_of[index]] = rows.why
-                elif rows.failure:
-                    raise UnreadableError(rows.why)
-                found[index] = rows
+            found = dict(read_records_of_all(self.engine, items))
             for place, one in enumerate(good):
                 number = places[one.state.folder, one.state.log_dir]
-                of_place = [found[at] for at, of in enumerate(places_of) if of == place]
-                wrong = bad.get(place) or self._written(writer, number, one, of_place)
+                wrong = self._written(writer, number, one, found[place])
                 if wrong:
                     self.failed.append(wrong)
                 else:
@@ -235,8 +223,16 @@ class _Work:
             if folder:
                 remove_scratch(folder)
 
-    def _written(self, writer: FactsWriter, number: int, one: SideReplica, rows: Sequence[RowsResult]) -> str:
-        """Write one replica; why not, or empty."""
+    def _written(self, writer: FactsWriter, number: int, one: SideReplica, rows: RowsResult) -> str:
+        """Write one replica; why not, or empty.
+
+        Raises:
+            UnreadableError: its log cannot be read.
+        """
+        if rows.failure == "verify":
+            return rows.why
+        if rows.failure:
+            raise UnreadableError(rows.why)
         too_large = write_headers(writer, number, one.replica.headers)
         if too_large:
             return f"{one.state.folder}: {too_large}"

@@ -17,7 +17,7 @@ from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
 from krepair.plan.model import PartitionPlan, Risk
 from krepair.rules.model import SegmentFacts
-from krepair.rules.replicas.cut import OPEN, Gone, Having, Holder, Part, told, who_has
+from krepair.rules.replicas.cut import OPEN, Gone, Having, Part, told, who_has
 from krepair.rules.replicas.model import PartitionVerdict
 
 _MOST: Final = 20
@@ -113,16 +113,8 @@ def _risk(
     me: int,
     sides: Sequence[Side],
 ) -> Risk:
-    holders = (
-        []
-        if verdict is None
-        else [
-            Holder(one.broker, one.log_start, one.log_end, one.broker in verdict.right)
-            for one in verdict.replicas
-            if one.broker != me
-        ]
-    )
-    having = who_has(gone, holders)
+    others = () if verdict is None else [one for one in verdict.replicas if one.broker != me]
+    having = who_has(gone, others, () if verdict is None else verdict.right)
     what, who, *more = (*told(plan.folder, gone, having), "")
     text = f"{what} {who}".rstrip()
     return Risk(

@@ -13,7 +13,8 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
 from krepair.options import Engine, Options
-from krepair.rules.replicas.cut import OPEN, Gone, Having, Holder, Part, told, who_has
+from krepair.rules.replicas.cut import OPEN, Gone, Having, Part, told, who_has
+from krepair.rules.replicas.model import ReplicaColumn
 from tests import builders as b
 from tests.pages import words_of
 
@@ -21,6 +22,20 @@ pytestmark = pytest.mark.replicas
 
 PER_BATCH, BATCHES, SEGMENTS = 5, 4, 3
 END = PER_BATCH * BATCHES * SEGMENTS
+
+
+def column(broker: int, start: int, end: int) -> ReplicaColumn:
+    return ReplicaColumn(
+        broker=broker,
+        log_start=start,
+        log_end=end,
+        last_stable_offset=end,
+        high_watermark=-1,
+        cleaner_position=-1,
+        clean_stop=True,
+        log_bytes=0,
+        segments=1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,9 +55,8 @@ END = PER_BATCH * BATCHES * SEGMENTS
 def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
     gone: Gone, having: Having
 ) -> None:
-    holders = [Holder(1, 0, 100, right=True), Holder(2, 0, 100, right=False)]
-    holders += [Holder(3, 0, 60, right=True), Holder(4, 70, 100, right=True)]
-    assert who_has(gone, holders) == having
+    others = [column(1, 0, 100), column(2, 0, 100), column(3, 0, 60), column(4, 70, 100)]
+    assert who_has(gone, others, (1, 3, 4)) == having
 
 
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:

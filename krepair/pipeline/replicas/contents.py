@@ -13,7 +13,7 @@ from krepair.errors import RefusedError
 from krepair.formats.facts_file import FactsReader
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
-from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
+from krepair.pipeline.replicas.items import RowsResult
 from krepair.pipeline.replicas.join import join
 from krepair.pipeline.replicas.open_facts import read_as_input
 from krepair.pipeline.replicas.sources import GroupWork, RowsUnreadError, UnreadRows
@@ -68,15 +68,9 @@ def _bytes_of(work: Iterable[GroupWork]) -> int:
 
 def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int) -> list[Content]:
     """Read all rows, and join them in this process."""
-    from krepair.pipeline.replicas.records import read_records
+    from krepair.pipeline.replicas.records import read_records_of_all
 
-    places: list[tuple[int, int]] = []
-    items: list[ReplicaItem] = []
-    rows: list[list[list[RowsResult]]] = [[[] for _ in one.sources] for one in work]
-    for number, one in enumerate(work):
-        for column, item in one.items():
-            places.append((number, column))
-            items.append(replace(item, scratch=folder, rows_inline=rows_inline))
+    rows = [[RowsResult() for _ in one.sources] for one in work]
     with ExitStack() as opened:
         readers: dict[str, FactsReader] = {}
         for number, one in enumerate(work):
@@ -84,27 +78,21 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
                 if source.facts not in readers:  # to open one reads it whole, for its digest
                     readers[source.facts] = opened.enter_context(opened_facts(source.facts))
                 with read_as_input(source.facts, _AGAIN):
-                    found_rows = read_rows(readers[source.facts], source.index, folder, rows_inline)
-                rows[number][column].append(found_rows)
-    found: dict[int, RowsResult] = {}
+                    rows[number][column] = read_rows(readers[source.facts], source.index, folder, rows_inline)
+    asked = [
+        (number, column, replace(item, scratch=folder, rows_inline=rows_inline))
+        for number, one in enumerate(work)
+        for column, item in one.items()
+    ]
     unread: list[UnreadRows] = []
-    for index, result in engine.map(read_records, items):
-        found[index] = result
+    for index, result in read_records_of_all(engine, [item for *_, item in asked]):
+        number, column, _ = asked[index]
+        rows[number][column] = result
         if result.failure:
-            unread.append(UnreadRows(*places[index], result.why))
+            unread.append(UnreadRows(number, column, result.why))
     if unread:
         raise RowsUnreadError(unread)
-    for index, (number, column) in enumerate(places):  # the parts of a replica in offset order
-        rows[number][column].append(found[index])
-    return [
-        join(
-            one.group,
-            [[run for part in parts for run in part.keys] for parts in rows[number]],
-            [[run for part in parts for run in part.records] for parts in rows[number]],
-            compacted=one.compacted,
-        )
-        for number, one in enumerate(work)
-    ]
+    return [join(one.group, of_one, compacted=one.compacted) for one, of_one in zip(work, rows, strict=True)]
 
 
 def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:

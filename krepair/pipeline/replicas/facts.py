@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -63,14 +63,12 @@ def read_headers_of(reader: FactsReader, index: int) -> ReplicaHeaders | None:
     return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 
 
-def write_rows(writer: FactsWriter, index: int, parts: Sequence[RowsResult]) -> None:
-    """Write the rows of a replica, part after part, column after column, so that they pack well."""
-    keys = (run for part in parts for run in part.keys)
-    for number, run in enumerate(keys):
+def write_rows(writer: FactsWriter, index: int, found: RowsResult) -> None:
+    """Write the rows of a replica, run after run, column after column, so that they pack well."""
+    for number, run in enumerate(found.keys):
         rows = rows_of(run, KEY_WORDS)
         writer.section(f"keys/{index}/{number}", _by_columns(rows[np.argsort(rows[:, 0])]))
-    records = (run for part in parts for run in part.records)
-    for number, run in enumerate(records):
+    for number, run in enumerate(found.records):
         writer.section(f"records/{index}/{number}", _by_columns(rows_of(run, _RECORD_COLUMNS)))
 
 

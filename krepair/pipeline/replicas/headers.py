@@ -7,7 +7,6 @@ its leader's bytes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.histories import EpochRuns, read_epoch_starts
-from krepair.pipeline.replicas.items import ReplicaItem, parts_of
+from krepair.pipeline.replicas.items import ReplicaItem, map_in_parts
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
 from krepair.rules.replicas.epochs import EPOCH_COLUMNS
 from krepair.rules.replicas.keys import Words
@@ -288,17 +287,8 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
 
 
 def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, ReplicaHeaders]]:
-    """Yield (index of the item, headers of its replica) as they come; large replicas are read in several tasks."""
-    parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
-    waiting = [dict[int, ReplicaHeaders]() for _ in items]
-    counts = Counter(number for number, _ in parts)
-    for index, part in engine.map(read_headers, [part for _, part in parts]):
-        number = parts[index][0]
-        of_one = waiting[number]
-        of_one[index] = part
-        if len(of_one) == counts[number]:  # events of transactions are large: they go as soon as they can
-            yield number, joined_headers([of_one[place] for place in sorted(of_one)])
-            of_one.clear()
+    """Yield (index of the item, headers of its replica) in any order."""
+    return map_in_parts(engine, read_headers, items, joined_headers)
 
 
 def _damages(

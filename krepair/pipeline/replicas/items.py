@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogsItem, Outcome
 
 _PART_BYTES: Final = 1 << 29
+Result = TypeVar("Result")
 
 
 class ReplicaItem(LogsItem, frozen=True, kw_only=True):
@@ -63,6 +66,32 @@ def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:
             first, size = after, 0
     if not item.segments:
         yield item
+
+
+def map_in_parts(
+    engine: Engine,
+    function: Callable[[ReplicaItem], Result],
+    items: Sequence[ReplicaItem],
+    joined: Callable[[Sequence[Result]], Result],
+) -> Iterator[tuple[int, Result]]:
+    """Yield (index of the item, what its replica comes to) in any order; large replicas are read in several tasks.
+
+    Args:
+        engine: runs them.
+        function: reads some segments side by side.
+        items: the replicas.
+        joined: what the parts of one come to, which it gets in offset order.
+    """
+    parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
+    counts = Counter(number for number, _ in parts)
+    waiting = [dict[int, Result]() for _ in items]
+    for index, result in engine.map(function, [part for _, part in parts]):
+        number = parts[index][0]
+        of_one = waiting[number]
+        of_one[index] = result
+        if len(of_one) == counts[number]:  # results are large: they go as soon as they can
+            yield number, joined([of_one[place] for place in sorted(of_one)])
+            of_one.clear()
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import numpy as np
 from krepair.formats.arrays import Int64s
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.compaction.keys import BUCKETS
-from krepair.pipeline.replicas.items import Run
+from krepair.pipeline.replicas.items import RowsResult, Run
 from krepair.rules.replicas.judge import Content, Group, RecordDifference
 from krepair.rules.replicas.keys import KeyFinding, Words, differing, joined, judge_keys, merged
 
@@ -29,15 +29,12 @@ def rows_of(run: Run, columns: int) -> Words:
     return np.frombuffer(run.data, np.uint64).reshape(-1, columns)
 
 
-def join(
-    group: Group, keys: Sequence[Sequence[Run]], records: Sequence[Sequence[Run]], *, compacted: bool
-) -> Content:
+def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Content:
     """Judge the records of a group.
 
     Args:
         group: the replicas.
-        keys: of each replica its runs of keys; empty where it does not count.
-        records: of each replica its runs of records.
+        rows: of each replica; empty where it does not count.
         compacted: whether keys are judged; else every record that is missing is lost.
     """
     found: list[KeyFinding] = []
@@ -45,12 +42,14 @@ def join(
         standings = group.standings()
         forks = {pair: fork.offset for pair, fork in group.forks.items()}
         catch_ups = group.catch_ups()
-        replicas = sum(1 for of_one in keys if of_one)
-        for part in key_parts(keys):
+        replicas = sum(1 for of_one in rows if of_one.keys)
+        for part in key_parts([of_one.keys for of_one in rows]):
             found += judge_keys(joined(differing(part, replicas)), standings, forks, catch_ups)
     return Content(
         keys=tuple(merged(found)),
-        records=tuple(_record_differences(group, records, missing_too=not compacted)),
+        records=tuple(
+            _record_differences(group, [of_one.records for of_one in rows], missing_too=not compacted)
+        ),
     )
 
 

@@ -7,7 +7,7 @@ unpacked one behind the other first. What is larger than a window, or broken, is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -33,11 +33,12 @@ from krepair.pipeline.compaction.content import (
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.headers import NotedDamage
-from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
+from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run, map_in_parts
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, fates_of
@@ -415,3 +416,17 @@ def read_records(item: ReplicaItem) -> RowsResult:
         return RowsResult(failure=error.failure, why=str(error))
     entered.end()
     return RowsResult(keys=tuple(keys), records=tuple(records), count=entered.count)
+
+
+def read_records_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, RowsResult]]:
+    """Yield (index of the item, rows of its replica) in any order."""
+    return map_in_parts(engine, read_records, items, _joined)
+
+
+def _joined(parts: Sequence[RowsResult]) -> RowsResult:
+    failed = next((part for part in parts if part.failure), None)
+    return failed or RowsResult(
+        keys=tuple(run for part in parts for run in part.keys),
+        records=tuple(run for part in parts for run in part.records),
+        count=sum(part.count for part in parts),
+    )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from krepair.pipeline.replicas.items import ReplicaItem, parts_of
+from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.rules.replicas.judge import Group
 
 
@@ -43,7 +43,7 @@ class GroupWork:
     compacted: bool
 
     def items(self) -> Iterator[tuple[int, ReplicaItem]]:
-        """(place in the group, item that reads records of that replica) for each part of a replica that counts.
+        """(place in the group, item that reads records of that replica) for each replica that counts.
 
         A facts file has the digests of all records. So where one takes part, all are read everywhere.
         """
@@ -51,9 +51,8 @@ class GroupWork:
         every = any(source.facts for source in self.sources)
         for column, (source, replica) in enumerate(zip(self.sources, self.group.replicas, strict=True)):
             if replica.says and source.item is not None:
-                item = replace(source.item, keys=self.compacted, differing=None if every else numbers)
-                for part in parts_of(item):
-                    yield column, part
+                differing = None if every else numbers
+                yield column, replace(source.item, keys=self.compacted, differing=differing)
 
     def facts(self) -> Iterator[tuple[int, RowSource]]:
         """(place in the group, source) of each replica that counts and is in a facts file."""

@@ -6,9 +6,11 @@ have above it. Source: ``ReplicaFetcherThread.scala`` (2.2.1, 3.9.2); run on clu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
+
+from krepair.rules.replicas.model import ReplicaColumn
 
 OPEN: Final = -1
 """The end of a range that goes on for as far as anybody has it."""
@@ -37,22 +39,6 @@ class Gone(NamedTuple):
     end: int = 0
 
 
-class Holder(NamedTuple):
-    """Another replica.
-
-    Attributes:
-        broker: whose.
-        start: its log start.
-        end: its log end.
-        right: whether the comparison calls it right.
-    """
-
-    broker: int
-    start: int
-    end: int
-    right: bool
-
-
 class Having(NamedTuple):
     """Who has what goes.
 
@@ -67,22 +53,29 @@ class Having(NamedTuple):
     lacking: tuple[int, ...] = ()
 
 
-def who_has(gone: Gone, holders: Iterable[Holder]) -> Having:
-    """Sort the other replicas by whether they have what goes."""
+def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collection[int]) -> Having:
+    """Sort the other replicas by whether they have what goes.
+
+    Args:
+        gone: what goes.
+        others: the other replicas.
+        called_right: brokers whose replicas the comparison calls right.
+    """
     right: list[int] = []
     unsure: list[int] = []
     lacking: list[int] = []
-    for one in holders:
-        (lacking if not _has(one, gone) else right if one.right else unsure).append(one.broker)
+    for one in others:
+        having = right if one.broker in called_right else unsure
+        (having if _has(one, gone) else lacking).append(one.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _has(one: Holder, gone: Gone) -> bool:
+def _has(one: ReplicaColumn, gone: Gone) -> bool:
     if gone.part is Part.EPOCHS:
-        return one.end > one.start
+        return one.log_end > one.log_start
     if gone.end == OPEN:
-        return one.start <= gone.first < one.end
-    return one.start <= gone.first and one.end >= gone.end
+        return one.log_start <= gone.first < one.log_end
+    return one.log_start <= gone.first and one.log_end >= gone.end
 
 
 def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
