@@ -46,15 +46,20 @@ def transactions_of(events: Int64s) -> Int64s:
     """Join events to transactions.
 
     Args:
-        events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch), in any order.
+        events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch), those of a
+            producer in offset order.
 
     Returns:
         int64[M, TRANSACTION_COLUMNS]: producer id, base offset of the first batch of data, of the last, offset of the
         marker, its kind, whether the data has more than one producer epoch; ascending by producer and offset.
     """
+    return _joined(_in_order(events))
+
+
+def _joined(events: Int64s) -> Int64s:
+    """The transactions of events that are in order."""
     if not len(events):
         return no_rows(TRANSACTION_COLUMNS)
-    events = _in_order(events)
     marker, starts = events[:, E_KIND] != DATA, _starts(events)
     ends = np.append(starts[1:], len(events)) - 1
     rows = np.full((len(starts), TRANSACTION_COLUMNS), NONE, np.int64)
@@ -74,7 +79,7 @@ def transactions_of(events: Int64s) -> Int64s:
 
 
 def _in_order(events: Int64s) -> Int64s:
-    return events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
+    return events[np.argsort(events[:, E_PRODUCER], kind="stable")]
 
 
 def _starts(events: Int64s) -> Int64s:
@@ -92,8 +97,8 @@ def settled(events: Int64s) -> tuple[Int64s, Int64s]:
     Args:
         events: as for ``transactions_of``, of a part of the log.
     """
-    events = _in_order(_folded(events))
-    rows = transactions_of(events)
+    events = _folded(_in_order(events))
+    rows = _joined(events)
     producers = rows[:, T_PRODUCER]
     inner = np.zeros(len(rows), bool)
     inner[1:-1] = (producers[1:-1] == producers[:-2]) & (producers[1:-1] == producers[2:])
@@ -111,16 +116,15 @@ def _folded(events: Int64s) -> Int64s:
     """The events without the batches of data inside of a run of one producer and epoch: they say nothing more.
 
     Args:
-        events: as for ``transactions_of``.
+        events: in order.
     """
     if len(events) < _FEW:
         return events
-    events = _in_order(events)
     same = (events[1:, E_PRODUCER] == events[:-1, E_PRODUCER]) & (events[1:, E_EPOCH] == events[:-1, E_EPOCH])
     same &= (events[1:, E_KIND] == DATA) & (events[:-1, E_KIND] == DATA)
     kept = np.ones(len(events), bool)
     kept[1:-1] = ~(same[1:] & same[:-1])
-    return np.ascontiguousarray(events[kept])
+    return events[kept]
 
 
 def runs_of(transactions: Int64s) -> Int64s:
