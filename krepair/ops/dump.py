@@ -27,7 +27,6 @@ from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
 from krepair.logdir.view import CHECKPOINTS
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
-from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import LOWEST_OFFSET
 from krepair.pipeline.dump.record import AUTO, DEFAULT_CUT, FORMS, RecordLines
 from krepair.pipeline.dump.style import FORMAT_VERSION, Style, Word
@@ -114,6 +113,10 @@ class Dump:
     exit_code: ExitCode = field(default=ExitCode.DONE, init=False)
 
     def __post_init__(self) -> None:
+        from krepair.pipeline.dump.log import (
+            WantedLines,
+        )  # takes pyarrow, which others that import this do not need
+
         self._style = Style(as_json=self.options.as_json)
         self._grep = _pattern(self.options)
         both = not self.options.batches and not self.options.records
@@ -234,6 +237,8 @@ class Dump:
                 return
 
     def _log(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
+        from krepair.pipeline.dump.log import LogDump
+
         table = (
             _TOPICS.get(target.topic) if self.options.decode == "auto" else DECODERS.get(self.options.decode)
         )

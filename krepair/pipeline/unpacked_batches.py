@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression
-from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.arrays import Bools, Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START
@@ -69,19 +69,20 @@ class UnpackedBatches:
         others = np.flatnonzero((codecs != codec) & (codecs != Codec.NONE))
         stop = first + int(others[0]) if len(others) else stop
         rows = packed[first:stop]
+        plain = rows[:, P_CODEC] == int(Codec.NONE)
         contents: Iterator[Bytes | None]
         if codec == Codec.ZSTD:
             most_of_zstd(window, packed, first, stop, self._most)
-            # what is not compressed is no frame: it can give nothing here, and is taken as it is below
-            most = np.where(rows[:, P_CODEC] == codec, self._most[first:stop], 0).tolist()
-            contents = compression.zstd_frames(window.data, _frames(rows, most))
+            most = self._most[first:stop]
+            most[plain] = 0  # it is no frame, and can give nothing here
+            contents = compression.zstd_frames(window.data, _frames(rows, most.tolist()))
         else:
             contents = (
                 compression.at_once(codec, window.data[start:end])
                 for start, end, _ in _frames(rows, itertools.repeat(0))
             )
-        if (rows[:, P_CODEC] == Codec.NONE).any():
-            contents = _with_plain(window.data, rows, contents)
+        if plain.any():
+            contents = _with_plain(window.data, rows, plain, contents)
         return first + self._take(contents, rows)
 
     def _take(self, contents: Iterator[Bytes | None], rows: Int64s) -> int:
@@ -103,11 +104,12 @@ class UnpackedBatches:
         return count
 
 
-def _with_plain(view: memoryview, rows: Int64s, contents: Iterator[Bytes | None]) -> Iterator[Bytes | None]:
+def _with_plain(
+    view: memoryview, rows: Int64s, plain: Bools, contents: Iterator[Bytes | None]
+) -> Iterator[Bytes | None]:
     """The same contents, and those of batches that are not compressed as they lie in the window."""
-    plain = (rows[:, P_CODEC] == Codec.NONE).tolist()
     for (start, end, _), content, is_plain in zip(
-        _frames(rows, itertools.repeat(0)), contents, plain, strict=False
+        _frames(rows, itertools.repeat(0)), contents, plain.tolist(), strict=False
     ):
         yield view[start:end] if is_plain else content
 
