@@ -692,15 +692,17 @@ def others_again(work: Work, staging: Staging) -> tuple[ListedLog, ...]:
 
 
 def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
-    others = others_again(work, staging)
-    for logs, held in staging.held:
-        if logs == others:
-            return held  # the others are as they were, and a group that is made since has lost none of these
+    logs = others_again(work, staging)
+    for known in staging.others:
+        if known.logs == logs:
+            return (
+                known.markers
+            )  # the others are as they were, and a group that is made since has lost none of these
     closed = tuple(_logs_now(staging, facts[:-1]))
-    [found] = read_others(work.engine, [(LogElsewhere(place, closed), others)])
+    [found] = read_others(work.engine, [(LogElsewhere(place, closed), logs)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
-    staging.held.append((others, found.markers))
+    staging.others.append(found)
     return found.markers
 
 

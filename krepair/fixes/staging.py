@@ -23,10 +23,9 @@ from krepair.errors import (
     VerifyFailedError,
     is_forbidden,
 )
-from krepair.fixes.context import ListedLog, place_in, watermark_of
+from krepair.fixes.context import OtherReplicas, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
@@ -91,7 +90,7 @@ class Staging:
         freed: names of the files whose originals apply has freed: nothing is kept of them.
         made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
         decided: what was decided on the markers of the whole partition when a group was staged last; empty before.
-        held: logs of other replicas -> the markers of the partition that stay for them, int64[H], as they were read.
+        others: what is known of the other replicas, as they were read; empty before.
     """
 
     plan: PartitionPlan
@@ -105,7 +104,7 @@ class Staging:
     freed: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     decided: list[Decided] = field(default_factory=list)
-    held: list[tuple[tuple[ListedLog, ...], Int64s]] = field(default_factory=list)
+    others: list[OtherReplicas] = field(default_factory=list)
 
     @property
     def listed(self) -> Partition:
@@ -130,7 +129,7 @@ class Staging:
             freed=self.freed,
             made=self.made,
             decided=self.decided,
-            held=self.held,
+            others=self.others,
         )
 
     @contextmanager

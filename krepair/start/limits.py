@@ -32,7 +32,7 @@ _OF_JVM: Final = 50
 """Files, and maps, that a JVM with a broker holds besides, at the least: 51 files on 2.2.1, 137 on 4.3.1."""
 
 
-class Held(NamedTuple):
+class OpenAtStart(NamedTuple):
     """What a start holds.
 
     Attributes:
@@ -44,14 +44,14 @@ class Held(NamedTuple):
     maps: int
 
 
-def held_by_start(view: LogDir, version: Version) -> Held:
+def held_by_start(view: LogDir, version: Version) -> OpenAtStart:
     """What the start of a version holds of a log directory; of an unknown one that of 2.3 or later."""
     files = maps = 0
     lazily = version is None or version >= MAPS_INDEXES_LAZILY
     for partition in (*view.partitions, *view.marked):
         files += sum(1 + (segment.txn_index is not None) for segment in partition.segments)
         maps += _maps(view, partition, lazily=lazily)
-    return Held(files, maps)
+    return OpenAtStart(files, maps)
 
 
 def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
