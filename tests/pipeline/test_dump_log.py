@@ -391,3 +391,13 @@ def test_any_bytes_behind_a_right_checksum(body: bytes, codec: int) -> None:
     assert of_type(lines, "record")[-1]["offset"] == 9
     old = struct.pack(">qi", 5, 14 + len(body)) + struct.pack(">IbbII", 0, 0, codec, 0, len(body)) + body
     assert_covers(dumped(old), len(old))
+
+
+def test_lines_are_given_before_they_are_many_megabytes() -> None:
+    large = [record.Record(offset_delta=0, key=b"k", value=b"v" * 900_000)]
+    log = b"".join(batch(number, large) for number in range(12))
+    for grep in (None, re.compile(b"v")):
+        walk = LogDump(builders.reading(log), len(log), 0, wanted(grep=grep))
+        sizes = [len(piece) for piece in walk.lines()]
+        assert sum(sizes) > 12 * 900_000
+        assert max(sizes) < 2_000_000

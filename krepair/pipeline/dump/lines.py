@@ -299,7 +299,7 @@ class HeldLines:
         self._clear()
 
     def _clear(self) -> None:
-        self.added = self._lines = self._bytes = self._rows = 0
+        self.added = self._lines = self._bytes = self._ready_bytes = self._rows = 0
         self._said: list[Int64s] = []
         self._of: list[Int64s] = []
         self._batches: list[Int64s] = []
@@ -311,7 +311,7 @@ class HeldLines:
     @property
     def are_many(self) -> bool:
         """Whether it is time to have the lines."""
-        return self._lines > _MANY_LINES or self._bytes > _MANY_BYTES
+        return self._lines > _MANY_LINES or self._bytes + self._ready_bytes > _MANY_BYTES
 
     def _add(self, kinds: Int64s) -> None:
         self._order.append(kinds)
@@ -321,6 +321,7 @@ class HeldLines:
     def add_line(self, line: bytes) -> None:
         """Add a line that is written already."""
         self._ready.append(line)
+        self._ready_bytes += len(line)
         self._add(_ONE_READY)
 
     def add_batches(self, rows: Int64s) -> None:
