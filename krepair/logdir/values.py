@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 ClusterSource = Literal["describe", "describe-zookeeper", "metadata-log"]
 """Where the state of a cluster is from, see ``krepair.logdir.cluster``."""
-Unclean = Literal["off", "on", "unknown"]
-"""Whether unclean leader election is on, see ``krepair.logdir.unclean``."""
 
 
 class FileRef(NamedTuple):
