@@ -390,7 +390,7 @@ def later_bytes(plan: Plan) -> int:
 def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
     left_out, later = left_out_bytes(plan), later_bytes(plan)
     if left_out:
-        yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 6)
+        yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 5)
     if later > 0:
         text = f"{size_text(later)} more with a later --delete-horizon"
         yield _Row("Later", f"{text}: {_show(around)} --section horizons", 7, text)
@@ -400,7 +400,7 @@ def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterato
     if not changes:
         return
     if around.lack is None:
-        yield _Row("Why", _if_not_applied(changes), 5)
+        yield _Row("Why", _if_not_applied(changes), 6)
     freed = [change for change in changes if isinstance(change.undo, FreeWhenVerified)]
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
     if freed:
