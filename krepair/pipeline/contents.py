@@ -1,4 +1,4 @@
-"""Task of ``check --deep``: decompress everything that is compressed in one segment."""
+"""For ``check --deep``: decompresses everything that is compressed in one segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task: the first record of a compressed batch that is larger than a cleaner of 4.4 reads."""
+"""Finds the first record of a compressed batch that is larger than a cleaner of 4.4 reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the log directory of a work item, once, for everything that its task reads and writes."""
+"""Opens the log directory of a work item, once, for everything that is read and written for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task of pre-recovery: read a segment from the disk once, for the second reading and for what is made of its log.
+"""Pre-recovery: reads a segment from the disk once, for the second reading and for what is made of its log.
 
 Two codes look at each window that was read. The scan makes the facts and the index entries, and checks no CRC. The
 second reading, which shares nothing with it, finds the batches, checks every CRC and holds the entries against them. So

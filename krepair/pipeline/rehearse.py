@@ -1,4 +1,4 @@
-"""Task that plays the next start of one partition through: see ``krepair.checks.rehearsal``."""
+"""Plays the next start of one partition through: see ``krepair.checks.rehearsal``."""
 
 from __future__ import annotations
 

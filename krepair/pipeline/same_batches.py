@@ -1,4 +1,4 @@
-"""Task: hold the same partition in two log directories against each other, batch by batch."""
+"""Holds the same partition in two log directories against each other, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks take from the files of a segment: its ``.txnindex``, as kernels want it."""
+"""What mapped functions take from the files of a segment: its ``.txnindex``, as kernels want it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the records of one segment when it is read as compaction leaves it, from the item of a task."""
+"""What is known of the records of one segment when it is read as compaction leaves it, from its item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task of ``krepair groups``: read one partition of ``__consumer_offsets`` from its first segment to its last."""
+"""For ``krepair groups``: reads one partition of ``__consumer_offsets`` from its first segment to its last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task: search one partition of ``__transaction_state`` for the states of some producer ids.
+"""Searches one partition of ``__transaction_state`` for the states of some producer ids.
 
 It is searched for the bytes of the producer ids, and only the batches that have them are read record by record: 100 MB
 took 1.2 s.

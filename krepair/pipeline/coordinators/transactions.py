@@ -1,4 +1,4 @@
-"""Task of ``krepair transactions``: read one partition of ``__transaction_state``, first segment to last."""
+"""For ``krepair transactions``: reads one partition of ``__transaction_state``, first segment to last."""
 
 from __future__ import annotations
 

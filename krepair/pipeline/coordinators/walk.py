@@ -1,4 +1,4 @@
-"""What the tasks share that read a coordinator's topic from its first segment to its last: damage, records, buffers."""
+"""What functions share that read a coordinator's topic from its first segment to its last: damage, records, buffers."""
 
 from __future__ import annotations
 

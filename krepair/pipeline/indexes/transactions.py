@@ -1,4 +1,4 @@
-"""Task on the transaction indexes of one partition: hold them against a replay of its log, and make new ones.
+"""The transaction indexes of one partition: held against a replay of its log, and made anew.
 
 A transaction may begin in an earlier segment, so a partition is replayed as a whole.
 """

@@ -1,4 +1,4 @@
-"""What travels to and from the tasks that read replicas."""
+"""What travels to and from the functions that read replicas."""
 
 from __future__ import annotations
 
