@@ -214,7 +214,7 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
     others = context.others.get(survey.partition.folder)
     if others is not None:
         try:
-            elsewhere = rows_elsewhere(context.engine, others.logs, secret, context.scratch.path)
+            elsewhere = rows_elsewhere(context.engine, others, secret, context.scratch.path)
         except NotKnownError as error:
             forget_logs(context, survey.partition, str(error))
             return _input(context, survey, keys)

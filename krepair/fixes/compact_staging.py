@@ -39,6 +39,7 @@ from krepair.fixes.markers import (
     finished_again,
     groups_of,
     others_again,
+    others_now,
     policy_now,
 )
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
@@ -297,7 +298,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
 def _input(
     work: Work, one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> CompactionInput:
-    secret, others = _secret(one), others_again(work, one.staging)
+    secret, others = _secret(one), others_now(work, one.staging, facts, one.place)
     try:
         elsewhere = rows_elsewhere(work.engine, others, secret, work.scratch.path)
     except NotKnownError as error:

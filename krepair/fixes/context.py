@@ -46,11 +46,13 @@ class OtherReplicas:
         logs: theirs.
         markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
         histories: their leader epochs.
+        aborted: of each log int64[N, 3] (producer id, first offset, offset of the marker) of aborted transactions.
     """
 
     logs: tuple[ListedLog, ...]
     markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     histories: tuple[History, ...] = ()
+    aborted: tuple[Int64s, ...] = ()
 
 
 @dataclass(frozen=True)

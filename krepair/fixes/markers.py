@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
-from krepair.fixes.context import Context, ListedLog, recorded
+from krepair.fixes.context import Context, ListedLog, OtherReplicas, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -24,7 +24,6 @@ from krepair.fixes.second_readings import Applied, SecondReading, whys_of
 from krepair.fixes.staging import Decided, Kind, Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
-from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text
@@ -691,19 +690,22 @@ def others_again(work: Work, staging: Staging) -> tuple[ListedLog, ...]:
     return tuple(logs_again(evidence.logs, work.view, mine, work.other_dirs))
 
 
-def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
+def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> OtherReplicas:
+    """What is known of the other replicas on which a partition's part of the plan rests.
+
+    Raises:
+        StalePlanError: one is not there, has changed, or cannot be read any more.
+    """
     logs = others_again(work, staging)
     for known in staging.others:
-        if known.logs == logs:
-            return (
-                known.markers
-            )  # the others are as they were, and a group that is made since has lost none of these
+        if known.logs == logs:  # a group that is made since has lost none of the markers that stay
+            return known
     closed = tuple(_logs_now(staging, facts[:-1]))
     [found] = read_others(work.engine, [(LogElsewhere(place, closed), logs)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
     staging.others.append(found)
-    return found.markers
+    return found
 
 
 def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> MarkerPolicy:
@@ -755,7 +757,7 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         keeps_all=staging.plan.keeps_all,
-        held_markers=_held_now(work, staging, facts, place),
+        held_markers=others_now(work, staging, facts, place).markers,
     )
 
 

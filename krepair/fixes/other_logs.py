@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from krepair.errors import StalePlanError
@@ -16,10 +17,11 @@ from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogElsewhere, LogsItem
+from krepair.pipeline.items import LogElsewhere
 from krepair.rules.evidence import OtherLog, why_other_topic
+from krepair.rules.replicas.epochs import History
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
-from krepair.rules.replicas.transactions import in_offset_order, runs_of
+from krepair.rules.replicas.transactions import aborted_of, runs_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
@@ -287,33 +289,37 @@ def _read_some(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | N
     from krepair.pipeline.replicas.items import ReplicaItem
     from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
 
-    found: list[OtherReplicas | NotKnownError] = [OtherReplicas(logs) for _, logs in asked]
-    runs: list[list[Int64s]] = [[] for _ in asked]
     logs = [(number, log) for number, (_, of_one) in enumerate(asked) for log in of_one]
     items = [ReplicaItem(place=log.place, segments=log.segments, evidence=True) for _, log in logs]
+    problems: dict[int, str] = {}
+    read: list[list[tuple[int, History, Int64s]]] = [[] for _ in asked]
     for index, headers in read_headers_of_all(engine, items):
         number, log = logs[index]
-        known, problem = found[number], _why_not_known(log, headers)
+        problem = _why_not_known(log, headers)
         if problem:
-            found[number] = NotKnownError(problem)
-        elif isinstance(known, OtherReplicas):
+            problems[number] = problem
+        else:
             replica = Replica.of(log.log.broker_id, log.state, headers)
             history = replica.history._replace(who=f"{log.place.path} of replica {replica.broker}")
-            found[number] = replace(known, histories=(*known.histories, history))
-            runs[number].append(runs_of(replica.transactions))
-    ready = [number for number, known in enumerate(found) if not isinstance(known, NotKnownError)]
-    ready = [number for number in ready if any(map(len, runs[number]))]
-    keeping = [
-        MarkersItem(place=mine.place, segments=mine.segments, runs=in_offset_order(runs[number]))
-        for number, mine in ((number, asked[number][0]) for number in ready)
+            read[number].append((index, history, replica.transactions))
+    found: list[OtherReplicas] = []
+    keeping: list[tuple[int, MarkersItem]] = []
+    for number, (mine, of_one) in enumerate(asked):
+        in_order = sorted(read[number], key=itemgetter(0))
+        histories = tuple(history for _, history, _ in in_order)
+        transactions = [one for *_, one in in_order]
+        found.append(OtherReplicas(of_one, histories=histories, aborted=tuple(map(aborted_of, transactions))))
+        runs = runs_of(transactions)
+        if len(runs) and number not in problems:
+            keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
+    for index, kept in engine.map(find_markers_to_keep, [item for _, item in keeping]):
+        number = keeping[index][0]
+        if kept.failure:
+            problems[number] = kept.why
+        found[number] = replace(found[number], markers=kept.offsets)
+    return [
+        NotKnownError(problems[number]) if number in problems else one for number, one in enumerate(found)
     ]
-    for index, kept in engine.map(find_markers_to_keep, keeping):
-        known = found[ready[index]]
-        assert isinstance(known, OtherReplicas)
-        found[ready[index]] = (
-            NotKnownError(kept.why) if kept.failure else replace(known, markers=kept.offsets)
-        )
-    return found
 
 
 def _why_not_known(one: ListedLog, headers: ReplicaHeaders) -> str:
@@ -332,37 +338,29 @@ def _why_not_known(one: ListedLog, headers: ReplicaHeaders) -> str:
     return ""
 
 
-def rows_elsewhere(
-    engine: Engine, logs: Sequence[ListedLog], secret: bytes, scratch: str
-) -> tuple[RowFile, ...]:
+def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch: str) -> tuple[RowFile, ...]:
     """The keys of the other replicas: of each the lowest offset of a record that is not known as aborted there.
 
     Raises:
         NotKnownError: a log cannot be read.
     """
-    from krepair.pipeline.compaction.items import KeysItem, ranges_of, touching
+    from krepair.pipeline.compaction.items import KeysItem, touching
     from krepair.pipeline.compaction.partitions import rows_inline_of
-    from krepair.pipeline.compaction.tasks import find_aborted, find_keys
+    from krepair.pipeline.compaction.tasks import find_keys
 
-    aborted: dict[int, Int64s] = {}
-    finding = [LogsItem(place=one.place, segments=one.segments) for one in logs]
-    for index, ranges in engine.map(find_aborted, finding):
-        if ranges.failure or ranges.problem:
-            raise NotKnownError(f"replica {logs[index].log.broker_id}: {ranges.why or ranges.problem}")
-        aborted[index] = ranges_of(ranges.ranges)
-    count = sum(len(one.segments) for one in logs)
+    count = sum(len(one.segments) for one in others.logs)
     items = [
         KeysItem(
             place=one.place,
             base_offset=base,
             size=size,
-            aborted=touching(aborted[index], base, 2**63 - 1),
+            aborted=touching(aborted, base, 2**63 - 1),
             secret=secret,
             rows_inline=rows_inline_of(count),
             scratch=scratch,
             lowest=True,
         )
-        for index, one in enumerate(logs)
+        for one, aborted in zip(others.logs, others.aborted, strict=True)
         for base, size in one.segments
         if size
     ]

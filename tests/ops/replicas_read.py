@@ -11,7 +11,8 @@ from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
 from krepair.fixes.context import OtherReplicas
-from krepair.fixes.other_logs import Asked
+from krepair.fixes.other_logs import Asked, NotKnownError, read_others
+from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
@@ -112,8 +113,12 @@ def applied(run: Verbs) -> Plan:
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
-    def nothing(engine: object, asked: Sequence[Asked]) -> list[OtherReplicas]:
-        return [OtherReplicas(logs) for _, logs in asked]
+    def nothing(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+        read = read_others(engine, asked)
+        return [
+            one if isinstance(one, NotKnownError) else OtherReplicas(one.logs, aborted=one.aborted)
+            for one in read
+        ]
 
     for module in (evidence_of, markers):
         monkeypatch.setattr(module, "read_others", nothing)

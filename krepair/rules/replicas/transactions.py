@@ -127,16 +127,26 @@ def _folded(events: Int64s) -> Int64s:
     return events[kept]
 
 
-def runs_of(transactions: Int64s) -> Int64s:
-    """int64[M, 3] (producer id, offset of the first and of the last batch of data) of those that have data."""
-    found: Int64s = transactions[transactions[:, T_FIRST] != NONE][:, [T_PRODUCER, T_FIRST, T_LAST]]
+def runs_of(tables: Sequence[Int64s]) -> Int64s:
+    """From where to where transactions of several replicas have data, ascending by the first offset.
+
+    Args:
+        tables: int64[N, TRANSACTION_COLUMNS] each.
+
+    Returns:
+        int64[M, 3] (producer id, offset of the first and of the last batch of data).
+    """
+    rows = np.concatenate([no_rows(TRANSACTION_COLUMNS), *tables])
+    rows = rows[rows[:, T_FIRST] != NONE]
+    found: Int64s = rows[np.argsort(rows[:, T_FIRST], kind="stable")][:, [T_PRODUCER, T_FIRST, T_LAST]]
     return found
 
 
-def in_offset_order(runs: Sequence[Int64s]) -> Int64s:
-    """The runs of several replicas, ascending by their first offset."""
-    rows = np.concatenate(runs)
-    return rows[np.argsort(rows[:, 1], kind="stable")]
+def aborted_of(transactions: Int64s) -> Int64s:
+    """int64[M, 3] (producer id, first offset, offset of the marker) of those that have data and are aborted."""
+    aborted = (transactions[:, T_FIRST] != NONE) & (transactions[:, T_KIND] == ABORT)
+    found: Int64s = transactions[aborted][:, [T_PRODUCER, T_FIRST, T_MARKER]]
+    return found
 
 
 def open_transactions(transactions: Int64s) -> Int64s:
