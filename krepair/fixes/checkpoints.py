@@ -34,7 +34,7 @@ from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import ScanItem
+from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
@@ -256,7 +256,7 @@ def log_ends(
     ]
     for index, result in engine.map(scan, items):
         partition, part = to_scan[index]
-        if not result.failure:
+        if isinstance(result, ScanResult):
             last[partition.folder] = facts_of(part.segment, result)
     ends: dict[Key, int | None] = {(folder.topic, folder.number): None for folder in view.marked}
     for partition in partitions:

@@ -23,7 +23,7 @@ from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.engines.costs import WorkKind
-from krepair.pipeline.items import ScanResult
+from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
@@ -186,7 +186,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     for index, found in context.engine.map(find_keys, items):
         survey, segment = closed[index]
         keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
-        scanned.take(survey, segment, found.scan or ScanResult(failure=found.failure, why=found.why))
+        scanned.take(survey, segment, found.scan or Failed(found.failure, found.why))
     for index, result in context.engine.map(scan, scans):
         scanned.take(*active[index], result)
     scanned.put_into(unread)

@@ -66,9 +66,8 @@ from krepair.pipeline.compaction.proof import (
     prove,
 )
 from krepair.pipeline.compaction.stage_items import CompactStageItem
-from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.pipeline.rewrite.stage import not_as_planned
-from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
@@ -195,7 +194,7 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
     for index, result in work.engine.map(find_keys, with_keys):
         one, base = below[index]
         one.keys[base] = result
-        _take_scan(one, base, result.scan or ScanResult(failure=result.failure, why=result.why))
+        _take_scan(one, base, result.scan or Failed(result.failure, result.why))
     for index, scanned in work.engine.map(scan, [_scan_item(work, *job) for job in others]):
         _take_scan(*others[index], scanned)
 
@@ -217,10 +216,12 @@ def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
     )
 
 
-def _take_scan(one: _Partition, base_offset: int, result: ScanResult) -> None:
-    if result.failure or result.txn_damage:
-        error = error_of(result.failure or "changed", result.why or result.txn_damage)
-        one.staging.problem = one.staging.problem or error
+def _take_scan(one: _Partition, base_offset: int, result: ScanResult | Failed) -> None:
+    if isinstance(result, Failed):
+        one.staging.problem = one.staging.problem or error_of(result.kind, result.why)
+        return
+    if result.txn_damage:
+        one.staging.problem = one.staging.problem or error_of("changed", result.txn_damage)
         return
     file = one.logs[base_offset]
     facts = facts_at(base_offset, file.mtime_ns, result)
@@ -253,8 +254,8 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
     items = [replace(_scan_item(work, *job), check_crc=True) for job in jobs]
     for index, result in work.engine.map(scan, items):
         one, base = jobs[index]
-        if not result.failure and (summary := decode_summary(result.summary)).damage:
-            text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(summary)}"
+        if isinstance(result, ScanResult) and result.summary.damage:
+            text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(result.summary)}"
             one.staging.problem = StalePlanError(text)
 
 
@@ -452,9 +453,8 @@ def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
     view = txn_index.view(result.entries)
     columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     entries = np.column_stack([view[name].astype(np.int64) for name in columns])
-    one.compacted[base_offset] = compacted_facts(
-        one.facts[base_offset], decode_summary(result.summary), entries
-    )
+    assert result.summary is not None
+    one.compacted[base_offset] = compacted_facts(one.facts[base_offset], result.summary, entries)
 
 
 def _recheck(work: Work, one: _Partition) -> None:
@@ -575,8 +575,8 @@ def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int
 
     proofs = [item.proof for item in items]
     for index, result in work.engine.map(scan, [item.active for item in items]):
-        if not result.failure:
+        if isinstance(result, ScanResult):
             *before, (path, _) = proofs[index].logs
-            proofs[index].logs = (*before, (path, decode_summary(result.summary).valid_bytes))
+            proofs[index].logs = (*before, (path, result.summary.valid_bytes))
     prove(work.engine, proofs, work.scratch.path)
     return iter(enumerate(proofs))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from krepair.errors import KrepairError
 from krepair.fixes.context import ListedLog
 from krepair.fixes.staging import Staging, Work, error_of
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Failed, Place
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,13 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     waiting: list[tuple[Staged, NeededItem]] = []
     for index, found in work.engine.map(find_markers_gone, items):
         one = asked[index]
-        if found.failure:
-            _wrong(one, error_of(found.failure, found.why))
-        elif found.gone.path or found.gone.data:
-            waiting += [
-                (one, NeededItem(place=log.place, logs=log.logs, gone=found.gone)) for log in one.others
-            ]
+        if isinstance(found, Failed):
+            _wrong(one, error_of(found.kind, found.why))
+        elif found.path or found.data:
+            waiting += [(one, NeededItem(place=log.place, logs=log.logs, gone=found)) for log in one.others]
     for index, needed in work.engine.map(find_needed, [item for _, item in waiting]):
-        if needed.failure:
-            _wrong(waiting[index][0], error_of(needed.failure, needed.why))
+        if needed is not None:
+            _wrong(waiting[index][0], error_of(needed.kind, needed.why))
 
 
 def _wrong(one: Staged, error: KrepairError) -> None:

@@ -33,6 +33,7 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
+from krepair.pipeline.items import Failed
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     )
     from krepair.pipeline.indexes.transactions import TxnProblem, TxnResult
 
-INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
-TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
+INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
+TRANSACTION_INDEXES_SEEN: Sight[TxnResult | Failed] = Sight("transaction indexes")
 _REPLAYED = -1
 """In place of a base offset: transaction indexes are all made in one replay of the partition."""
 INDEXES: Final = Kind(
@@ -75,8 +76,9 @@ class Index(Fix):
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """Cutting is not enough for every file."""
         for survey in surveys:
-            if transaction_indexes_of(survey).problems or any(
-                found.needs_reading for found in indexes_of(survey).values()
+            replayed = transaction_indexes_of(survey)
+            if (not isinstance(replayed, Failed) and replayed.problems) or any(
+                not isinstance(found, Failed) and found.needs_reading for found in indexes_of(survey).values()
             ):
                 return f"{self.name}=regenerate"
         return self.name
@@ -165,9 +167,9 @@ def stage_indexes(
 
     for index, found in work.engine.map(mend_indexes, [items for _, items in jobs]):
         staging, _ = jobs[index]
-        for result in found.results:
-            if result.failure:
-                staging.problem = staging.problem or error_of(result.failure, result.why)
+        for failed in found:
+            if failed is not None:
+                staging.problem = staging.problem or error_of(failed.kind, failed.why)
 
 
 def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
@@ -184,9 +186,9 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
         changes = [item.change for item in together.items]
 
         def says(results: Sequence[MendResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
-            for change, result in zip(changes, results[0].results, strict=True):
-                if result.failure:
-                    yield Wrong(staging.plan.folder, change.change_id, result.why)
+            for change, failed in zip(changes, results[0].results, strict=True):
+                if failed is not None:
+                    yield Wrong(staging.plan.folder, change.change_id, failed.why)
 
         kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
         yield SecondReading(changes[0], kind, verify_mended, (together,), says, files=len(changes))
@@ -255,12 +257,12 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
     return items
 
 
-def indexes_of(survey: Survey) -> Mapping[int, InspectResult]:
+def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
     """What looking at offset and time indexes came to, by base offset; empty if nobody looked."""
     return survey.seen(INDEXES_SEEN) or {}
 
 
-def transaction_indexes_of(survey: Survey) -> TxnResult:
+def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
     """What looking at the transaction indexes came to."""
     from krepair.pipeline.indexes.transactions import TxnResult
 
@@ -286,7 +288,7 @@ def look_at_indexes(
         if not closes or segment is not survey.partition.segments[-1]
     ]
     items = [_inspect_item(context, *one, depth, trim_active=trim_active) for one in work]
-    found: dict[str, dict[int, InspectResult]] = {}
+    found: dict[str, dict[int, InspectResult | Failed]] = {}
     for index, result in context.engine.map(inspect, items):
         survey, segment = work[index]
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
@@ -332,7 +334,7 @@ def read_logs_and_indexes(
         for one in work
     ]
     scanned = Scanned()
-    found: dict[str, dict[int, InspectResult]] = {}
+    found: dict[str, dict[int, InspectResult | Failed]] = {}
     for index, result in context.engine.map(look_at_segment, items):
         survey, segment = work[index]
         scanned.take(survey, segment, result.scan)
@@ -381,8 +383,9 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
     """What is wrong with the index files of one partition."""
     time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
     for base_offset, found in sorted(indexes_of(survey).items()):
-        if found.failure:
+        if isinstance(found, Failed):
             yield Finding(rule="KR308", partition=survey.partition.folder, evidence=found.why)
+            continue
         for suffix, rule, position, text in found.problems:
             yield Finding(
                 rule=rule,
@@ -392,11 +395,10 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
                 evidence=text,
                 bytes=_zeros(time_indexes[base_offset], position) if rule == "KR201" else 0,
             )
-    if transaction_indexes_of(survey).failure:
-        yield Finding(
-            rule="KR308", partition=survey.partition.folder, evidence=transaction_indexes_of(survey).why
-        )
-    for problem in transaction_indexes_of(survey).problems:
+    replayed = transaction_indexes_of(survey)
+    if isinstance(replayed, Failed):
+        yield Finding(rule="KR308", partition=survey.partition.folder, evidence=replayed.why)
+    for problem in () if isinstance(replayed, Failed) else replayed.problems:
         yield Finding(
             rule="KR204",
             partition=survey.partition.folder,
@@ -432,8 +434,11 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
     for base_offset, found in sorted(indexes_of(survey).items()):
         if base_offset in rewritten:
             continue
-        if found.failure or found.unmended:
-            notes.append(f"index left as it is: {found.why or found.unmended}")
+        if isinstance(found, Failed):
+            notes.append(f"index left as it is: {found.why}")
+            continue
+        if found.unmended:
+            notes.append(f"index left as it is: {found.unmended}")
         if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
             notes.append(
                 f"{offset_name(base_offset)} is the active segment (the last one): "
@@ -445,11 +450,12 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             changes.append(
                 replaced(folder, name, mend.method, mend.rule, *sizes, mend.digest_after, mend.reason)
             )
-    if transaction_indexes_of(survey).failure:
-        notes.append(f"transaction indexes left as they are: {transaction_indexes_of(survey).why}")
+    replayed = transaction_indexes_of(survey)
+    if isinstance(replayed, Failed):
+        notes.append(f"transaction indexes left as they are: {replayed.why}")
     changes += [
         transaction_index(folder, problem, "KR204")
-        for problem in transaction_indexes_of(survey).problems
+        for problem in (() if isinstance(replayed, Failed) else replayed.problems)
         if problem.base_offset not in rewritten
     ]
     return tuple(sorted(changes, key=lambda change: change.name)), tuple(notes)
@@ -488,7 +494,7 @@ def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
         if segment.base_offset >= below:
             break
         found = indexes_of(survey).get(segment.base_offset)
-        if found is None or found.failure:
+        if found is None or isinstance(found, Failed):
             return []
         clocks.append(
             SegmentClock(
@@ -512,6 +518,7 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     for base_offset in going.too_early:
         found = indexes_of(survey)[base_offset]
+        assert not isinstance(found, Failed), "the age of a segment is not known then"
         read = (
             found.last_timestamp if found.last_timestamp >= 0 else refs[base_offset].log.mtime_ns // 1_000_000
         )

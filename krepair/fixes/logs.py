@@ -16,8 +16,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
-from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.wire import decode_summary
+from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.plan.effects import log_effect
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -91,7 +90,7 @@ def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Su
     items = [scan_item(context, survey, segment) for survey, segment in work]
     for index, result in context.engine.map(scan, items):
         survey, segment = work[index]
-        if not result.failure:
+        if isinstance(result, ScanResult):
             found.append((survey, facts_of(segment, result)))
     return found
 
@@ -138,16 +137,17 @@ class Scanned:
         self._entries: dict[str, dict[int, bytes]] = {}
         self._problems: dict[str, LeftAlone] = {}
 
-    def take(self, survey: Survey, segment: Segment, result: ScanResult) -> None:
+    def take(self, survey: Survey, segment: Segment, result: ScanResult | Failed) -> None:
         """One result."""
         folder = survey.partition.folder
-        if self._beside_broker and segment is survey.partition.segments[-1] and not result.failure:
+        beside = self._beside_broker and segment is survey.partition.segments[-1]
+        if beside and isinstance(result, ScanResult):
             self.facts[folder, segment.base_offset] = _as_far_as_written(facts_of(segment, result))
             return
         problem = scan_problem(result)
         if problem is not None:
             self._problems.setdefault(folder, problem)
-        if result.failure:
+        if isinstance(result, Failed):
             return
         # What the log says is known, whatever its transaction index is worth.
         if not result.txn_damage:
@@ -173,10 +173,10 @@ def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
     return replace(facts, summary=whole)
 
 
-def scan_problem(result: ScanResult) -> LeftAlone | None:
+def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
     """Why a scanned partition cannot be decided on, or None."""
-    if result.failure:
-        return LeftAlone(result.failure, result.why, damaged=True)
+    if isinstance(result, Failed):
+        return LeftAlone(result.kind, result.why, damaged=True)
     if result.txn_damage:
         return LeftAlone(
             "txnindex-damage", result.txn_damage, "krepair plan LOGDIR --fix index --out PLAN", damaged=True
@@ -212,7 +212,7 @@ def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFact
     return SegmentFacts(
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,
-        summary=decode_summary(result.summary),
+        summary=result.summary,
         entries=_entries_of(result.entries),
     )
 

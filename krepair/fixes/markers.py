@@ -34,8 +34,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import FinishItem, LogElsewhere, Place, StageItem
-from krepair.pipeline.wire import encode_summary
+from krepair.pipeline.items import Failed, FinishItem, LogElsewhere, Place, ScanResult, StageItem
 from krepair.plan.facts import number
 from krepair.plan.model import (
     Change,
@@ -300,7 +299,7 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
     again = {}
     for index, result in context.engine.map(scan, items):
         problem = scan_problem(result)
-        if problem is not None:
+        if problem is not None or isinstance(result, Failed):
             return problem
         base_offset = items[index].base_offset
         again[base_offset] = facts_of(segments[base_offset], result)
@@ -549,7 +548,8 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
         staging, item = jobs[index]
         source = item.change.sources[item.source]
         work.take_facts(staging, source.base_offset, result, with_txn_index=True)
-        crcs[item.change.change_id, source.base_offset] = result.written_crc
+        if isinstance(result, ScanResult):
+            crcs[item.change.change_id, source.base_offset] = result.written_crc
     for staging in stagings:
         for group in groups_of(staging):
             parts = tuple(
@@ -637,7 +637,7 @@ def _decided_before(
 def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
     return one is other or (
         (one.base_offset, one.mtime_ms) == (other.base_offset, other.mtime_ms)
-        and encode_summary(one.summary) == encode_summary(other.summary)
+        and one.summary == other.summary
         and np.array_equal(one.entries, other.entries)
     )
 
@@ -792,8 +792,9 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
                 ]
     for index, result in work.engine.map(finish, [item for _, item in jobs]):
         staging, item = jobs[index]
-        if result.failure:
-            staging.problem = staging.problem or error_of(result.failure, result.why)
+        if isinstance(result, Failed):
+            staging.problem = staging.problem or error_of(result.kind, result.why)
+            continue
         known = staging.staged.get(item.change.change_id, StagedGroup())
         staging.staged[item.change.change_id] = known._replace(made=result.made)
 

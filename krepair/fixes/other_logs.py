@@ -17,7 +17,7 @@ from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogElsewhere
+from krepair.pipeline.items import Failed, LogElsewhere
 from krepair.rules.evidence import OtherLog, why_other_topic
 from krepair.rules.replicas.epochs import History
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
@@ -314,9 +314,10 @@ def _read_some(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | N
             keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
     for index, kept in engine.map(find_markers_to_keep, [item for _, item in keeping]):
         number = keeping[index][0]
-        if kept.failure:
+        if isinstance(kept, Failed):
             problems[number] = kept.why
-        found[number] = replace(found[number], markers=kept.offsets)
+        else:
+            found[number] = replace(found[number], markers=kept)
     return [
         NotKnownError(problems[number]) if number in problems else one for number, one in enumerate(found)
     ]

@@ -49,6 +49,7 @@ from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.items import Failed
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
@@ -578,8 +579,10 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     for index, result in context.engine.map(inspect_txn, items):
         one = chosen[index]
         touched = bases_touched(one.all_changes)
-        if result.failure:
+        if isinstance(result, Failed):
             one.leave("unreadable", result.why)
+            one.aborts = []
+            continue
         one.aborts = [
             transaction_index(one.survey.partition.folder, each, RECOVERED)
             for each in result.problems

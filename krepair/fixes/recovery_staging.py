@@ -213,11 +213,12 @@ def _read_and_make(
         if result.reading.problems:
             problems.setdefault(staging.plan.folder, []).extend(result.reading.problems)
             continue
+        assert result.scan is not None, "a log with which nothing is wrong was scanned"
         work.take_facts(staging, item.scan.base_offset, result.scan, with_txn_index=False)
-        for one, came in zip(item.files, result.files, strict=True):
+        for one, failed in zip(item.files, result.files, strict=True):
             made.add(one.change.change_id)
-            if came.failure:
-                staging.problem = staging.problem or error_of(came.failure, came.why)
+            if failed is not None:
+                staging.problem = staging.problem or error_of(failed.kind, failed.why)
     return made
 
 

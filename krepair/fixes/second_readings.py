@@ -17,7 +17,7 @@ from krepair.errors import KrepairError
 from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Failed, Place
 from krepair.plan.effects import log_effect
 from krepair.plan.facts import setting
 from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
@@ -63,8 +63,8 @@ def problems_of(results: Sequence[Any]) -> Iterator[str]:
 
 
 def whys_of(results: Sequence[Any]) -> Iterator[str]:
-    """Of tasks that say why they failed."""
-    return (result.why for result in results)
+    """Why functions failed."""
+    return (result.why for result in results if isinstance(result, Failed))
 
 
 class SecondReading(NamedTuple):

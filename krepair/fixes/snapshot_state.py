@@ -24,7 +24,7 @@ from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.plan.effects import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
@@ -213,18 +213,18 @@ class _Look:
             from_offset=start if start > base_offset else -1,
         )
 
-    def take(self, base_offset: int, result: ScanResult) -> None:
+    def take(self, base_offset: int, result: ScanResult | Failed) -> None:
         """What came of it."""
-        if result.failure:
+        if isinstance(result, Failed):
             self.failed[base_offset] = result.why
             return
         segment = self.target.parts[self.bases.index(base_offset)].segment
         self.facts[base_offset] = facts_of(segment, result)
 
-    def take_part(self, part: Part, result: ScanResult) -> None:
+    def take_part(self, part: Part, result: ScanResult | Failed) -> None:
         """What came of a scan for an open transaction."""
         segment = self.target.parts[self.bases.index(part.base_offset)].segment
-        self.open.take(part, None if result.failure else facts_of(segment, result))
+        self.open.take(part, None if isinstance(result, Failed) else facts_of(segment, result))
 
     # -- the end of the log, and the files
 

@@ -33,7 +33,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.plan.facts import number, setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -267,7 +267,7 @@ class Work:
         return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
     def take_facts(
-        self, staging: Staging, base_offset: int, result: ScanResult, *, with_txn_index: bool
+        self, staging: Staging, base_offset: int, result: ScanResult | Failed, *, with_txn_index: bool
     ) -> None:
         """Facts of one segment; a failure is the partition's problem.
 
@@ -278,10 +278,11 @@ class Work:
             with_txn_index: whether its transaction index has to be right too. Who only asks what the log says does not
                 care: another change of the same plan may mend that index.
         """
-        damage = result.txn_damage if with_txn_index else ""
-        if result.failure or damage:
-            error = error_of(result.failure or "changed", result.why or damage)
-            staging.problem = staging.problem or error
+        if isinstance(result, Failed):
+            staging.problem = staging.problem or error_of(result.kind, result.why)
+            return
+        if with_txn_index and result.txn_damage:
+            staging.problem = staging.problem or error_of("changed", result.txn_damage)
             return
         segments = staging.listed.segments
         segment = segments[bisect_left(segments, base_offset, key=lambda one: one.base_offset)]

@@ -130,12 +130,13 @@ def stage_swaps(
         for change in changes
     ]
     for _, result in engine.map(stage_swap, items):
-        if result.failure in ("changed", "elsewhere"):
+        if result is None:
+            continue
+        if result.kind in ("changed", "elsewhere"):
             raise StalePlanError(result.why)
-        if result.failure == "verify":
+        if result.kind == "verify":
             raise VerifyFailedError(result.why)
-        if result.failure:
-            raise RefusedError(result.why)
+        raise RefusedError(result.why)
 
 
 def completed_item(

@@ -24,6 +24,7 @@ from krepair.fixes.untouched import (
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
+from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.gone_ends import consents_of_rule
@@ -142,9 +143,10 @@ class Tail(Fix):
 
         for index, result in work.engine.map(make_mended, [item for _, _, item in jobs]):
             staging, change, _ = jobs[index]
-            wrong = result.why if result.failure else _not_as_planned(change, result)
-            if wrong:
-                staging.problem = staging.problem or error_of(result.failure or "changed", wrong)
+            if isinstance(result, Failed):
+                staging.problem = staging.problem or error_of(result.kind, result.why)
+            elif wrong := _not_as_planned(change, result):
+                staging.problem = staging.problem or error_of("changed", wrong)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
@@ -201,12 +203,22 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
         survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=choice.left))
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
+    failed: dict[str, dict[int, Failed]] = {}
     for index, result in context.engine.map(make_mended, [_item(context.view, *job) for job in jobs]):
         survey, cut = jobs[index]
-        made.setdefault(survey.partition.folder, {})[cut.log.base_offset] = result
+        folder, base_offset = survey.partition.folder, cut.log.base_offset
+        if isinstance(result, Failed):
+            failed.setdefault(folder, {})[base_offset] = result
+        else:
+            made.setdefault(folder, {})[base_offset] = result
     for survey, choice in choices:
-        if choice.cuts:
-            survey.put(TAIL_SEEN, _decision(context, survey, choice, made[survey.partition.folder]))
+        folder = survey.partition.folder
+        if folder in failed:
+            base_offset, why_not = min(failed[folder].items())
+            left = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
+            survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=left))
+        elif choice.cuts:
+            survey.put(TAIL_SEEN, _decision(context, survey, choice, made[folder]))
 
 
 def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:
@@ -261,10 +273,6 @@ def _decision(
     context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> TailDecision:
     """The changes, now that the new files are known."""
-    failed = next(((base, one) for base, one in sorted(made.items()) if one.failure), None)
-    if failed is not None:
-        left = LeftAlone(failed[1].failure, f"{log_name(failed[0])}: {failed[1].why}", damaged=True)
-        return TailDecision(notes=choice.notes, left=left)
     mended = [_mend(survey, cut, made[cut.log.base_offset]) for cut in choice.cuts]
     aside = [_set_aside(survey, base, choice.cuts[-1]) for base in choice.aside]
     writers = any(len(facts.summary.rows) for facts in survey.segments)

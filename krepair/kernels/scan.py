@@ -87,7 +87,7 @@ class ScanInputs(Struct, frozen=True):
     start_position: int = 0
 
 
-class SegmentSummary(Struct, frozen=True, kw_only=True):
+class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1641 - has no hash
     """What a scan found: counts and bounds, not one row per batch.
 
     The file consists of ``valid_bytes`` bytes of valid batches and a rest, which is damaged or empty.
@@ -148,6 +148,14 @@ class SegmentSummary(Struct, frozen=True, kw_only=True):
     last_position: int
     last_size: int
     last_class: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SegmentSummary):
+            return NotImplemented
+        fields = ((getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+        return all(
+            np.array_equal(mine, its) if isinstance(mine, np.ndarray) else mine == its for mine, its in fields
+        )
 
     @property
     def is_whole(self) -> bool:

@@ -37,6 +37,7 @@ from krepair.pipeline.dump.style import json_of
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.contents import contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
@@ -314,7 +315,7 @@ class Comparison:
         items = [find_item(one, hashes) for one in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
         for index, result in self._engine.map(find_keys, items):
-            for found in result.found:
+            for found in () if isinstance(result, Failed) else result:
                 key = f"{found.first:016x}{found.second:016x}"
                 served[key][sources[index].replica.broker] = found
         table = _DECODERS.get(verdict.topic)

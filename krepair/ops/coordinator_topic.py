@@ -12,7 +12,7 @@ from krepair.errors import UnreadableError
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.coordinators.walk import DamagedPart
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import WorkItem
+from krepair.pipeline.items import Failed, WorkItem
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):
@@ -28,15 +28,7 @@ class PassedOver(Struct, frozen=True, kw_only=True):
 
 
 class PartitionResult(Protocol):
-    """What the task of either verb hands back."""
-
-    @property
-    def failure(self) -> str:
-        """Kind of failure, empty if it could be read."""
-
-    @property
-    def why(self) -> str:
-        """Of a failure."""
+    """What the function of either verb gives."""
 
     @property
     def damaged(self) -> tuple[DamagedPart, ...]:
@@ -71,7 +63,7 @@ def log_bytes(partition: Partition) -> int:
 
 def read_partitions(
     engine: Engine,
-    function: Callable[[Item], Result],
+    function: Callable[[Item], Result | Failed],
     items: Sequence[Item],
     what: str,
 ) -> list[Result]:
@@ -89,10 +81,11 @@ def read_partitions(
     Raises:
         UnreadableError: a log could not be read.
     """
-    ordered = [result for _, result in sorted(engine.map(function, items), key=itemgetter(0))]
-    failed = next((result.why for result in ordered if result.failure), "")
-    if failed:
-        raise UnreadableError(f"{failed}; the {what} cannot be told without it")
+    ordered: list[Result] = []
+    for _, result in sorted(engine.map(function, items), key=itemgetter(0)):
+        if isinstance(result, Failed):
+            raise UnreadableError(f"{result.why}; the {what} cannot be told without it")
+        ordered.append(result)
     return ordered
 
 

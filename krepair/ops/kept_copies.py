@@ -21,8 +21,7 @@ from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.wire import decode_summary
+from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
 BadCopies = dict[str, str]
@@ -162,10 +161,10 @@ def _log(
     return _Log(partition, change_id, folder.at(kept.path), item, digest)
 
 
-def _log_problem(log: _Log, result: ScanResult) -> str:
-    if result.failure:
+def _log_problem(log: _Log, result: ScanResult | Failed) -> str:
+    if isinstance(result, Failed):
         return _bad(log.path, result.why)
-    summary = decode_summary(result.summary)
+    summary = result.summary
     if log.digest and summary.headers == log.digest:
         return ""  # it may have been damaged before: of such a log an older krepair knows the batches, not the bytes
     if summary.damage != D_NONE or summary.valid_bytes != log.item.size:

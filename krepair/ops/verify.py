@@ -34,7 +34,7 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import VerifyItem, VerifyResult
+from krepair.pipeline.items import Failed, VerifyItem, VerifyResult
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
@@ -101,11 +101,12 @@ class _Part:
         self.problems = list(_problems_of_files(partitions))
         self.ends: dict[str, int] = {}
 
-    def take(self, item: VerifyItem, result: VerifyResult) -> None:
+    def take(self, item: VerifyItem, result: VerifyResult | Failed) -> None:
         """What was read of one segment."""
         folder = item.place.folder
-        if result.failure:
+        if isinstance(result, Failed):
             self.problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
+            return
         self.problems.extend(
             Problem(partition=folder, file=name, position=position, text=text)
             for name, position, text in result.problems

@@ -15,8 +15,8 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
-from krepair.pipeline.items import LogItem, Outcome
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import LogItem
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 MOST_PROBLEMS = 100
@@ -55,20 +55,14 @@ class ContentWalk(LogWalk):
         return b""
 
 
-class ContentResult(Outcome, frozen=True, kw_only=True):
-    """What reading the content came to.
-
-    Attributes:
-        problems: (codec, range) of content that cannot be read, ascending, at most ``MOST_PROBLEMS``.
-    """
-
-    problems: tuple[tuple[int, Damage], ...] = ()
-
-
 @shown("content")
-@at_its_place(ContentResult)
-def read_contents(item: LogItem, tree: Tree) -> ContentResult:
-    """Decompress and parse every compressed batch and message of one segment."""
+@in_its_place
+def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
+    """Decompress and parse every compressed batch and message of one segment.
+
+    Returns:
+        (codec, range) of content that cannot be read, ascending, at most ``MOST_PROBLEMS``.
+    """
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
-        return ContentResult(problems=tuple(islice(walk.problems(), MOST_PROBLEMS)))
+        return tuple(islice(walk.problems(), MOST_PROBLEMS))

@@ -30,8 +30,8 @@ from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.indexes.regenerate import packed
-from krepair.pipeline.items import FailureKind, LogItem, Outcome
-from krepair.pipeline.place import at_its_place, what_failed
+from krepair.pipeline.items import Failed, FailureKind, LogItem
+from krepair.pipeline.place import at_its_place, in_its_place, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import read_entries
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
@@ -394,8 +394,8 @@ class MendedCompanion(Struct, frozen=True, kw_only=True):
     front_bytes: int = 0
 
 
-class MendedResult(Outcome, frozen=True, kw_only=True):
-    """What a log becomes; a failure too if the new log is not valid from end to end.
+class MendedResult(Struct, frozen=True, kw_only=True):
+    """What a log becomes.
 
     Attributes:
         size: bytes of the new log.
@@ -430,8 +430,8 @@ class _Reader:
 
 
 @shown("damage")
-@at_its_place(MendedResult)
-def make_mended(item: MendedItem, tree: Tree) -> MendedResult:
+@in_its_place
+def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
     name = log_name(item.base_offset)
     reader: _Reader | None = None
@@ -439,31 +439,27 @@ def make_mended(item: MendedItem, tree: Tree) -> MendedResult:
         with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
             if status.st_size != item.size:
                 text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
-                return MendedResult(failure="changed", why=text)
+                return Failed("changed", text)
             reader = _Reader(read_into_from(descriptor))
             return _mended(item, reader.read, RealDisk(tree))
     except OSError as error:
         # What could not be written is not a log that could not be read.
         kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
-        return MendedResult(failure=kind, why=what_failed(item.place, error, name))
+        return Failed(kind, what_failed(item.place, error, name))
 
 
-def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult:
+def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult | Failed:
     kept = kept_ranges(item.size, item.without)
     reader = reader_without(read_into, kept)
     size = sum(end - start for start, end in kept)
     made = recover_segment(item.base_offset, size, item.interval_bytes, reader)
     if made.damage or made.valid_bytes != size:
         text = f"position {made.valid_bytes} of what would stay: {made.damage_text or 'not valid'}"
-        return MendedResult(
-            failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
-        )
+        return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
     lost = _whole_batch_in(item, read_into, made.last_offset) if item.torn else -1
     if lost >= 0:
         text = f"offset {lost} is in a valid batch, and would go as a torn tail"
-        return MendedResult(
-            failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
-        )
+        return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     index = packed(offset_index.ENTRY, made.offsets[:, 0] - item.base_offset, made.offsets[:, 1])
     first = item.without[0][0] if item.without else size

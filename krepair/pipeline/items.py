@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from krepair.durable.disk import Attributes
 from krepair.formats.filenames import offset_name
+from krepair.kernels.scan import SegmentSummary
 from krepair.plan.model import RewriteSegments
 
 FailureKind = Literal[
@@ -178,17 +179,17 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
     has_txn_index: bool = True
 
 
-class ScanResult(Outcome, frozen=True, kw_only=True):
-    """What a scan came to.
+class ScanResult(Struct, frozen=True, kw_only=True):
+    """A scanned segment.
 
     Attributes:
-        summary: see ``wire``; empty on failure.
+        summary: of its batches.
         entries: bytes of the ``.txnindex`` as they were read.
         txn_damage: what is wrong with the ``.txnindex``, or empty.
         written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
     """
 
-    summary: bytes = b""
+    summary: SegmentSummary
     entries: bytes = b""
     txn_damage: str = ""
     written_crc: int = 0
@@ -252,8 +253,8 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         return self.change.log_bytes
 
 
-class FinishResult(Outcome, frozen=True, kw_only=True):
-    """What finishing a group came to.
+class FinishResult(Struct, frozen=True, kw_only=True):
+    """A finished group.
 
     Attributes:
         batches: batches verified.
@@ -280,8 +281,8 @@ class VerifyItem(LogItem, frozen=True, kw_only=True):
     clean: bool = False
 
 
-class VerifyResult(Outcome, frozen=True, kw_only=True):
-    """What verifying a segment came to.
+class VerifyResult(Struct, frozen=True, kw_only=True):
+    """What is wrong with a segment.
 
     Attributes:
         problems: (file name, position, what was expected and found).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, batches
@@ -12,8 +13,8 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.varint import read_varint
 from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.items import LogItem, Outcome
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import LogItem
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 
@@ -23,29 +24,29 @@ class LargeRecordItem(LogItem, frozen=True, kw_only=True):
     most: int
 
 
-class LargeRecordResult(Outcome, frozen=True, kw_only=True):
+class LargeRecord(NamedTuple):
     """The first batch with a larger record.
 
     Attributes:
-        position: of the batch, -1 if there is none.
+        position: of the batch.
         first_offset: its base offset.
         last_offset: its last offset.
         bytes: of the record.
     """
 
-    position: int = -1
-    first_offset: int = -1
-    last_offset: int = -1
-    bytes: int = 0
+    position: int
+    first_offset: int
+    last_offset: int
+    bytes: int
 
 
 @shown("content")
-@at_its_place(LargeRecordResult)
-def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecordResult:
+@in_its_place
+def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
     """Decompress every compressed batch of v2, up to the first with a record that is too large, or to damage."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         if not item.size:
-            return LargeRecordResult()
+            return None
         with mmap.mmap(descriptor, item.size, prot=mmap.PROT_READ) as log:
             for batch in batches(log, check_crc=False):
                 if isinstance(batch, Damage):
@@ -56,13 +57,13 @@ def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecordResult:
                 packed = log[batch.position + HEADER_SIZE : batch.position + batch.header.size_bytes]
                 largest = max(_sizes(codec, packed), default=0)
                 if largest > item.most:
-                    return LargeRecordResult(
+                    return LargeRecord(
                         position=batch.position,
                         first_offset=batch.header.base_offset,
                         last_offset=batch.header.last_offset,
                         bytes=largest,
                     )
-    return LargeRecordResult()
+    return None
 
 
 def _sizes(codec: int, packed: bytes) -> Iterator[int]:

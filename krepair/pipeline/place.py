@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from krepair.durable.tree import Tree
 from krepair.logdir.reading import why
-from krepair.pipeline.items import Place, PlacedItem
+from krepair.pipeline.items import Failed, Place, PlacedItem
 
 
 class _Open:
@@ -71,31 +71,45 @@ _Item = TypeVar("_Item", bound=PlacedItem)
 _Result = TypeVar("_Result")
 
 
+def in_its_place(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result | Failed]:
+    """Of a function that takes an item and the log directory of its place, one that takes the item.
+
+    What this process does not reach, or cannot read, is a value, never an exception.
+    """
+
+    @wraps(function)
+    def mapped(item: _Item) -> _Result | Failed:
+        tree, wrong = reached(item.place)
+        if wrong:
+            return Failed("elsewhere", wrong)
+        try:
+            return function(item, tree)
+        except OSError as error:
+            return Failed("unreadable", what_failed(item.place, error))
+
+    return mapped
+
+
 def at_its_place(
     result: Callable[..., _Result],
 ) -> Callable[[Callable[[_Item, Tree], _Result]], Callable[[_Item], _Result]]:
-    """Make a task of a function that takes an item and the log directory of its place.
-
-    What this worker does not reach, or cannot read, is a failure in the result, never an exception.
+    """As ``in_its_place``, for results that hold their failure.
 
     Args:
         result: makes what the function gives back of ``failure`` and ``why``.
     """
 
-    def task_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
+    def mapped_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
+        guarded = in_its_place(function)
+
         @wraps(function)
-        def task(item: _Item) -> _Result:
-            tree, wrong = reached(item.place)
-            if wrong:
-                return result(failure="elsewhere", why=wrong)
-            try:
-                return function(item, tree)
-            except OSError as error:
-                return result(failure="unreadable", why=what_failed(item.place, error))
+        def mapped(item: _Item) -> _Result:
+            found = guarded(item)
+            return result(failure=found.kind, why=found.why) if isinstance(found, Failed) else found
 
-        return task
+        return mapped
 
-    return task_of
+    return mapped_of
 
 
 def what_failed(place: Place, error: OSError, name: str = "") -> str:

@@ -19,8 +19,8 @@ from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.indexes.regenerate import index_bytes
-from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
-from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.indexes.segment import MendItem, damaged_log, staged_as_planned
+from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import Reading, unreadable
@@ -55,13 +55,13 @@ class MadeResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         reading: what the second reading has against the log; then there is nothing else.
-        scan: facts of the log.
-        files: what came of each file, in the order of the item.
+        scan: facts of the log, None if there is something.
+        files: why each file was not staged, or None, in the order of the item.
     """
 
     reading: Reading
-    scan: ScanResult = ScanResult()
-    files: tuple[MendResult, ...] = ()
+    scan: ScanResult | None = None
+    files: tuple[Failed | None, ...] = ()
 
 
 @shown("read again")
@@ -94,20 +94,20 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
             judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 
-        scanned, summary = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES, log=descriptor)
+        scanned = scan_below(tree, item.scan, take, window_bytes=WINDOW_BYTES, log=descriptor)
         reading.take_rest(read_into)
     problems = reading.problems()
-    if problems or summary is None:
-        return MadeResult(
-            reading=Reading(problems=tuple(problems) or (scanned.why,), bytes=item.reading.log_bytes)
-        )
+    if problems or isinstance(scanned, Failed):
+        why = tuple(problems) or ((scanned.why,) if isinstance(scanned, Failed) else ())
+        return MadeResult(reading=Reading(problems=why, bytes=item.reading.log_bytes))
+    summary = scanned.summary
     contents: Mapping[str, bytes] = dict(
         zip((INDEX, TIME_INDEX), index_bytes(base_offset, *entries.entries()), strict=True)
     )
     problem = "" if summary.is_whole else damaged_log(base_offset, summary.valid_bytes, summary.damage_text)
     untrue = judge.problems(contents, entries.position, interval_bytes)
 
-    def staged(one: MendItem) -> MendResult:
+    def staged(one: MendItem) -> Failed | None:
         suffix = one.change.name[one.change.name.rindex(".") :]
         return staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), tree)
 

@@ -25,8 +25,8 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why
-from krepair.pipeline.items import Outcome, Place
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed, Place
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _WINDOW_BYTES: Final = 1 << 20
@@ -124,24 +124,14 @@ class Rehearsed(Struct, frozen=True, kw_only=True):
     log_end: int = -1
 
 
-class RehearseResult(Outcome, frozen=True, kw_only=True):
-    """What it came to.
-
-    Attributes:
-        outcomes: one for each version, in their order.
-    """
-
-    outcomes: tuple[Rehearsed, ...] = ()
-
-
 @shown("next start")
-@at_its_place(RehearseResult)
-def rehearse(item: RehearseItem, tree: Tree) -> RehearseResult:
-    """Play the start of one partition through. An I/O error is a failure, never an outcome."""
+@in_its_place
+def rehearse(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...] | Failed:
+    """Play the start of one partition through, once for each version. An I/O error is a failure, never an outcome."""
     try:
-        return RehearseResult(outcomes=_outcomes(item, tree))
+        return _outcomes(item, tree)
     except OSError as error:
-        return RehearseResult(failure="unreadable", why=f"{item.place.folder}: {why(error)}")
+        return Failed("unreadable", f"{item.place.folder}: {why(error)}")
 
 
 def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:

@@ -11,7 +11,7 @@ from krepair.durable.tree import Tree
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.pipeline.items import LogsItem, Outcome
+from krepair.pipeline.items import Failed, LogsItem
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
 
@@ -28,33 +28,23 @@ class TwoLogsItem(Struct, frozen=True, kw_only=True):
         return self.first.bytes_to_read + self.second.bytes_to_read
 
 
-class TwoLogsResult(Outcome, frozen=True, kw_only=True):
-    """What they have in common.
-
-    Attributes:
-        seen: both, side by side.
-    """
-
-    seen: SideBySide = SideBySide()
-
-
 @shown("compare")
-def compare_two_logs(item: TwoLogsItem) -> TwoLogsResult:
+def compare_two_logs(item: TwoLogsItem) -> SideBySide | Failed:
     """Read two logs in windows, every CRC checked, up to the first damage of each."""
     trees = []
     for log in (item.first, item.second):
         tree, wrong = reached(log.place)
         if wrong:
-            return TwoLogsResult(failure="elsewhere", why=wrong)
+            return Failed("elsewhere", wrong)
         trees.append(tree)
     try:
         first, second = (
             batches_of(_segments(log, tree))
             for log, tree in zip((item.first, item.second), trees, strict=True)
         )
-        return TwoLogsResult(seen=side_by_side(first, second))
+        return side_by_side(first, second)
     except OSError as error:
-        return TwoLogsResult(failure="unreadable", why=f"{error.filename}: {why(error)}")
+        return Failed("unreadable", f"{error.filename}: {why(error)}")
 
 
 def _segments(log: LogsItem, tree: Tree) -> Iterator[tuple[ReadInto, int]]:

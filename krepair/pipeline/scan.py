@@ -1,4 +1,4 @@
-"""Task: scan one segment. A failure is a value."""
+"""Scans one segment. A failure is a value."""
 
 from __future__ import annotations
 
@@ -14,41 +14,35 @@ from krepair.kernels.scan import (
     OnWindow,
     ReadInto,
     ScanInputs,
-    SegmentSummary,
     scan_segment,
 )
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.items import (
+    Failed,
     ScanItem,
     ScanResult,
 )
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
-from krepair.pipeline.wire import encode_summary
 
 
 @shown("scan")
-def scan(item: ScanItem) -> ScanResult:
+def scan(item: ScanItem) -> ScanResult | Failed:
     """Scan one ``.log``."""
-    return scan_once(item)[0]
+    return scan_beside(item)
 
 
-def scan_once(
-    item: ScanItem, on_window: OnWindow | None = None, *, window_bytes: int = WINDOW_BYTES
-) -> tuple[ScanResult, SegmentSummary | None]:
-    """As ``scan``; the summary besides, None if the log could not be read.
+def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
+    """As ``scan``.
 
     Args:
         item: what is scanned.
         on_window: takes every window of batches, see ``scan_segment``.
-        window_bytes: size of the window.
     """
     tree, wrong = reached(item.place)
-    if wrong:
-        return ScanResult(failure="elsewhere", why=wrong), None
-    return scan_below(tree, item, on_window, window_bytes=window_bytes)
+    return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
 
 
 def scan_below(
@@ -58,14 +52,14 @@ def scan_below(
     *,
     window_bytes: int = WINDOW_BYTES,
     log: int | None = None,
-) -> tuple[ScanResult, SegmentSummary | None]:
-    """As ``scan_once``.
+) -> ScanResult | Failed:
+    """As ``scan``.
 
     Args:
         tree: the log directory of the item's place, which was reached.
         item: what is scanned.
-        on_window: see ``scan_once``.
-        window_bytes: see ``scan_once``.
+        on_window: see ``scan_beside``.
+        window_bytes: size of the window.
         log: descriptor of the log, if it is open.
     """
     name = log_name(item.base_offset)
@@ -93,8 +87,8 @@ def scan_below(
             )
             summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
     except OSError as error:
-        return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
-    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=damage), summary
+        return Failed("unreadable", what_failed(item.place, error, name))
+    return ScanResult(summary=summary, entries=entries, txn_damage=damage)
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:

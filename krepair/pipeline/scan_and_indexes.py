@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.pipeline.indexes.segment import FedInspection, InspectItem, InspectResult, inspect
-from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.scan import scan, scan_below
@@ -32,8 +32,8 @@ class LookItem(Struct, frozen=True, kw_only=True):
 class LookResult(Struct, frozen=True, kw_only=True):
     """What both came to; each holds its own failure."""
 
-    scan: ScanResult
-    inspect: InspectResult
+    scan: ScanResult | Failed
+    inspect: InspectResult | Failed
 
 
 @shown("scan")
@@ -46,8 +46,8 @@ def look_at_segment(item: LookItem) -> LookResult:
     fed = None if wrong else _fed(item, tree)
     if fed is None:
         return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-    scanned, summary = scan_below(tree, item.scan, fed.take)
-    whole = summary is not None and summary.is_whole
+    scanned = scan_below(tree, item.scan, fed.take)
+    whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
     return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
 
 

@@ -23,8 +23,8 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.items import LogItem, Outcome, Place
-from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.items import Failed, LogItem, Place
+from krepair.pipeline.place import in_its_place, reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
@@ -111,16 +111,16 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
         return self.change.log_bytes
 
 
-class VerifySwapResult(Outcome, frozen=True, kw_only=True):
-    """What the verification of a finished swap came to.
+class VerifySwapResult(Struct, frozen=True, kw_only=True):
+    """A finished swap that is as the plan says.
 
     Attributes:
-        batches: of its log, if it is as the plan says.
-        bytes: of its log, likewise.
+        batches: of its log.
+        bytes: of its log.
     """
 
-    batches: int = 0
-    bytes: int = 0
+    batches: int
+    bytes: int
 
 
 # -- look
@@ -202,8 +202,8 @@ def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
 
 
 @shown("swaps")
-@at_its_place(Outcome)
-def stage_swap(item: StageSwapItem, tree: Tree) -> Outcome:
+@in_its_place
+def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
     """Make the indexes of a swap again, hold them against the plan, stage them, and have them read by other code."""
     change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
     try:
@@ -214,21 +214,21 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Outcome:
             interval_bytes=item.interval_bytes,
         )
     except OSError as error:
-        return Outcome(failure="changed", why=f"{path}: {why(error)}")
+        return Failed("changed", f"{path}: {why(error)}")
     found, made = _read(look, tree)
     if found.problem or new_files(made) != change.makes or found.batches != change.batches:
         text = f"{path}: the indexes, made again, are not those of the plan {found.problem}".rstrip()
-        return Outcome(failure="changed", why=text)
+        return Failed("changed", text)
     try:
         _write(item, made, path, RealDisk(tree))
         wrong = _audited(
             path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
         )
     except OSError as error:
-        return Outcome(failure="disk", why=f"{error.filename or path}: {why(error)}")
+        return Failed("disk", f"{error.filename or path}: {why(error)}")
     if wrong:
-        return Outcome(failure="verify", why=f"{path}: {wrong}; nothing was changed")
-    return Outcome()
+        return Failed("verify", f"{path}: {wrong}; nothing was changed")
+    return None
 
 
 def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) -> None:
@@ -274,17 +274,15 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
 
 
 @shown("verify")
-@at_its_place(VerifySwapResult)
-def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult:
+@in_its_place
+def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
     """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""
     try:
         problem = _not_completed(item, tree)
     except OSError as error:
-        return VerifySwapResult(
-            failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}"
-        )
+        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
     if problem:
-        return VerifySwapResult(failure="verify", why=problem)
+        return Failed("verify", problem)
     return VerifySwapResult(batches=item.change.batches, bytes=item.change.log_bytes)
 
 

@@ -11,6 +11,7 @@ from krepair.fixes.context import place_of
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed
 
 if TYPE_CHECKING:
     from krepair.pipeline.items import LogsItem
@@ -61,12 +62,11 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     ]
     for index, result in engine.map(compare_two_logs, items):
         there = twins[to_read[index]][3]
-        if result.failure:
+        if isinstance(result, Failed):
             told[to_read[index]] = f"also {there.path}, but the two cannot be compared: {result.why}"
         else:
-            seen = result.seen
-            ends = f"also {there.path}: the log here ends at {seen.first_end}, there at {seen.second_end}"
-            told[to_read[index]] = f"{ends}; {said(seen)}"
+            ends = f"also {there.path}: the log here ends at {result.first_end}, there at {result.second_end}"
+            told[to_read[index]] = f"{ends}; {said(result)}"
     return [told[number] for number in range(len(twins))]
 
 

@@ -18,6 +18,7 @@ from krepair.logdir.config import DEFAULT
 from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
+from krepair.pipeline.items import Failed
 from krepair.plan.view import time_text
 from krepair.start.duplicates import duplicate_findings
 from krepair.start.identity import meta_findings, metadata_findings
@@ -181,7 +182,11 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         return
     bases = set(going.due)
     size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
-    youngest = max(found.largest for base, found in indexes_of(survey).items() if base in bases)
+    youngest = max(
+        found.largest
+        for base, found in indexes_of(survey).items()
+        if base in bases and not isinstance(found, Failed)
+    )
     of_file = max(
         one.log.mtime_ns // 1_000_000 for one in survey.partition.segments if one.base_offset in bases
     )

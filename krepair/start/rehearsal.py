@@ -21,6 +21,7 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment
+from krepair.pipeline.items import Failed
 from krepair.rules.damage import broker_loss, unmapped
 from krepair.rules.snapshots import expiry_of
 
@@ -66,7 +67,8 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     )
     items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
     for index, result in context.engine.map(rehearse, items):
-        chosen[index].put(REHEARSED, {one.version: one for one in result.outcomes})
+        outcomes = () if isinstance(result, Failed) else result
+        chosen[index].put(REHEARSED, {one.version: one for one in outcomes})
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
@@ -154,15 +156,18 @@ def _snapshots_are_wrong(view: LogDir, survey: Survey) -> bool:
 def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
     base_offset = segment.base_offset
     found = indexes_of(survey).get(base_offset)
-    if found is None or found.problems or found.torn or not found.has_index or segment.time_index is None:
+    if found is None or segment.time_index is None:
+        return True
+    known = None if isinstance(found, Failed) else found
+    if known is not None and (known.problems or known.torn or not known.has_index):
         return True
     if segment.txn_index is not None and (survey.log is None or base_offset not in survey.log.txn_entries):
         return True
     if segment is not survey.partition.segments[-1]:
-        return found.padded
+        return known is not None and known.padded
     most = survey.settings.segment_index_bytes
     too_long = any(file.size > most for file in (segment.index, segment.time_index) if file is not None)
-    return too_long or (found.padded and view.clean_shutdown)
+    return too_long or (known is not None and known.padded and view.clean_shutdown)
 
 
 # -- what came of it

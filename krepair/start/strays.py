@@ -14,6 +14,7 @@ from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed
 from krepair.start.duplicates import log_of, said
 
 _ONLY_HERE: Final = "its records are only here, so keep the folder"
@@ -39,10 +40,10 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     for index, result in engine.map(compare_two_logs, items):
         stray, place = pairs[index]
         both = f"{_holds(stray)}; {place.folder} beside it: {_holds(place)}"
-        if result.failure:
+        if isinstance(result, Failed):
             told[stray.folder] = f"{both}; the two cannot be compared ({result.why}): keep the folder"
         else:
-            told[stray.folder] = f"{both}; {_verdict(result.seen, place)}"
+            told[stray.folder] = f"{both}; {_verdict(result, place)}"
     return told
 
 

@@ -28,10 +28,9 @@ from krepair.pipeline.compaction.partitions import (
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
 from krepair.pipeline.compaction.tasks import stage_compacted
 from krepair.pipeline.engines.engine import Engine, InlineEngine
-from krepair.pipeline.items import FinishItem, LogElsewhere, Place, ScanItem
+from krepair.pipeline.items import FinishItem, FinishResult, LogElsewhere, Place, ScanItem, ScanResult
 from krepair.pipeline.rewrite.finish import finish
 from krepair.pipeline.scan import scan
-from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import KeepOriginal, RewriteSegments
 from krepair.rules.compaction import secret_of
 from krepair.rules.grouping import index_bytes_at_most
@@ -82,7 +81,7 @@ def scanned(folder: Path, policy: MarkerPolicy, engine: Engine) -> tuple[Segment
     ]
     facts: dict[int, SegmentFacts] = {}
     for index, result in engine.map(scan, items):
-        assert not result.failure, result
+        assert isinstance(result, ScanResult), result
         view = txn_index.view(result.entries)
         columns = [
             view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
@@ -92,7 +91,7 @@ def scanned(folder: Path, policy: MarkerPolicy, engine: Engine) -> tuple[Segment
         facts[base] = SegmentFacts(
             base,
             mtime_ns // 1_000_000,
-            decode_summary(result.summary),
+            result.summary,
             np.column_stack(columns).astype(np.int64),
         )
     return tuple(facts[base] for base in bases)
@@ -178,7 +177,7 @@ def staged(
         parts=tuple(parts),
     )
     for _, finished in engine.map(finish, [item]):
-        assert (finished.failure, finished.why) == ("", ""), finished
+        assert isinstance(finished, FinishResult), finished
     return path
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from krepair.pipeline.compaction.items import KeysItem
 from krepair.pipeline.compaction.tasks import find_keys
-from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.scan import scan
 from tests.builders import NOW_MS
 from tests.compaction.offsets_log import log_of
@@ -40,7 +40,7 @@ def test_keys_and_scan_of_one_reading_are_those_of_two(tmp_path: Path, other: st
     together = find_keys(item)
     assert item.scan is not None
     assert together.scan == scan(item.scan)
-    assert together.scan.failure == ""
+    assert isinstance(together.scan, ScanResult)
     assert replace(together, scan=None) == find_keys(replace(item, scan=None))
     assert together.found
 

@@ -34,7 +34,6 @@ from krepair.ops import apply as apply_module
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.rewrite.stage import stage
-from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.rules.markers import StageInputs, held_between
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -202,7 +201,7 @@ def test_facts_of_a_segment_are_put_to_it_without_a_look_at_all_others(tmp_path:
     folder = PartitionFolder(RealDisk(), str(run.log_dir), "t-0", plan.plan_id)
     staging = Staging(plan.partitions[0], listed, folder, ())
     work = Work(plan, view, InlineEngine("for a test"), RealDisk(), Scratch("", ()))
-    result = ScanResult(summary=encode_summary(scan(value(0, "a"))))
+    result = ScanResult(summary=scan(value(0, "a")))
     for base in bases:
         work.take_facts(staging, base, result, with_txn_index=True)
     assert [one.base_offset for one in staging.facts.values()] == bases

@@ -29,6 +29,7 @@ from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.damage import (
     MapItem,
     MendedItem,
+    MendedResult,
     ValidRange,
     make_mended,
     map_damage,
@@ -200,6 +201,7 @@ def test_edited_plan_that_takes_whole_batches_for_a_torn_tail_is_refused(
         interval_bytes=INTERVAL,
     )
     made = travelled(make_mended, item)
+    assert isinstance(made, MendedResult)
     files = {one.name: one for one in plan.partitions[0].files}
     edited = replace(
         change,
@@ -572,4 +574,5 @@ def test_tasks_travel_to_a_worker_and_back(tmp_path: Path) -> None:
         place=place, base_offset=50, size=size, without=((places[3], places[4]),), interval_bytes=INTERVAL
     )
     made = travelled(make_mended, without)
-    assert (made.failure, made.size, made.batches) == ("", size - (places[4] - places[3]), 9)
+    assert isinstance(made, MendedResult)
+    assert (made.size, made.batches) == (size - (places[4] - places[3]), 9)

@@ -29,6 +29,7 @@ from tests import builders
 from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain
 from tests.pipeline.scanned import LOGS, log_of
+from tests.pipeline.travelled import failure_of
 from tests.plan.plans import replaced_file
 
 INTERVALS = (0, 77, 300, 4096)
@@ -124,7 +125,7 @@ def test_it_finds_what_the_second_reading_finds_and_makes_what_the_index_fix_mak
         assert found.reading.problems == apart.problems
         assert segment.staged() == {}
         return
-    assert [one.failure for one in found.files] == ["", ""], found.files
+    assert [failure_of(one) for one in found.files] == ["", ""], found.files
     assert segment.staged() == true
     assert found.scan == scan(segment.scan)
 
@@ -140,7 +141,7 @@ def test_logs_of_all_formats_give_the_files_of_the_index_fix(
     found = segment.made(true)
     assert bool(found.reading.problems) == bool(read_recovered(segment.reading).problems)
     if not found.reading.problems:
-        assert [one.failure for one in found.files] == ["", ""], found.files
+        assert [failure_of(one) for one in found.files] == ["", ""], found.files
         assert segment.staged() == true
 
 
@@ -159,7 +160,7 @@ def test_timestamps_in_any_order_make_entries_of_batches_that_were_read_before(
     true = segment.true()
     found = segment.made(true)
     assert found.reading.problems == ()
-    assert [one.failure for one in found.files] == ["", ""], found.files
+    assert [failure_of(one) for one in found.files] == ["", ""], found.files
     assert segment.staged() == true
 
 
@@ -222,7 +223,7 @@ def test_a_defect_of_what_makes_the_entries_is_found_before_anything_is_staged(
     planned = made_by(segment, monkeypatch)
     found = segment.made(planned)
     assert found.reading.problems == ()
-    assert "verify" in [one.failure for one in found.files], found.files
+    assert "verify" in [failure_of(one) for one in found.files], found.files
     assert segment.staged() != planned
 
 
@@ -246,7 +247,7 @@ def test_a_file_that_is_not_the_plans_is_not_staged(tmp_path: Path) -> None:
     segment = Segment(tmp_path, joined([builders.data(0, 3), builders.data(3, 3)]), 0)
     true = segment.true()
     found = segment.made({".index": true[".index"] + b"x", ".timeindex": true[".timeindex"]})
-    assert [one.failure for one in found.files] == ["changed", ""]
+    assert [failure_of(one) for one in found.files] == ["changed", ""]
     assert set(segment.staged()) == {".timeindex"}
 
 

@@ -79,10 +79,10 @@ def test_versions_played_together_come_to_what_each_comes_to_alone(
     monkeypatch.setattr(task, "_SHARED_BATCHES", shared)
     apart = 0
     for view, partition, settings in damaged:
-        together = rehearse(item_of(view, partition, settings, ALL)).outcomes
+        together = rehearse(item_of(view, partition, settings, ALL))
         for version, outcome in zip(ALL, together, strict=True):
             alone = rehearse(item_of(view, partition, settings, (version,)))
-            assert (outcome,) == alone.outcomes, (view.path, partition.folder)
+            assert (outcome,) == alone, (view.path, partition.folder)
         apart += len({(one.file, one.sizes, one.log_end) for one in together}) > 1
     assert 0 < apart < len(damaged) / 2, "most versions do the same, and some do not"
 
@@ -104,7 +104,7 @@ def test_each_file_is_opened_once_for_four_versions(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Tree, "open", noting)
     result = rehearse(item_of(view, view.partitions[0], SETTINGS[0], ALL))
-    assert [one.log_end for one in result.outcomes] == [60] * 4
+    assert [one.log_end for one in result] == [60] * 4
     logs = {name for name in opened if name.endswith(".log")}
     assert len(logs) == 3
     assert {count for name, count in opened.items() if name.startswith("0")} == {1}, opened

@@ -17,6 +17,7 @@ from krepair.pipeline.scan import scan
 from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look_at_segment
 from tests.builders import NOW_MS
 from tests.pipeline.scanned import LOGS, log_of
+from tests.pipeline.travelled import failure_of
 
 INTERVAL = 300
 INDEXES = ("none", "empty", "true", "half", "padded", "wrong entry", "torn")
@@ -91,9 +92,9 @@ def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None
         ),
     )
     found = look_at_segment(item)
-    assert (found.scan.failure, found.inspect.failure) == ("unreadable", "unreadable")
+    assert (failure_of(found.scan), failure_of(found.inspect)) == ("unreadable", "unreadable")
     (folder / f"{0:020d}.log").mkdir()
-    assert look_at_segment(item).inspect.failure == "unreadable"
+    assert failure_of(look_at_segment(item).inspect) == "unreadable"
 
 
 def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
@@ -105,4 +106,4 @@ def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
         ),
     )
     found = look_at_segment(item)
-    assert (found.scan.failure, found.inspect.failure) == ("elsewhere", "elsewhere")
+    assert (failure_of(found.scan), failure_of(found.inspect)) == ("elsewhere", "elsewhere")

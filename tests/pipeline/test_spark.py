@@ -14,6 +14,7 @@ from krepair.errors import ExitCode
 from krepair.options import Engine
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
 from krepair.pipeline.engines.spark_worker import Bundle
+from krepair.pipeline.items import Failed
 from krepair.pipeline.scan import scan
 from krepair.plan import planfile
 from tests.ops.scene import BLOAT, scene, tree
@@ -67,9 +68,9 @@ def test_task_that_fails_is_a_value_and_the_others_give_their_results(tmp_path: 
     (one.path / HUGE / f"{items[3].base_offset:020d}.log").unlink()
     items[5] = replace(items[5], place=replace(items[5].place, log_dir_inode=1))
     found = dict(SparkEngine(MASTER, "test").map(scan, items))
-    assert {number: result.failure for number, result in found.items() if result.failure} == {
+    assert {number: result.kind for number, result in found.items() if isinstance(result, Failed)} == {
         3: "unreadable",
         5: "elsewhere",
     }
-    assert f"{items[3].base_offset:020d}.log" in found[3].why
+    assert f"{items[3].base_offset:020d}.log" in str(found[3])
     assert found == inline(items)

@@ -15,12 +15,13 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
-from krepair.pipeline.items import FinishItem, FinishResult, Place, VerifyItem, VerifyResult
+from krepair.pipeline.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
 from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals, compare_with_sources
 from krepair.pipeline.rewrite.verify import verify_group, verify_segment
 from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied
+from tests.pipeline.travelled import failure_of
 
 BASE = 100
 FIRST = [data(100, 3, pid=7, txn=True), abort(103, pid=7), commit(104, pid=8), data(105, 2)]
@@ -97,7 +98,7 @@ def place(folder: Path) -> Place:
     )
 
 
-def checked(item: FinishItem) -> FinishResult:
+def checked(item: FinishItem) -> Any:
     with Tree(item.place.log_dir) as tree:
         return verify_group(item, tree)
 
@@ -112,7 +113,7 @@ def item_of(stem: Path, made: RewriteSegments | None = None) -> FinishItem:
     )
 
 
-def verified(tmp_path: Path, made: RewriteSegments | None = None, **files: bytes) -> FinishResult:
+def verified(tmp_path: Path, made: RewriteSegments | None = None, **files: bytes) -> Any:
     return checked(item_of(write(tmp_path / "t-0", BASE, KEPT, **files), made))
 
 
@@ -158,7 +159,7 @@ def second_with(**fields: Any) -> RewriteSegments:
 def test_log_that_is_not_as_planned_is_told_with_both_figures(
     tmp_path: Path, made: RewriteSegments, words: str
 ) -> None:
-    assert verified(tmp_path, made) == FinishResult(failure="verify", why=f"{NAME}.log: {words}")
+    assert verified(tmp_path, made) == Failed("verify", f"{NAME}.log: {words}")
 
 
 def test_boundary_between_two_sources_is_the_base_of_the_second(tmp_path: Path) -> None:
@@ -171,8 +172,8 @@ def test_boundary_between_two_sources_is_the_base_of_the_second(tmp_path: Path) 
     )
     stem = write(tmp_path / "t-0", BASE, at_base)
     item = item_of(stem, made)
-    assert checked(item).failure == ""
-    assert checked(replace(item, change=replace(made, last_offset=110))).failure == ""
+    assert failure_of(checked(item)) == ""
+    assert failure_of(checked(replace(item, change=replace(made, last_offset=110)))) == ""
     assert "at most 109 was expected" in checked(replace(item, change=replace(made, last_offset=109))).why
 
 
@@ -194,7 +195,7 @@ def test_flipped_bit_anywhere_that_the_crc_covers_is_found(tmp_path: Path, numbe
     inside = number - max(start for start in starts if start <= number)
     log[number] ^= 4
     found = verified(tmp_path, log=bytes(log))
-    assert found.failure == "verify" or 12 <= inside < 16 or inside < 8
+    assert failure_of(found) == "verify" or 12 <= inside < 16 or inside < 8
 
 
 def test_position_of_a_bad_batch_is_told(tmp_path: Path) -> None:
@@ -241,13 +242,13 @@ def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
     stem = write(tmp_path / "t-0", BASE, KEPT)
     os.unlink(f"{stem}.txnindex")
     item = item_of(stem, made)
-    assert checked(item).failure == ""
+    assert failure_of(checked(item)) == ""
 
 
 # -- one segment of a log directory ----------------------------------------------------------------------------------
 
 
-def segment(tmp_path: Path, *, active: bool = False, **files: bytes) -> VerifyResult:
+def segment(tmp_path: Path, *, active: bool = False, **files: bytes) -> Any:
     write(tmp_path / "t-0", BASE, KEPT, **files)
     return verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=active))
 
@@ -287,10 +288,10 @@ def test_offsets_without_a_record_are_no_problem_here(tmp_path: Path) -> None:
 def test_segment_in_another_directory_is_not_read_whatever_the_host_is_called(tmp_path: Path) -> None:
     write(tmp_path / "t-0", BASE, KEPT)
     here = replace(place(tmp_path / "t-0"), host="elsewhere.example")
-    assert verify_segment(VerifyItem(place=here, base_offset=BASE, size=0, active=False)).failure == ""
+    assert failure_of(verify_segment(VerifyItem(place=here, base_offset=BASE, size=0, active=False))) == ""
     there = replace(here, log_dir_inode=here.log_dir_inode + 1)
     found = verify_segment(VerifyItem(place=there, base_offset=BASE, size=0, active=False))
-    assert (found.failure, found.batches) == ("elsewhere", 0)
+    assert failure_of(found) == "elsewhere"
     assert "is not the same directory on this worker" in found.why
 
 
@@ -298,13 +299,13 @@ def test_torn_log_is_told_alone(tmp_path: Path) -> None:
     found = segment(tmp_path, log=joined(KEPT)[:-1])
     position = len(joined(KEPT[:-1]))
     assert [(name, byte) for name, byte, _ in found.problems] == [(f"{BASE:020d}.log", position)]
-    assert (found.batches, found.bytes, found.failure) == (5, len(joined(KEPT)) - 1, "")
+    assert (found.batches, found.bytes) == (5, len(joined(KEPT)) - 1)
 
 
 def test_segment_that_cannot_be_read_is_a_failure_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     found = verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=False))
-    assert found.failure == "unreadable"
+    assert failure_of(found) == "unreadable"
     assert found.why == f"t-0/{BASE:020d}.log: {os.strerror(2)} (ENOENT)"
 
 
@@ -412,9 +413,9 @@ def test_nothing_is_compared_in_another_directory_of_the_same_name(tmp_path: Pat
     write(keep, 100, FIRST)
     write(folder, BASE, FIRST)
     item = OriginalsItem(place=place(folder), change=change(sources=(source(100, []),)), keep=str(keep))
-    assert compare_originals(item).why == ""
+    assert compare_originals(item) is None
     other = replace(item, place=replace(item.place, log_dir_inode=1))
-    assert "is not the same directory" in compare_originals(other).why
+    assert "is not the same directory" in str(compare_originals(other))
 
 
 def large(offset: int, size: int) -> Batch:
@@ -455,7 +456,7 @@ def test_index_that_is_not_the_one_that_was_made_is_told_though_it_does_not_lie(
     item = item_of(stem)
     names = [f"{stem.name}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")]
     made = {name: digest_file(str(stem.parent / name)) for name in names}
-    assert checked(replace(item, made=made)).failure == ""
+    assert failure_of(checked(replace(item, made=made))) == ""
     for name in names:
         found = checked(replace(item, made=made | {name: "0" * 32}))
         assert found.why == f"t-0: new {name}: its bytes are not those that were made"

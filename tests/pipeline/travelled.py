@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from krepair.pipeline.items import Failed
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -15,3 +17,8 @@ def travelled(function: Callable[[Item], Result], item: Item) -> Result:
     there: tuple[Callable[[Any], Any], Any] = pickle.loads(pickle.dumps((function, item)))
     result: Result = pickle.loads(pickle.dumps(there[0](there[1])))
     return result
+
+
+def failure_of(result: object) -> str:
+    """Kind of failure, empty if a function gave what it was asked for."""
+    return result.kind if isinstance(result, Failed) else ""

@@ -101,7 +101,7 @@ def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path:
         assert (told["start"], told["hw"], told["lso"]) == (one.state.log_start, one.replica.end, stable)
         mine = {
             _text(found.key): _shortened(found.value, found.value_size)
-            for found in find_keys(find_item(one, ())).found
+            for found in find_keys(find_item(one, ()))
             if found.value is not None
         }
         assert mine == {key: value for key, value in table.items() if value is not None}

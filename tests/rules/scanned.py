@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,6 @@ from krepair.formats.damage import Damage
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.pipeline.segment_files import entry_pairs, pairs
-from krepair.pipeline.wire import decode_summary, encode_summary
 from krepair.rules.markers import decide
 from krepair.rules.model import (
     LeftAlone,
@@ -123,7 +123,7 @@ def scan(segment: naive.Segment, policy: MarkerPolicy, protected: np.ndarray | N
     return SegmentFacts(
         base_offset=segment.base_offset,
         mtime_ms=segment.mtime_ms,
-        summary=decode_summary(encode_summary(summary)),
+        summary=pickle.loads(pickle.dumps(summary)),
         entries=np.column_stack(columns).astype(np.int64),
     )
 

@@ -27,7 +27,7 @@ from krepair.options import Options
 from krepair.pipeline.engines import engine
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
-from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.items import Failed, Place, ScanItem
 from krepair.pipeline.scan import scan
 from krepair.plan.model import Plan
 from tools.bench.data import NOW_MS
@@ -148,7 +148,7 @@ def part_of(words: list[str]) -> Callable[[], Any]:
     numbers = [int(word) for word in words[2:]]
     if verb == "scan":
         items = [item for place, item in enumerate(scan_items(folder)) if place in numbers]
-        return lambda: [scan(item).failure for item in items]
+        return lambda: [isinstance(scan(item), Failed) for item in items]
     paths = [path for place, path in enumerate(sorted(folder.glob("*.log"))[:-1]) if place in numbers]
     return lambda: [checksum(path) for path in paths]
 

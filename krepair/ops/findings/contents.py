@@ -10,6 +10,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import Survey
 from krepair.formats.codec import Codec
 from krepair.formats.filenames import log_name
+from krepair.pipeline.items import Failed
 
 if TYPE_CHECKING:
     from krepair.formats.damage import Damage
@@ -36,7 +37,8 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
 
     for index, result in context.engine.map(read_contents, items):
         item = items[index]
-        found[index] = [_finding(item, *problem) for problem in result.problems]
+        if not isinstance(result, Failed):
+            found[index] = [_finding(item, *problem) for problem in result]
     for index in sorted(found):
         yield from found[index]
 

@@ -46,7 +46,7 @@ def coordinator_states(
     results = dict(engine.map(find_states, items))
     found: dict[int, TransactionValue] = {}
     for index in range(len(items)):
-        for producer_id, value in results[index].states.items():
+        for producer_id, value in results[index].items():
             known = found.get(producer_id)
             if known is None or known.last_update_ms <= value.last_update_ms:
                 found[producer_id] = value

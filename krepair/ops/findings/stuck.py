@@ -13,6 +13,7 @@ from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.logdir.config import LARGEST_RECORD_BYTES
 from krepair.logdir.values import LogDir
+from krepair.pipeline.items import Failed
 from krepair.rules.model import SegmentFacts
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
@@ -92,7 +93,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     found = dict(context.engine.map(find_large_record, items))
     for index, item in enumerate(items):
         one = found[index]
-        if one.position >= 0:
+        if one is not None and not isinstance(one, Failed):
             yield Finding(
                 rule="KR105",
                 partition=item.place.folder,

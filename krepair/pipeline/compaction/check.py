@@ -34,19 +34,18 @@ from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
     PARTS,
     AbortsItem,
-    AbortsResult,
     CheckedRows,
     CheckedSource,
     CheckItem,
     CheckResult,
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 __all__ = [
     "AbortsItem",
-    "AbortsResult",
     "CheckItem",
     "CheckResult",
     "CheckedRows",
@@ -69,9 +68,13 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 # -- aborted transactions ---------------------------------------------------------------------------
 @shown("prove")
-@at_its_place(AbortsResult)
-def find_abort_ranges(item: AbortsItem, tree: Tree) -> AbortsResult:
-    """Follow the markers of a partition, headers only."""
+@in_its_place
+def find_abort_ranges(item: AbortsItem, tree: Tree) -> bytes | Failed:
+    """Follow the markers of a partition, headers only.
+
+    Returns:
+        int64[N, 3] (producer id, offset of its marker before, offset of the abort marker), ascending, as bytes.
+    """
     producers: Int64s = np.full((1 << 10, 3), -1, np.int64)
     found: list[Int64s] = []
     window: Uint8s = np.empty(1 << 18, np.uint8)
@@ -96,13 +99,13 @@ def find_abort_ranges(item: AbortsItem, tree: Tree) -> AbortsResult:
                             producers = larger
                     known = int(state[2])
                     if status == 2 or state[0] == 0:
-                        return AbortsResult(failure="verify", why=f"{path}, position {position}: no batch")
+                        return Failed("verify", f"{path}, position {position}: no batch")
                     position += int(state[0])
     except OSError as error:
-        return AbortsResult(failure="unreadable", why=f"{path}: {why(error)}")
+        return Failed("unreadable", f"{path}: {why(error)}")
     ranges: Int64s = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 0]))]
-    return AbortsResult(ranges=np.ascontiguousarray(ranges).tobytes())
+    return np.ascontiguousarray(ranges).tobytes()
 
 
 def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
@@ -536,8 +539,8 @@ def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
 
 
 @shown("prove")
-@at_its_place(CheckResult)
-def check_group(item: CheckItem, tree: Tree) -> CheckResult:
+@in_its_place
+def check_group(item: CheckItem, tree: Tree) -> CheckResult | Failed:
     """Hold one new segment against its sources."""
     group = _Group(item, tree)
     try:
@@ -547,12 +550,12 @@ def check_group(item: CheckItem, tree: Tree) -> CheckResult:
         return _failed(item, problem)
 
 
-def _failed(item: CheckItem, problem: Exception) -> CheckResult:
+def _failed(item: CheckItem, problem: Exception) -> CheckResult | Failed:
     if isinstance(problem, _RangesNeeded):
         return CheckResult(asks_ranges=True)
     if isinstance(problem, OSError):
-        return CheckResult(failure="unreadable", why=f"{problem.filename or item.result}: {why(problem)}")
-    return CheckResult(failure="verify", why=str(problem))
+        return Failed("unreadable", f"{problem.filename or item.result}: {why(problem)}")
+    return Failed("verify", str(problem))
 
 
 class SourceProof:
@@ -571,7 +574,7 @@ class SourceProof:
         self._item = item
         self._group = _Group(item, tree, beside_writer=True)
         self._source, self._result = _LentWindow(), _LentWindow()
-        self._outcome: CheckResult | None = None
+        self._outcome: CheckResult | Failed | None = None
         self._goes_on = True
 
     def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
@@ -600,14 +603,15 @@ class SourceProof:
         """Prove nothing: the files have to be read for it."""
         self._outcome, self._goes_on = None, False
 
-    def end(self) -> CheckResult | None:
+    def end(self) -> CheckResult | Failed | None:
         """What it came to; None if nothing was proven."""
         if not self._goes_on:
-            return None if self._outcome is None or self._outcome.asks_ranges else self._outcome
+            asks = isinstance(self._outcome, CheckResult) and self._outcome.asks_ranges
+            return None if asks else self._outcome
         source = self._item.sources[0]
         if self._source.size != source.size:
             text = f"{source.path}: {self._source.size} of {source.size} bytes were read"
-            return CheckResult(failure="verify", why=text)
+            return Failed("verify", text)
         try:
             return self._group.result()
         except (_Wrong, OSError) as problem:

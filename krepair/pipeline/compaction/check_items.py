@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.pipeline.items import Outcome, Place
+from krepair.pipeline.items import Place
 
 CHECKED_ROW_BYTES = 48
 """Of a row of a table of keys: six words."""
@@ -45,16 +45,6 @@ class AbortsItem(Struct, frozen=True, kw_only=True):
         return sum(size for _, size in self.logs)
 
 
-class AbortsResult(Outcome, frozen=True, kw_only=True):
-    """The aborted transactions.
-
-    Attributes:
-        ranges: int64[N, 3] (producer id, offset of its marker before, offset of the abort marker), ascending.
-    """
-
-    ranges: bytes = b""
-
-
 class CheckItem(Struct, frozen=True, kw_only=True):
     """Hold one new segment against its sources.
 
@@ -63,7 +53,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         sources: of the group, ascending.
         result: absolute path of the new ``.log``; of a segment that does not change its own.
         now_ms: the clock for stamps.
-        ranges: see ``AbortsResult``.
+        ranges: see ``find_abort_ranges``.
         ranges_known: whether they were looked for; if not, a batch of a transaction ends the work at once.
         elsewhere: the sources are logs of another replica: their records only hold tombstones back.
         points: 16 bytes, drawn for this verification.
@@ -100,8 +90,8 @@ class CheckedRows(Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class CheckResult(Outcome, frozen=True, kw_only=True):
-    """What holding a group against its sources came to.
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """A group in which nothing is wrong by itself.
 
     Attributes:
         rows: for the join.
@@ -137,13 +127,3 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     def bytes_to_read(self) -> int:
         """The rows."""
         return self.count * CHECKED_ROW_BYTES
-
-
-class CheckJoinResult(Outcome, frozen=True, kw_only=True):
-    """What the keys came to.
-
-    Attributes:
-        keys: distinct ones.
-    """
-
-    keys: int = 0

@@ -10,16 +10,16 @@ import numpy as np
 from krepair.formats.arrays import Int64s
 from krepair.kernels import check_compacted as v
 from krepair.logdir.reading import why
-from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem, CheckJoinResult
-from krepair.pipeline.items import Place
+from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem
+from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.progress import shown
 
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @shown("prove")
-def check_join(item: CheckJoinItem) -> CheckJoinResult:
-    """Judge the keys of some parts."""
+def check_join(item: CheckJoinItem) -> int | Failed:
+    """Judge the keys of some parts; gives how many there are."""
     size = 1 << 10
     while size < 2 * item.count:
         size *= 2
@@ -30,7 +30,7 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
         for rows in item.rows:
             v.join_rows(_part_of(rows, item.first, item.after), every, slots, state)
     except OSError as error:
-        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
+        return Failed("disk", f"{error.filename}: {why(error)}")
     table = every[: state[v.C_ROWS]]
     offset, wrong, keys = v.judge_rows(table, len(table))
     texts = (
@@ -40,7 +40,7 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
         f"the record at offset {offset} has a key that no committed record of the source has",
         f"the tombstone at offset {offset} is gone, but an older record of its key stays",
     )
-    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys))
+    return Failed("verify", texts[wrong]) if wrong else int(keys)
 
 
 def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:

@@ -8,7 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.formats.arrays import Int64s
-from krepair.pipeline.items import Outcome, Place, ScanItem, ScanResult
+from krepair.kernels.scan import SegmentSummary
+from krepair.pipeline.items import Failed, Outcome, Place, ScanItem, ScanResult
 
 ROW_BYTES = 24
 """Of a row of a table of keys: three words."""
@@ -27,16 +28,6 @@ class Result(Outcome, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class AbortedResult(Result, frozen=True, kw_only=True):
-    """The aborted transactions.
-
-    Attributes:
-        ranges: int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two.
-    """
-
-    ranges: bytes = b""
-
-
 class KeysItem(Struct, frozen=True, kw_only=True):
     """Find the keys of one segment.
 
@@ -44,7 +35,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         place: where.
         base_offset: of the segment.
         size: bytes of its ``.log``.
-        aborted: int64[N, 3], see ``AbortedResult``, of what may touch the segment.
+        aborted: int64[N, 3], see ``find_aborted``, of what may touch the segment.
         secret: 16 bytes, the key of the hash.
         rows_inline: the result holds at most so many rows; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
@@ -103,7 +94,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
     keyless: int = 0
     tombstones: int = 0
     aborted_records: int = 0
-    scan: ScanResult | None = None
+    scan: ScanResult | Failed | None = None
     headers: bytes = b""
 
     @property
@@ -184,7 +175,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         high_watermark: see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
         drop_unstamped: whether the horizon has passed for tombstones without a stamp.
-        aborted: int64[N, 3], see ``AbortedResult``, of what may touch the segment.
+        aborted: int64[N, 3], see ``find_aborted``, of what may touch the segment.
         stays: offsets of the last record of each key, of this segment or of more.
         keyless: whether there are records without a key.
         headers: see ``KeysResult``; batches of which nothing stays are not read then.
@@ -221,20 +212,20 @@ class CompactResult(Result, frozen=True, kw_only=True):
     """One segment as compaction leaves it.
 
     Attributes:
-        summary: of the scan, see ``wire``.
+        summary: of the scan; None on failure.
         entries: bytes of the ``.txnindex`` as they were read.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
         stays: offsets of the last record of each key, packed; None if that was not asked for, or has no room.
     """
 
-    summary: bytes = b""
+    summary: SegmentSummary | None = None
     entries: bytes = b""
     tallies: bytes = b""
     stays: bytes | None = None
 
 
 def ranges_of(data: bytes) -> Int64s:
-    """int64[N, 3] of ``AbortedResult.ranges``."""
+    """int64[N, 3] of what ``find_aborted`` gives."""
     return np.frombuffer(data, np.int64).reshape(-1, 3)
 
 

@@ -19,6 +19,7 @@ from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
+from krepair.kernels.scan import SegmentSummary
 from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import header_bytes_of
@@ -39,8 +40,7 @@ from krepair.pipeline.compaction.items import (
 from krepair.pipeline.compaction.keys import BUCKETS, starts_of
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogsItem, Place
-from krepair.pipeline.wire import decode_summary
+from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rules.compaction import (
     Bound,
@@ -205,8 +205,10 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
         for partition in prepared
     ]
     for index, result in engine.map(find_aborted, items):
-        prepared[index].problem = _problem(result, "", prepared[index])
-        prepared[index].aborted = ranges_of(result.ranges)
+        if isinstance(result, Failed):
+            prepared[index].problem = _failed(result.kind, result.why)
+        else:
+            prepared[index].aborted = ranges_of(result)
 
 
 def rows_inline_of(segments: int) -> int:
@@ -325,9 +327,11 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
             "krepair check LOGDIR --deep",
             damaged=True,
         )
-    if result.failure:
-        return LeftAlone(result.failure, result.why, damaged=result.failure == "unreadable")
-    return None
+    return _failed(result.failure, result.why) if result.failure else None
+
+
+def _failed(kind: FailureKind, why: str) -> LeftAlone:
+    return LeftAlone(kind, why, damaged=kind == "unreadable")
 
 
 # -- the third wave ---------------------------------------------------------------------------------
@@ -451,7 +455,12 @@ def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
     entries = txn_index.view(result.entries)
     columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     table = np.column_stack([entries[name].astype(np.int64) for name in columns])
-    return compacted_facts(facts, decode_summary(result.summary), table)
+    return compacted_facts(facts, _summary(result), table)
+
+
+def _summary(result: CompactResult) -> SegmentSummary:
+    assert result.summary is not None, "a segment that could not be read is not decided on"
+    return result.summary
 
 
 def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
@@ -466,7 +475,7 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
             file_bytes=facts.summary.file_size,
             records=tallies[base].records,
             kept=tallies[base].kept,
-            headers=decode_summary(result.summary).headers,
+            headers=_summary(result).headers,
             superseded=tallies[base].superseded,
             tombstones=tallies[base].tombstones_dropped,
             aborted=tallies[base].aborted,

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from krepair.pipeline.compaction.check_items import (
     CHECKED_ROW_BYTES,
     AbortsItem,
-    AbortsResult,
     CheckedRows,
     CheckedSource,
     CheckItem,
-    CheckJoinResult,
     CheckResult,
 )
 from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import FailureKind, LogElsewhere, Place
+from krepair.pipeline.items import Failed, FailureKind, LogElsewhere, Place
 
 _INLINE_BYTES = 64 << 20
 _ROWS_INLINE_AT_LEAST = 1 << 9
@@ -72,16 +70,18 @@ class PartitionToProve:
     rows: list[CheckedRows] = field(default_factory=list)
     ranges: bytes = b""
     ranges_known: bool = False
-    beside: dict[str, list[CheckResult]] = field(default_factory=dict)
+    beside: dict[str, list[CheckResult | Failed]] = field(default_factory=dict)
 
-    def take(self, result: AbortsResult | CheckResult | CheckJoinResult) -> None:
+    def take_failed(self, failed: Failed) -> None:
         """Note what is wrong; the first thing counts."""
-        if result.failure and not self.failure:
-            self.failure, self.why = result.failure, f"{self.place.folder}: {result.why}"
+        if not self.failure:
+            self.failure, self.why = failed.kind, f"{self.place.folder}: {failed.why}"
 
-    def take_checked(self, result: CheckResult) -> None:
+    def take_checked(self, result: CheckResult | Failed) -> None:
         """Note what came of a group or a source."""
-        self.take(result)
+        if isinstance(result, Failed):
+            self.take_failed(result)
+            return
         self.records += result.records
         self.kept += result.kept
         self.rows += result.rows
@@ -114,8 +114,10 @@ class Verification:
         items = [AbortsItem(place=one.place, logs=one.logs) for one in partitions]
         for index, found in self._engine.map(find_abort_ranges, items):
             one = partitions[index]
-            one.take(found)
-            one.ranges, one.ranges_known = found.ranges, True
+            if isinstance(found, Failed):
+                one.take_failed(found)
+                found = b""
+            one.ranges, one.ranges_known = found, True
 
     def item(self, one: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
         """The item that checks sources of a partition."""
@@ -157,8 +159,10 @@ class Verification:
             (one, item) for one in partitions if not one.failure for item in join_items(one.place, one.rows)
         ]
         for index, joined in self._engine.map(check_join, [item for _, item in joins]):
-            joins[index][0].take(joined)
-            joins[index][0].keys += joined.keys
+            if isinstance(joined, Failed):
+                joins[index][0].take_failed(joined)
+            else:
+                joins[index][0].keys += joined
 
     def _check(self, work: Sequence[Asking]) -> list[Asking]:
         """Check groups; gives those that ask for aborted transactions."""
@@ -167,7 +171,7 @@ class Verification:
         items = [self.item(one, group.sources, group.result) for one, group in work]
         asking = []
         for index, result in self._engine.map(check_group, items):
-            if result.asks_ranges:
+            if isinstance(result, CheckResult) and result.asks_ranges:
                 asking.append(work[index])
             else:
                 work[index][0].take_checked(result)
@@ -191,8 +195,10 @@ def _read_elsewhere(
     ranges: dict[int, bytes] = {}
     aborts = [AbortsItem(place=log.place, logs=log.logs) for _, log in logs]
     for index, found in engine.map(find_abort_ranges, aborts):
-        logs[index][0].take(found)
-        ranges[index] = found.ranges
+        if isinstance(found, Failed):
+            logs[index][0].take_failed(found)
+        else:
+            ranges[index] = found
     work = [
         (each, log, index, base, size)
         for index, (each, log) in enumerate(logs)
@@ -215,5 +221,7 @@ def _read_elsewhere(
         for path in (f"{log.place.stem(base)}.log",)
     ]
     for index, result in engine.map(check_group, items):
-        work[index][0].take(result)
-        work[index][0].rows += result.rows
+        if isinstance(result, Failed):
+            work[index][0].take_failed(result)
+        else:
+            work[index][0].rows += result.rows

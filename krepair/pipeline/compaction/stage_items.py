@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from krepair.pipeline.compaction.check_items import CheckItem, CheckResult
 from krepair.pipeline.compaction.items import CompactItem, CompactResult
-from krepair.pipeline.items import ScanResult
+from krepair.pipeline.items import Failed, ScanResult
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
@@ -56,5 +56,5 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
     """
 
     written_crc: int = 0
-    checked: CheckResult | None = None
+    checked: CheckResult | Failed | None = None
     source: ScanResult | None = None

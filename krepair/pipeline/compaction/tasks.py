@@ -28,7 +28,6 @@ from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
     SCRATCH_NEEDED,
-    AbortedResult,
     CompactItem,
     CompactResult,
     JoinItem,
@@ -52,21 +51,24 @@ from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
-from krepair.pipeline.items import FailureKind, LogsItem, ScanResult
-from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.items import Failed, FailureKind, LogsItem, ScanResult
+from krepair.pipeline.place import at_its_place, in_its_place, reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.stage import not_as_decided, not_as_planned
-from krepair.pipeline.scan import scan_once
+from krepair.pipeline.scan import scan_beside
 from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
-from krepair.pipeline.wire import encode_summary
 
 _ANY_SIZE: Final = 1 << 40
 
 
 @shown("transactions")
-@at_its_place(AbortedResult)
-def find_aborted(item: LogsItem, tree: Tree) -> AbortedResult:
-    """Replay the markers of all segments in offset order; their bytes are those of valid batches."""
+@in_its_place
+def find_aborted(item: LogsItem, tree: Tree) -> bytes:
+    """Replay the markers of all segments in offset order; their bytes are those of valid batches.
+
+    Returns:
+        int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
+    """
     first = item.segments[0][0] if item.segments else 0
     replay = TransactionReplay(first)
     found: list[Int64s] = []
@@ -76,7 +78,7 @@ def find_aborted(item: LogsItem, tree: Tree) -> AbortedResult:
         found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
-    return AbortedResult(ranges=np.ascontiguousarray(ranges).tobytes())
+    return np.ascontiguousarray(ranges).tobytes()
 
 
 @shown("keys")
@@ -99,7 +101,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
             raise _NoScratchError
 
     secret = np.frombuffer(item.secret, np.uint64)
-    scanned: ScanResult | None = None
+    scanned: ScanResult | Failed | None = None
     try:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
@@ -110,8 +112,9 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
                 counts: KeyCounts | None = walk.run()
             else:
                 beside = _KeysBesideScan(walk)
-                scanned, summary = scan_once(item.scan, beside.take)
-                counts = beside.end() if summary is not None and summary.is_whole else None
+                scanned = scan_beside(item.scan, beside.take)
+                whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
+                counts = beside.end() if whole else None
     except _NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
@@ -249,24 +252,24 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
         return CompactStageResult(failure="elsewhere", why=wrong)
     proof = SourceProof(item.check, tree) if item.check else None
     try:
-        found, scanned, source, copy = _staged(item, tree, proof)
+        found, source, copy = _staged(item, tree, proof)
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactStageResult(**_failure(item.compact, problem))
-    if source.headers != item.source_headers or not source.is_whole:
-        why = f"{_name(item.compact)}{not_as_planned(source)}"
+    if source.summary.headers != item.source_headers or not source.summary.is_whole:
+        why = f"{_name(item.compact)}{not_as_planned(source.summary)}"
         return CompactStageResult(failure="changed", why=why)
     return CompactStageResult(
         **asdict(found),
         written_crc=copy.crc,
         checked=proof.end() if proof else None,
-        source=scanned,
+        source=source,
     )
 
 
 def _staged(
     item: CompactStageItem, tree: Tree, proof: SourceProof | None
-) -> tuple[CompactResult, ScanResult, SegmentSummary, Written]:
-    """What is left of a source, once it was written; the scan of the source, as it travels and as it is; what wrote it.
+) -> tuple[CompactResult, ScanResult, Written]:
+    """What is left of a source, once it was written; the scan of the source; what wrote it.
 
     Raises:
         ContentError: a batch cannot be read.
@@ -305,13 +308,7 @@ def _staged(
     if not found.failure:
         kind, text = _stage_problem(item, summary)
         found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
-    scanned = source.summary()
-    return (
-        found,
-        ScanResult(summary=encode_summary(scanned), entries=entries, txn_damage=damage),
-        scanned,
-        copy,
-    )
+    return found, ScanResult(summary=source.summary(), entries=entries, txn_damage=damage), copy
 
 
 def _name(item: CompactItem) -> str:
@@ -357,9 +354,7 @@ def _as_left(
         return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
     # the scan was not told where the stream ends, so it took the end for a torn batch
     summary = replace(summary, file_size=log.size, damage=0, damage_text="")
-    return CompactResult(
-        summary=encode_summary(summary), entries=entries, tallies=log.tallies.tobytes()
-    ), summary
+    return CompactResult(summary=summary, entries=entries, tallies=log.tallies.tobytes()), summary
 
 
 def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[FailureKind, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, group_metadata
 from krepair.kernels import dump_rows as r
@@ -15,8 +17,8 @@ from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.dump.record import Shown
-from krepair.pipeline.items import LogsItem, Outcome
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import LogsItem
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _LAST_VERSION_OF_COMMITS = b"\x00\x01"
@@ -34,7 +36,7 @@ class GroupsItem(LogsItem, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
-class GroupsResult(Outcome, frozen=True, kw_only=True):
+class GroupsResult(Struct, frozen=True, kw_only=True):
     """What one partition says.
 
     Attributes:
@@ -96,7 +98,7 @@ class _GroupWalk(RecordWalk):
 
 
 @shown("groups")
-@at_its_place(GroupsResult)
+@in_its_place
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read one partition."""
     commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.checks.walk import find_batches
 from krepair.durable.tree import Tree
@@ -40,22 +39,15 @@ class StatesItem(LogsItem, frozen=True, kw_only=True):
     producer_ids: tuple[int, ...]
 
 
-class StatesResult(Struct, frozen=True, kw_only=True):
+@shown("transactions")
+def find_states(item: StatesItem) -> dict[int, TransactionValue]:
     """The newest state of each producer id that the partition tells of.
 
-    Attributes:
-        states: producer id -> state. A file that cannot be read says nothing; ``check`` names it (KR308).
+    A file that cannot be read says nothing; ``check`` names it (KR308).
     """
-
-    states: dict[int, TransactionValue] = {}
-
-
-@shown("transactions")
-def find_states(item: StatesItem) -> StatesResult:
-    """Search one partition."""
     tree, wrong = reached(item.place)
     if wrong:
-        return StatesResult()
+        return {}
     search = re.compile(b"|".join(re.escape(struct.pack(">q", one)) for one in item.producer_ids))
     found: dict[int, TransactionValue] = {}
     for base_offset, _ in item.segments:
@@ -64,9 +56,7 @@ def find_states(item: StatesItem) -> StatesResult:
             if known is None or known.last_update_ms <= value.last_update_ms:
                 found[value.producer_id] = value
     wanted = frozenset(item.producer_ids)
-    return StatesResult(
-        states={producer_id: value for producer_id, value in found.items() if producer_id in wanted}
-    )
+    return {producer_id: value for producer_id, value in found.items() if producer_id in wanted}
 
 
 def _values(path: str, search: re.Pattern[bytes], tree: Tree) -> Iterator[TransactionValue]:

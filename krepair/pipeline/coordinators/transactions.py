@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
@@ -12,8 +14,8 @@ from krepair.kernels.scan import ReadInto
 from krepair.pipeline.coordinators.transaction_book import TransactionBook, TransactionState
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
-from krepair.pipeline.items import LogsItem, Outcome
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import LogsItem
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
@@ -33,7 +35,7 @@ class TransactionsItem(LogsItem, frozen=True, kw_only=True):
     now_ms: int = 0
 
 
-class TransactionsResult(Outcome, frozen=True, kw_only=True):
+class TransactionsResult(Struct, frozen=True, kw_only=True):
     """What one partition says.
 
     Attributes:
@@ -88,7 +90,7 @@ class _TransactionWalk(RecordWalk):
 
 
 @shown("transactions")
-@at_its_place(TransactionsResult)
+@in_its_place
 def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
     """Read one partition."""
     book, kept = TransactionBook(item.place.folder), KeptDamage(_CUT_BYTES)

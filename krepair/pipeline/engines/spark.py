@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
 from krepair.errors import RefusedError
@@ -34,6 +35,7 @@ from krepair.pipeline.place import kept_open
 from krepair.pipeline.progress import Progress
 
 _WAVE: Final = 128
+_READING: Final = frozenset({"unreadable", "elsewhere"})
 _MANY_FAILURES: Final = 1000
 _REACHING_SAID_AFTER_S: Final = 20.0
 _DEFAULT_MEMORY: Final = "1g"
@@ -165,17 +167,21 @@ class SparkEngine(Engine):
         Raises:
             RefusedError: locks do not reach that worker: a broker that is started there would be kept away by nothing.
         """
-        failed = done.result
-        if not isinstance(failed, Failed):
-            return not _could_not_read(failed) and all(map(has_come, done.written))
-        if failed.kind == "sees no lock":
+        result = done.result
+        if _could_not_read(result):
+            return False
+        if not isinstance(result, Failed):
+            return all(map(has_come, done.written))
+        if result.kind == "sees no lock":
             raise RefusedError(
-                f"host {failed.host}: {failed.why}; nothing was replaced",
+                f"host {result.host}: {result.why}; nothing was replaced",
                 next_command="krepair ... --engine inline",
             )
-        if failed.kind == "sees other files" and failed.host not in self._blind:
-            self._blind.add(failed.host)
-            _LOG.warning("krepair: host %s: %s; this host does its work", failed.host, failed.why)
+        if result.kind != "sees other files":
+            return True
+        if result.host not in self._blind:
+            self._blind.add(result.host)
+            _LOG.warning("krepair: host %s: %s; this host does its work", result.host, result.why)
         return False
 
     @contextlib.contextmanager
@@ -237,15 +243,18 @@ class SparkEngine(Engine):
         self.session.stop()
 
 
-def _could_not_read(result: Any) -> bool:
+def _could_not_read(result: Any, depth: int = 2) -> bool:
     """Whether a worker could not read a file: a lost mount looks like a bad disk to whoever lost it."""
-    if getattr(result, "failure", "") in {"unreadable", "elsewhere"}:
-        return True
-    parts = getattr(result, "results", ()) or (
-        getattr(result, "scan", None),
-        getattr(result, "inspect", None),
+    if isinstance(result, Failed):
+        return result.kind in _READING
+    if isinstance(result, tuple):
+        return any(_could_not_read(one, depth - 1) for one in result) if depth else False
+    if not depth or not isinstance(result, Struct):
+        return False
+    fields = (getattr(result, name) for name in result.__struct_fields__)
+    return getattr(result, "failure", "") in _READING or any(
+        _could_not_read(one, depth - 1) for one in fields
     )
-    return any(part is not None and _could_not_read(part) for part in parts)
 
 
 def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, Done]]:

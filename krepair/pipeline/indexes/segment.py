@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from krepair.checks.companions import CompanionAudit
 from krepair.checks.index_findings import (
@@ -35,8 +34,8 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index
 from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_and_time
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
-from krepair.pipeline.items import FailureKind, Outcome, Place
-from krepair.pipeline.place import at_its_place, reached
+from krepair.pipeline.items import Failed, FailureKind, Place
+from krepair.pipeline.place import in_its_place, reached
 from krepair.pipeline.progress import shown
 from krepair.plan.model import ReplaceFile
 
@@ -95,7 +94,7 @@ class Mend(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class InspectResult(Outcome, frozen=True, kw_only=True):
+class InspectResult(Struct, frozen=True, kw_only=True):
     """What looking at a segment's indexes came to.
 
     Attributes:
@@ -254,7 +253,7 @@ def damaged_log(base_offset: int, position: int, text: str) -> str:
 
 
 @shown("indexes")
-@at_its_place(InspectResult)
+@in_its_place
 def inspect(item: InspectItem, tree: Tree) -> InspectResult:
     """Look at the indexes of one segment."""
     segment = _Segment(item, tree)
@@ -333,16 +332,6 @@ class MendItem(Struct, frozen=True, kw_only=True):
     synced: bool = True
 
 
-class MendResult(Outcome, frozen=True, kw_only=True):
-    """What making or verifying a file came to.
-
-    Attributes:
-        bytes: of the new file.
-    """
-
-    bytes: int = 0
-
-
 class MendItems(Struct, frozen=True, kw_only=True):
     """Files that one reading of the log serves: both indexes of a segment, or transaction indexes of a partition.
 
@@ -360,39 +349,42 @@ class MendItems(Struct, frozen=True, kw_only=True):
 
 
 class MendResults(Struct, frozen=True, kw_only=True):
-    """What came of each file, in the order of the items.
+    """What is wrong with files.
 
     Attributes:
-        results: of each file.
+        results: of each file, in the order of the items; None where it is right.
         bytes: of ``.log`` that a verification read: 0 where the places that the entries point to were enough.
     """
 
-    results: tuple[MendResult, ...]
+    results: tuple[Failed | None, ...]
     bytes: int = 0
 
 
 @shown("indexes")
-def mend_indexes(item: MendItems) -> MendResults:
-    """Make index files again, hold them against the plan and the log, and stage them, synced."""
+def mend_indexes(item: MendItems) -> tuple[Failed | None, ...]:
+    """Make index files again, hold them against the plan and the log, and stage them, synced.
+
+    Returns:
+        Of each file why it was not staged, or None, in the order of the items.
+    """
     tree, wrong = reached(item.items[0].place)
     if wrong:
-        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
+        return (Failed("elsewhere", wrong),) * len(item.items)
     try:
         made = _made_again(item.items, tree)
         good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
         untrue, _ = _untrue([(one, made[one.change.name][0]) for one in good], tree)
     except OSError as error:
         text = why(error)
-        return _results(item, lambda one: _failed(one, "disk", text))
+        return tuple(_failed(one, "disk", text) for one in item.items)
+    return tuple(
+        staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
+        for one in item.items
+    )
 
-    def staged(one: MendItem) -> MendResult:
-        return staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
 
-    return _results(item, staged)
-
-
-def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> MendResult:
-    """Stage one file that was made again, synced, if it is the plan's and true to its log.
+def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
+    """Stage one file that was made again, synced, if it is the plan's and true to its log; else why it is not staged.
 
     Args:
         item: of the file.
@@ -410,15 +402,11 @@ def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tr
         _stage(item, data, RealDisk(tree))
     except OSError as error:
         return _failed(item, "disk", why(error))
-    return MendResult(bytes=len(data))
+    return None
 
 
-def _results(item: MendItems, of: Callable[[MendItem], MendResult]) -> MendResults:
-    return MendResults(results=tuple(map(of, item.items)))
-
-
-def _failed(item: MendItem, failure: FailureKind, text: str) -> MendResult:
-    return MendResult(failure=failure, why=f"{item.change.change_id}: {text}")
+def _failed(item: MendItem, kind: FailureKind, text: str) -> Failed:
+    return Failed(kind, f"{item.change.change_id}: {text}")
 
 
 def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
@@ -468,11 +456,13 @@ def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tupl
 def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
     bases = tuple(item.base_offset for item in items)
     result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
-    damaged = (b"", result.why or "the log is damaged before its end")
+    made, why_not = {}, "the log is damaged before its end"
+    if isinstance(result, Failed):
+        why_not = result.why
+    else:
+        made = result.made
     return {
-        item.change.name: (result.made[item.base_offset], "")
-        if not result.failure and item.base_offset in result.made
-        else damaged
+        item.change.name: (made[item.base_offset], "") if item.base_offset in made else (b"", why_not)
         for item in items
     }
 
@@ -549,8 +539,8 @@ def verify_mended(item: MendItems) -> MendResults:
     """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
     tree, wrong = reached(item.items[0].place)
     if wrong:
-        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
-    done: dict[str, MendResult] = {}
+        return MendResults(results=(Failed("elsewhere", wrong),) * len(item.items))
+    done: dict[str, Failed | None] = {}
     read = 0
     same: list[tuple[MendItem, bytes]] = []
     for one in item.items:
@@ -566,11 +556,11 @@ def verify_mended(item: MendItems) -> MendResults:
     try:
         untrue, read = _untrue(same, tree)
         for name, text in untrue.items():
-            one, data = next(pair for pair in same if pair[0].change.name == name)
-            done[name] = _failed(one, "verify", text) if text else MendResult(bytes=len(data))
+            one = next(each for each, _ in same if each.change.name == name)
+            done[name] = _failed(one, "verify", text) if text else None
     except OSError as error:
         done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
-    return replace(_results(item, lambda one: done[one.change.name]), bytes=read)
+    return MendResults(results=tuple(done[one.change.name] for one in item.items), bytes=read)
 
 
 def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:

@@ -16,8 +16,8 @@ from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import status_of
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
-from krepair.pipeline.items import LogsItem, Outcome
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import LogsItem
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.segment_files import read_entries
 
@@ -54,7 +54,7 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
     digest_after: str
 
 
-class TxnResult(Outcome, frozen=True, kw_only=True):
+class TxnResult(Struct, frozen=True, kw_only=True):
     """What it came to.
 
     Attributes:
@@ -67,7 +67,7 @@ class TxnResult(Outcome, frozen=True, kw_only=True):
 
 
 @shown("transactions")
-@at_its_place(TxnResult)
+@in_its_place
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and hold its ``.txnindex`` files against it."""
     on_disk = {base: read_entries(item.place, base, tree) for base, _ in item.segments}

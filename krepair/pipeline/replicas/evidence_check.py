@@ -21,8 +21,8 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.pipeline.items import Outcome, Place
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed, Place
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _AT_ONCE: Final = 1 << 20
@@ -104,16 +104,6 @@ class MarkersGoneItem(Struct, frozen=True, kw_only=True):
         return 2 * sum(size for _, size in self.logs)
 
 
-class MarkersGoneResult(Outcome, frozen=True, kw_only=True):
-    """The markers that are gone or emptied.
-
-    Attributes:
-        gone: the markers.
-    """
-
-    gone: MarkersGone = MarkersGone()
-
-
 class NeededItem(Struct, frozen=True, kw_only=True):
     """Look in the log of another replica for batches of transactions whose marker is gone.
 
@@ -141,17 +131,15 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 
 
 @shown("prove")
-@at_its_place(MarkersGoneResult)
-def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> MarkersGoneResult:
+@in_its_place
+def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> MarkersGone | Failed:
     """Hold the markers of the logs as they were against those of the new ones."""
     try:
-        return MarkersGoneResult(gone=_kept(_gone(item, tree), item.scratch))
+        return _kept(_gone(item, tree), item.scratch)
     except _Damaged as damage:
-        return MarkersGoneResult(failure="verify", why=str(damage))
+        return Failed("verify", str(damage))
     except OSError as error:
-        return MarkersGoneResult(
-            failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}"
-        )
+        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
 
 
 def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
@@ -210,8 +198,8 @@ def _markers(headers: Any) -> Int64s:
 
 
 @shown("prove")
-@at_its_place(Outcome)
-def find_needed(item: NeededItem, tree: Tree) -> Outcome:
+@in_its_place
+def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
     """Look for a batch of a transaction whose marker is gone; one is enough. It says what still needs the marker."""
     try:
         for intervals in _intervals(item.gone):
@@ -224,12 +212,12 @@ def find_needed(item: NeededItem, tree: Tree) -> Outcome:
                     offsets = data["base_offset"].astype(np.int64)
                     found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
                     if found:
-                        return Outcome(failure="verify", why=f"{found}, in {path}")
+                        return Failed("verify", f"{found}, in {path}")
     except _Damaged as damage:
-        return Outcome(failure="changed", why=str(damage))
+        return Failed("changed", str(damage))
     except OSError as error:
-        return Outcome(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return Outcome()
+        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
+    return None
 
 
 class _Intervals:

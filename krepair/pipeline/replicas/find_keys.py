@@ -14,8 +14,8 @@ from krepair.formats.damage import Damage
 from krepair.kernels import replica_rows as h
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.record import Shown, shown_of
-from krepair.pipeline.items import Outcome, Place
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Place
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
@@ -69,16 +69,6 @@ class FoundKey(Struct, frozen=True, kw_only=True):
     offset: int = -1
     value: bytes | None = None
     value_size: int = -1
-
-
-class FindResult(Outcome, frozen=True, kw_only=True):
-    """What was found.
-
-    Attributes:
-        found: one for each key that the log has.
-    """
-
-    found: tuple[FoundKey, ...] = ()
 
 
 class _Finder(RecordWalk):
@@ -149,8 +139,8 @@ def _cut(data: bytes | None) -> bytes | None:
 
 
 @shown("keys")
-@at_its_place(FindResult)
-def find_keys(item: FindItem, tree: Tree) -> FindResult:
+@in_its_place
+def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
     """Read the log once; of each key that is wanted keep what is served last."""
     replica = item.replica
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
@@ -165,4 +155,4 @@ def find_keys(item: FindItem, tree: Tree) -> FindResult:
             for _ in finder.lines():
                 pass
     wanted = set(item.hashes)
-    return FindResult(found=tuple(one for pair, one in found.items() if not wanted or pair in wanted))
+    return tuple(one for pair, one in found.items() if not wanted or pair in wanted)

@@ -24,8 +24,8 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.pipeline.items import LogsItem, Outcome, Place
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed, LogsItem, Place
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 RUN_COLUMNS: Final = 3
@@ -44,23 +44,13 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
     runs: Int64s
 
 
-class MarkersResult(Outcome, frozen=True, kw_only=True):
-    """The markers that have to stay.
-
-    Attributes:
-        offsets: int64[H], ascending.
-    """
-
-    offsets: Int64s = _NO_OFFSETS
-
-
 class _Changed(Exception):  # noqa: N818 - an answer, not an error
     """The log is not as it was when it was scanned."""
 
 
 @shown("markers")
-@at_its_place(MarkersResult)
-def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
+@in_its_place
+def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
     """Of each transaction of others, the first marker of its producer behind it."""
     kept = [_NO_OFFSETS]
     waiting = _Waiting(item.runs)
@@ -69,10 +59,10 @@ def find_markers_to_keep(item: MarkersItem, tree: Tree) -> MarkersResult:
             if len(headers):
                 kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
     except _Changed as change:
-        return MarkersResult(failure="changed", why=str(change))
+        return Failed("changed", str(change))
     except OSError as error:
-        return MarkersResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return MarkersResult(offsets=np.unique(np.concatenate(kept)))
+        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
+    return np.unique(np.concatenate(kept))
 
 
 def _headers(place: Place, segments: tuple[tuple[int, int], ...], tree: Tree) -> Iterator[Any]:

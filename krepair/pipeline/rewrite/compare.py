@@ -14,7 +14,7 @@ from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import log_name
 from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import batches_to_compare
@@ -42,21 +42,12 @@ class OriginalsItem(Struct, frozen=True, kw_only=True):
         return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
 
 
-class OriginalsResult(Struct, frozen=True, kw_only=True):
-    """What holding it against them came to.
-
-    Attributes:
-        why: what is wrong, or empty.
-    """
-
-    why: str = ""
-
-
 @shown("verify")
-def compare_originals(item: OriginalsItem) -> OriginalsResult:
-    """As ``compare_with_sources``, as a task."""
+def compare_originals(item: OriginalsItem) -> Failed | None:
+    """As ``compare_with_sources``."""
     tree, wrong = reached(item.place)
-    return OriginalsResult(why=wrong or compare_with_sources(item.change, item.place.path, item.keep, tree))
+    wrong = wrong or compare_with_sources(item.change, item.place.path, item.keep, tree)
+    return Failed("verify", wrong) if wrong else None
 
 
 def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Task: the indexes, attributes, sync and verification of one new segment. A failure is a value.
+"""The indexes, attributes, sync and verification of one new segment. A failure is a value.
 
 The new log is read once, for both: the indexes are made of each window, and the proof looks at the same window.
 """
@@ -20,8 +20,8 @@ from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.pipeline.indexes.regenerate import index_bytes
-from krepair.pipeline.items import FinishItem, FinishResult
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed, FinishItem, FinishResult
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import (
     abort_pairs,
@@ -37,18 +37,18 @@ from krepair.pipeline.segment_files import read_entries
 
 
 @shown("verify")
-@at_its_place(FinishResult)
-def finish(item: FinishItem, tree: Tree) -> FinishResult:
+@in_its_place
+def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
     """Index, attributes, sync and verification of one staged group."""
     try:
         return _finished(item, RealDisk(tree)) if item.make else verify_group(item, tree)
     except WritingError as error:
-        return FinishResult(failure="disk", why=f"{error.filename}: {why(error)}")
+        return Failed("disk", f"{error.filename}: {why(error)}")
     except OSError as error:
-        return FinishResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
+        return Failed("disk", f"{item.change.change_id}: {why(error)}")
 
 
-def _finished(item: FinishItem, disk: RealDisk) -> FinishResult:
+def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
     """As ``finish``, of a group whose indexes are to be made: none is made of a log that is not right."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
     disk.set_attributes(log, item.attributes)

@@ -1,4 +1,4 @@
-"""Task: copy what stays of one segment into the new log. A failure is a value.
+"""Copies what stays of one segment into the new log. A failure is a value.
 
 It writes only into the private sub-folder, and writes the same bytes at the same place however often it is run.
 """
@@ -16,21 +16,21 @@ from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.items import (
+    Failed,
     FailureKind,
     ScanResult,
     StageItem,
 )
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.kept_bytes import KeptBytes
 from krepair.pipeline.segment_files import entry_pairs, pairs, read_entries
-from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
 
 
 @shown("stage")
-@at_its_place(ScanResult)
-def stage(item: StageItem, tree: Tree) -> ScanResult:
+@in_its_place
+def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
@@ -55,11 +55,11 @@ def stage(item: StageItem, tree: Tree) -> ScanResult:
             summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
             copy.finish()
     except WritingError as error:
-        return ScanResult(failure="disk", why=f"{error.filename}: {why(error)}")
+        return Failed("disk", f"{error.filename}: {why(error)}")
     kind, text = _stage_problem(item, source, copy, summary)
     if kind:
-        return ScanResult(failure=kind, why=f"{name}{text}")
-    return ScanResult(summary=encode_summary(summary), entries=entries, written_crc=copy.crc)
+        return Failed(kind, f"{name}{text}")
+    return ScanResult(summary=summary, entries=entries, written_crc=copy.crc)
 
 
 def _stage_problem(

@@ -19,8 +19,8 @@ from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
-from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
-from krepair.pipeline.place import at_its_place
+from krepair.pipeline.items import Failed, FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.parts import PartsCheck
 from krepair.plan.model import RewriteSegments, SourceSegment
@@ -116,7 +116,7 @@ def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
     return 0 <= missing <= min(of_an_epoch, emptied)
 
 
-def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
+def verify_group(item: FinishItem, tree: Tree) -> FinishResult | Failed:
     """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
 
     Raises:
@@ -222,13 +222,13 @@ def attribute_problem(item: FinishItem, tree: Tree) -> str:
     return ""
 
 
-def wrong(text: str) -> FinishResult:
+def wrong(text: str) -> Failed:
     """New files that are not as they must be."""
-    return FinishResult(failure="verify", why=text)
+    return Failed("verify", text)
 
 
 @shown("verify")
-@at_its_place(VerifyResult)
+@in_its_place
 def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
 
