@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a run of krepair came to. Values are never reused; an unknown one is a failure."""
+    """The result of a run of krepair. Values are never reused; an unknown one is a failure."""
 
     DONE = 0
     BUG = 1

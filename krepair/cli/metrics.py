@@ -1,4 +1,4 @@
-"""``--metrics``: what a run came to is written at its end, however it ends."""
+"""``--metrics``: the result of a run is written at its end, however it ends."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def run_and_finish(
     *,
     fill: Fill = as_it_is,
 ) -> NoReturn:
-    """Run a verb, tell what it came to, and leave with the exit code of its report.
+    """Run a verb, tell the result, and leave with the exit code of its report.
 
     Args:
         verb: as typed.

@@ -258,12 +258,12 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
 
 
 def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
-    """What looking at offset and time indexes came to, by base offset; empty if nobody looked."""
+    """The result of looking at offset and time indexes, by base offset; empty if nobody looked."""
     return survey.seen(INDEXES_SEEN) or {}
 
 
 def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
-    """What looking at the transaction indexes came to."""
+    """The result of looking at the transaction indexes."""
     from krepair.pipeline.indexes.transactions import TxnResult
 
     return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()

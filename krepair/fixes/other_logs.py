@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
-_BYTES_AT_ONCE: Final = 64 << 30
-"""Partitions, and bytes of logs of their other replicas, that are read in one job."""
+_BYTES_AT_ONCE: Final = 2 << 30
+"""Partitions, and bytes of logs of their other replicas, that are read in one job.
+
+Of a log full of emptied batches a third of its bytes is held in memory until its markers are found.
+"""
 Asked = tuple[LogElsewhere, tuple[ListedLog, ...]]
 """A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]

@@ -29,7 +29,7 @@ class Sight(Generic[Value]):
 
 
 class LogFacts(NamedTuple):
-    """What a scan of the logs of one partition came to.
+    """The result of a scan of the logs of one partition.
 
     Attributes:
         segments: facts per segment, ascending; those that could not be read are missing.

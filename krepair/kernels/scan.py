@@ -388,7 +388,7 @@ class WholeWindows:
         self._scan(window, len(window))
 
     def summary(self) -> SegmentSummary:
-        """What it came to; behind the first damage nothing was scanned."""
+        """The result; behind the first damage nothing was scanned."""
         damage = int(self._state[c.S_DAMAGE])
         found = int(self._state[c.S_DAMAGE_FOUND])
         text = DAMAGE_TEXT[damage].format(found=found) if damage else ""

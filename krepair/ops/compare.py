@@ -237,7 +237,7 @@ class Comparison:
                 yield from self._some([(name, found[name]) for name in names[first : first + _AT_ONCE]])
 
     def _parts(self) -> Iterator[list[tuple[str, int]]]:
-        """The wanted partitions in order, some at a time: what their headers came to is held together."""
+        """The wanted partitions in order, some at a time: the result of their headers is held together."""
         sizes: Counter[tuple[str, int]] = Counter()
         for side in self._sides:
             for one in side.state.partitions:
@@ -283,7 +283,7 @@ class Comparison:
                     yield GroupWork(group, sources, compacted=compacted)
 
     def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], tuple[UnreadRows, ...]]:
-        """What the records came to, or of which replicas they cannot be read: files of a running broker go."""
+        """The result of the records, or of which replicas they cannot be read: files of a running broker go."""
         try:
             return contents_of(self._engine, work, self._scratch), ()
         except RowsUnreadError as error:

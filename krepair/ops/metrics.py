@@ -1,4 +1,4 @@
-"""What a run came to, for the node exporter's text file collector.
+"""The result of a run, for the node exporter's text file collector.
 
 The two figures of KIP-346 have its names (``uncleanable-partitions-count``, ``uncleanable-bytes``) in the spelling of
 Prometheus, one sample a log directory. The format is the text format 0.0.4 of Prometheus.

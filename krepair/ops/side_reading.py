@@ -122,7 +122,7 @@ class SideReplica:
     """One replica that was read.
 
     Attributes:
-        replica: what its headers came to.
+        replica: the result of its headers.
         source: where its rows come from.
         reading: of a directory, what was read.
     """
@@ -410,7 +410,7 @@ def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
 
 
 def _replica(reading: Reading, result: ReplicaHeaders) -> SideReplica:
-    """What a reading came to."""
+    """The result of a reading."""
     if reading.limited and not result.failure:
         result = replace(
             result,

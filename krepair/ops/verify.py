@@ -117,7 +117,7 @@ class _Part:
             self.ends[folder] = result.end_offset
 
     def report(self, engine: Engine) -> VerifyReport:
-        """What it came to."""
+        """The result."""
         ends = {
             (one.topic, one.number): self.ends.get(one.folder) if one.has_an_end else None
             for one in self.partitions

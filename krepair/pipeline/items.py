@@ -121,7 +121,7 @@ class Failed(NamedTuple):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a task came to, or why it did not.
+    """The result of a task, or why it did not.
 
     Attributes:
         failure: kind of failure, empty if there is none.

@@ -51,7 +51,7 @@ class MakeItem(Struct, frozen=True, kw_only=True):
 
 
 class MadeResult(Struct, frozen=True, kw_only=True):
-    """What it came to.
+    """The result.
 
     Attributes:
         reading: what the second reading has against the log; then there is nothing else.

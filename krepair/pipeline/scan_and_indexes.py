@@ -30,7 +30,7 @@ class LookItem(Struct, frozen=True, kw_only=True):
 
 
 class LookResult(Struct, frozen=True, kw_only=True):
-    """What both came to; each holds its own failure."""
+    """The results of both; each holds its own failure."""
 
     scan: ScanResult | Failed
     inspect: InspectResult | Failed

@@ -352,7 +352,7 @@ def test_plan_refuses_to_write_into_the_log_directory(fakes: Fakes, tmp_path: Pa
 
 def test_show_gives_the_same_plan_in_each_format(plan_path: str):
     assert run("show", plan_path, "--format", "json").stdout.encode() == dumps(good_plan())
-    assert run("show", plan_path, "--format", "md").stdout.startswith("# krepair plan ")
+    assert run("show", plan_path, "--format", "md").stdout.startswith("# Plan ")
     assert json.loads(run("show", plan_path, "--json").stdout)["report"]["plan_id"] == good_plan().plan_id
     assert "free after purge" in run("show", plan_path).stdout
     for part in PARTS:

@@ -33,7 +33,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     plan = good_plan()
     text = markdown(plan_view(plan, Around(path="my plan.json")))
     for words in (
-        f"# krepair plan {plan.plan_id}",
+        f"# Plan {plan.plan_id}",
         "| Frees | 24.0 KiB after purge; until purge 8.0 KiB more are used than now |",
         "| free after purge | 24.0 KiB more than now |",
         "| free after apply | 8.0 KiB less than now |",

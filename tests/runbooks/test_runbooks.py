@@ -218,7 +218,7 @@ def assert_freed(place: Place, before: object) -> None:
 def assert_ticket(place: Place, before: object) -> None:
     folder = place.shell.folder
     assert (folder / "ticket.html").read_text().startswith("<!doctype html>")
-    assert (folder / "ticket.md").read_text().startswith("# krepair plan ")
+    assert (folder / "ticket.md").read_text().startswith("# Plan ")
     assert re.fullmatch(r"[0-9a-f]{64}  offsets.krplan\n", place.shell.output("sha256sum"))
     assert tree(place.log_dir) == before
 

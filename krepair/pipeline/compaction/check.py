@@ -293,7 +293,7 @@ class _Group:
             raise _Wrong(f"{source.path}, near position {side.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def result(self) -> CheckResult:
-        """What it came to.
+        """The result.
 
         Raises:
             _Wrong: there is no room for the rows.
@@ -604,7 +604,7 @@ class SourceProof:
         self._outcome, self._goes_on = None, False
 
     def end(self) -> CheckResult | Failed | None:
-        """What it came to; None if nothing was proven."""
+        """The result; None if nothing was proven."""
         if not self._goes_on:
             asks = isinstance(self._outcome, CheckResult) and self._outcome.asks_ranges
             return None if asks else self._outcome

@@ -84,7 +84,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
         keyless: those without a key.
         tombstones: those with a key and no value.
         aborted_records: of aborted transactions.
-        scan: what the scan came to, if one was asked for.
+        scan: the result of the scan, if one was asked for.
         headers: of all batches, one after the other; empty if they were not noted.
     """
 

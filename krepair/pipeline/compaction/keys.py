@@ -49,7 +49,7 @@ class TransactionError(Exception):
 
 @dataclass
 class KeyCounts:
-    """What a segment's data came to.
+    """The result of a segment's data.
 
     Attributes:
         records: of committed data.
@@ -146,7 +146,7 @@ class KeyWalk:
         self._position += end
 
     def end(self) -> KeyCounts:
-        """What all windows came to."""
+        """The result of all windows."""
         self._drain()
         counts = self._state
         return KeyCounts(

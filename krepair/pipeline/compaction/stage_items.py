@@ -51,7 +51,7 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
 
     Attributes:
         written_crc: CRC-32C of what it gave to the new log.
-        checked: what the proof came to; None if it was not made, so that the files have to be read for it.
+        checked: the result of the proof; None if it was not made, so that the files have to be read for it.
         source: the scan of the source, with all its CRCs.
     """
 

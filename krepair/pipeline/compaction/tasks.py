@@ -160,7 +160,7 @@ class _KeysBesideScan:
             self._problem, self._ended = problem, True
 
     def end(self) -> KeyCounts | None:
-        """What it came to, None if there was such a batch.
+        """The result, None if there was such a batch.
 
         Raises:
             Exception: what went wrong on the way.

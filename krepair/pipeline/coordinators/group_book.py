@@ -148,7 +148,7 @@ class GroupBook:
             group.epoch, entry.classic, entry.deleted = record.value["epoch"], None, False
             group.validated_topology_epoch = record.value.get("validated_topology_epoch", -1)
 
-    # -- what it came to --------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------
     def groups(self, stored: Commits) -> list[Group]:
         """All groups, by id."""
         commits: dict[str, list[Commit]] = {}

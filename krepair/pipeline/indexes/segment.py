@@ -95,7 +95,7 @@ class Mend(Struct, frozen=True, kw_only=True):
 
 
 class InspectResult(Struct, frozen=True, kw_only=True):
-    """What looking at a segment's indexes came to.
+    """The result of looking at a segment's indexes.
 
     Attributes:
         problems: (suffix, rule, position, evidence) of each finding.
@@ -171,7 +171,7 @@ class _Segment:
         self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
     def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
-        """What it came to."""
+        """The result."""
         times = self.files[TIME_INDEX]
         first = -1
         if times.padded or entries_of(times, TIME_INDEX):
@@ -296,7 +296,7 @@ class FedInspection:
         self._segment.judged.audit.feed_columns(*self._entries.take(window, end, starts))
 
     def result(self) -> InspectResult:
-        """What it came to, if the scan has found no damage."""
+        """The result, if the scan has found no damage."""
         segment, item = self._segment, self._item
         segment.ends(item.log_bytes, whole=True)
         if item.depth == "check" or (item.active and not segment.problems):

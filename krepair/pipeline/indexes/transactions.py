@@ -55,7 +55,7 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
 
 
 class TxnResult(Struct, frozen=True, kw_only=True):
-    """What it came to.
+    """The result.
 
     Attributes:
         problems: one per untrue file; none of segments from a damaged one on.

@@ -63,7 +63,7 @@ class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
 
 
 class AbortedReading(Struct, frozen=True, kw_only=True):
-    """What reading ``.txnindex`` files came to.
+    """The result of reading ``.txnindex`` files.
 
     Attributes:
         problems: one line for each file, in the order of the item; empty if it is as it should be.

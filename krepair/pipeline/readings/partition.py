@@ -23,7 +23,7 @@ from krepair.pipeline.place import reached
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What a second reading came to.
+    """The result of a second reading.
 
     Attributes:
         problems: one line each; empty if all is as it should be.

@@ -27,7 +27,7 @@ _ROWS_INLINE: Final = 1 << 16
 
 
 def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> list[Content]:
-    """What the records of each group came to, in order.
+    """The result of the records of each group, in order.
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.

@@ -49,7 +49,7 @@ def _reading(descriptor: int) -> Callable[[int, int], bytes]:
 
 
 def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> str:
-    """Write what the headers of the replica with a number came to; why not, if nobody would read so much of one."""
+    """Write the result of the headers of the replica with a number; why not, if nobody would read so much of one."""
     data = msgspec.msgpack.encode(headers)
     if len(data) > _HEADERS_AT_MOST:
         return f"its headers come to {len(data)} bytes, and a facts file takes {_HEADERS_AT_MOST}: give its directory"
@@ -58,7 +58,7 @@ def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> s
 
 
 def read_headers_of(reader: FactsReader, index: int) -> ReplicaHeaders | None:
-    """What the headers of a replica came to; None if the file has nothing of it."""
+    """The result of the headers of a replica; None if the file has nothing of it."""
     data = reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
     return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 

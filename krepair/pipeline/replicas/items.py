@@ -109,7 +109,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class RowsResult(Outcome, frozen=True, kw_only=True):
-    """What the records of a replica came to.
+    """The result of the records of a replica.
 
     Attributes:
         keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).

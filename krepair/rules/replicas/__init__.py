@@ -1,1 +1,1 @@
-"""Judges the replicas of one partition: pure functions over what their readings came to."""
+"""Judges the replicas of one partition: pure functions over the result of their readings."""

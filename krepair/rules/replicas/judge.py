@@ -116,7 +116,7 @@ class RecordDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What the records of a group came to.
+    """The result of the records of a group.
 
     Attributes:
         keys: what is wrong by key.
@@ -322,7 +322,7 @@ def verdict_of(
         partition: its number.
         replicas: all of them.
         groups: from ``groups_of``.
-        contents: of each group what its records came to, None if they did not have to be read.
+        contents: of each group the result of its records, None if they did not have to be read.
     """
     found = list(_topic_ids(replicas))
     for group, content in zip(groups, contents, strict=True):
@@ -443,7 +443,7 @@ def _who_leads(group: Group, content: Content | None, wrong: set[int]) -> Iterat
 
     Args:
         group: the replicas.
-        content: what their records came to.
+        content: the result of their records.
         wrong: brokers whose replicas are wrong, or in doubt, by themselves.
     """
     for place, one in enumerate(group.replicas):
