@@ -390,7 +390,7 @@ def later_bytes(plan: Plan) -> int:
 def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
     left_out, later = left_out_bytes(plan), later_bytes(plan)
     if left_out:
-        yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 5)
+        yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 4)
     if later > 0:
         text = f"{size_text(later)} more with a later --delete-horizon"
         yield _Row("Later", f"{text}: {_show(around)} --section horizons", 7, text)
