@@ -79,7 +79,11 @@ def test_no_file_that_is_installed_needs_spark_to_be_imported(home: Path, tmp_pa
     """The single file has neither Spark nor pandas nor pydantic; every verb's modules load without."""
     script = (
         "import sys, pkgutil, importlib\n"
-        "for name in ('pyspark', 'pandas', 'pydantic', 'pygments'): sys.modules[name] = None\n"
+        "class Gone:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.partition('.')[0] in {'pyspark', 'pandas', 'pydantic', 'pygments'}:\n"
+        "            raise ModuleNotFoundError(name=name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
         "import krepair\n"
         "for found in pkgutil.walk_packages(krepair.__path__, 'krepair.'):\n"
         "    if not found.name.rpartition('.')[2].startswith('spark'): importlib.import_module(found.name)\n"
