@@ -208,7 +208,9 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
         files = [words for action, some in by_kind(changes) for words in action.goes(some)]
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
-        yield _Row("Changes", f"{', '.join((*_batches_that_go(plan), *files))}, in {where}")
+        what = ", ".join((*_batches_that_go(plan), *files))
+        # No figure is ever cut; how many partitions change is in the last line, too.
+        yield _Row("Changes", f"{what}, in {where}", _STAYS, what)
     stays = _what_stays(plan)
     if stays:
         sizes = "; ".join(stays)
