@@ -122,7 +122,8 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
             logs, your_word = found
             known.append((partition, _of_replicas(context, logs, your_word)))
             asked.append((LogElsewhere(place_of(context.view, partition), partition.log_sizes[:-1]), logs))
-    for (partition, evidence), others in zip(known, read_others(context.engine, asked), strict=True):
+    scratch = context.scratch.path if asked else ""
+    for (partition, evidence), others in zip(known, read_others(context.engine, scratch, asked), strict=True):
         if isinstance(others, NotKnownError):
             evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
         else:

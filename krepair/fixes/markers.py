@@ -701,7 +701,7 @@ def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
         if known.logs == logs:  # a group that is made since has lost none of the markers that stay
             return known
     closed = tuple(_logs_now(staging, facts[:-1]))
-    [found] = read_others(work.engine, [(LogElsewhere(place, closed), logs)])
+    [found] = read_others(work.engine, work.scratch.path, [(LogElsewhere(place, closed), logs)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
     staging.others.append(found)

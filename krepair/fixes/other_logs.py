@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, ListedLog, OtherReplicas, place_of
 from krepair.fixes.other_dirs import LockedDirs
-from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
@@ -21,18 +20,14 @@ from krepair.pipeline.items import Failed, LogElsewhere
 from krepair.rules.evidence import OtherLog, why_other_topic
 from krepair.rules.replicas.epochs import History
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
-from krepair.rules.replicas.transactions import aborted_of, runs_of
+from krepair.rules.replicas.transactions import aborted_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
 
 DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
-_BYTES_AT_ONCE: Final = 2 << 30
-"""Partitions, and bytes of logs of their other replicas, that are read in one job.
-
-Of a log full of emptied batches a third of its bytes is held in memory until its markers are found.
-"""
+"""Partitions whose other replicas are read in one job."""
 Asked = tuple[LogElsewhere, tuple[ListedLog, ...]]
 """A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
@@ -267,35 +262,34 @@ def logs_again(
 # -- what stays for them
 
 
-def read_others(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
     """Read the headers of the other replicas of partitions, those of many in one job.
 
     Args:
         engine: where tasks run.
+        scratch: path of a scratch folder, empty if there is none.
         asked: the partitions.
 
     Returns:
         For each partition what is known of them, or why they are not known.
     """
     found: list[OtherReplicas | NotKnownError] = []
-    first = total = 0
-    for after, (_, logs) in enumerate(asked, 1):
-        total += sum(log.bytes_to_read for log in logs)
-        if after == len(asked) or after - first == _AT_ONCE or total > _BYTES_AT_ONCE:
-            found += _read_some(engine, asked[first:after])
-            first, total = after, 0
+    for first in range(0, len(asked), _AT_ONCE):
+        found += _read_some(engine, scratch, asked[first : first + _AT_ONCE])
     return found
 
 
-def _read_some(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
     from krepair.pipeline.replicas.headers import read_headers_of_all
     from krepair.pipeline.replicas.items import ReplicaItem
     from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
 
     logs = [(number, log) for number, (_, of_one) in enumerate(asked) for log in of_one]
-    items = [ReplicaItem(place=log.place, segments=log.segments, evidence=True) for _, log in logs]
+    items = [
+        ReplicaItem(place=log.place, segments=log.segments, evidence=True, scratch=scratch) for _, log in logs
+    ]
     problems: dict[int, str] = {}
-    read: list[list[tuple[int, History, Int64s]]] = [[] for _ in asked]
+    read: list[list[tuple[int, History, Replica]]] = [[] for _ in asked]
     for index, headers in read_headers_of_all(engine, items):
         number, log = logs[index]
         problem = _why_not_known(log, headers)
@@ -304,16 +298,17 @@ def _read_some(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | N
         else:
             replica = Replica.of(log.log.broker_id, log.state, headers)
             history = replica.history._replace(who=f"{log.place.path} of replica {replica.broker}")
-            read[number].append((index, history, replica.transactions))
+            read[number].append((index, history, replica))
     found: list[OtherReplicas] = []
     keeping: list[tuple[int, MarkersItem]] = []
     for number, (mine, of_one) in enumerate(asked):
         in_order = sorted(read[number], key=itemgetter(0))
         histories = tuple(history for _, history, _ in in_order)
-        transactions = [one for *_, one in in_order]
-        found.append(OtherReplicas(of_one, histories=histories, aborted=tuple(map(aborted_of, transactions))))
-        runs = runs_of(transactions)
-        if len(runs) and number not in problems:
+        replicas = [one for *_, one in in_order]
+        aborted = tuple(aborted_of(one.transactions) for one in replicas)
+        found.append(OtherReplicas(of_one, histories=histories, aborted=aborted))
+        runs = tuple(one.headers.runs for one in replicas if one.headers.runs)
+        if runs and number not in problems:
             keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
     for index, kept in engine.map(find_markers_to_keep, [item for _, item in keeping]):
         number = keeping[index][0]

@@ -113,8 +113,8 @@ def applied(run: Verbs) -> Plan:
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
-    def nothing(engine: Engine, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
-        read = read_others(engine, asked)
+    def nothing(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+        read = read_others(engine, scratch, asked)
         return [
             one if isinstance(one, NotKnownError) else OtherReplicas(one.logs, aborted=one.aborted)
             for one in read

@@ -7,16 +7,15 @@ the formats are shared with the decision.
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
 from krepair.checks.walk import walk
-from krepair.durable.scratch import write_scratch
+from krepair.durable.spilled import SpilledRows, spilled
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
@@ -26,59 +25,10 @@ from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _AT_ONCE: Final = 1 << 20
-_ROWS_INLINE: Final = 1 << 12
-"""So many rows travel in a result; more go to the scratch folder, where there is one."""
-_COLUMNS: Final = 3
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 Log = tuple[str, int]
 """(absolute path, bytes of valid batches) of a ``.log``."""
-
-
-class MarkersGone(Struct, frozen=True, kw_only=True):
-    """int64[N, 3] (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
-
-    Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: their bytes.
-    """
-
-    path: str = ""
-    data: bytes = b""
-
-    @property
-    def rows(self) -> Int64s:
-        """All of them; those of a file are read as they are used.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        if not self.path:
-            return np.frombuffer(self.data, np.int64).reshape(-1, _COLUMNS)
-        found: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, _COLUMNS)
-        return found
-
-
-def _kept(pieces: Iterable[Int64s], scratch: str) -> MarkersGone:
-    """Rows in memory if they are few, else in a file of the scratch folder.
-
-    Args:
-        pieces: int64[N, 3] each.
-        scratch: path of the folder; without one they stay in memory.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    waiting = iter(pieces)
-    first: list[Int64s] = []
-    count = 0
-    for piece in waiting:
-        first.append(piece)
-        count += len(piece)
-        if scratch and count > _ROWS_INLINE:
-            pieces = map(np.ascontiguousarray, itertools.chain(first, waiting))
-            return MarkersGone(path=write_scratch(scratch, "gone", pieces))
-    return MarkersGone(data=np.concatenate([np.empty((0, _COLUMNS), np.int64), *first]).tobytes())
 
 
 class MarkersGoneItem(Struct, frozen=True, kw_only=True):
@@ -110,12 +60,12 @@ class NeededItem(Struct, frozen=True, kw_only=True):
     Attributes:
         place: where that log is.
         logs: all of it, ascending.
-        gone: see ``MarkersGone``.
+        gone: (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
     """
 
     place: Place
     logs: tuple[Log, ...]
-    gone: MarkersGone
+    gone: SpilledRows
 
     @property
     def bytes_to_read(self) -> int:
@@ -132,10 +82,10 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
 
 @shown("prove")
 @in_its_place
-def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> MarkersGone | Failed:
-    """Hold the markers of the logs as they were against those of the new ones."""
+def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed:
+    """The markers of the logs as they were that the new ones have lost, see ``NeededItem``."""
     try:
-        return _kept(_gone(item, tree), item.scratch)
+        return spilled(_gone(item, tree), item.scratch, "gone")
     except _Damaged as damage:
         return Failed("verify", str(damage))
     except OSError as error:
@@ -224,7 +174,7 @@ class _Intervals:
     """Transactions whose markers are gone: each between two markers of its producer.
 
     Args:
-        rows: int64[N, 3], see ``MarkersGone``.
+        rows: int64[N, 3], see ``NeededItem``.
     """
 
     def __init__(self, rows: Int64s) -> None:
@@ -269,7 +219,7 @@ class _Intervals:
         )
 
 
-def _intervals(gone: MarkersGone) -> Iterator[_Intervals]:
+def _intervals(gone: SpilledRows) -> Iterator[_Intervals]:
     rows = gone.rows
     for first in range(0, len(rows), _AT_ONCE):
         yield _Intervals(np.array(rows[first : first + _AT_ONCE]))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.durable.spilled import spilled
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
@@ -34,12 +35,15 @@ from krepair.rules.replicas.epochs import EPOCH_COLUMNS
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.replica import RANGE_COLUMNS, DamagedOffsets, ReplicaHeaders, table
 from krepair.rules.replicas.transactions import (
+    ABORT,
     EVENT_COLUMNS,
     NONE,
     T_FIRST,
+    T_KIND,
     TRANSACTION_COLUMNS,
     in_order,
     no_rows,
+    runs_of,
     settled,
     transactions_of,
 )
@@ -92,12 +96,13 @@ class _HeaderWalk(LogWalk):
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         if len(rows) and not rows[:, r.B_PROBLEM].any():
             self._take(rows, origin)
+            yield b""  # who reads takes what the window gave
         else:
             yield from super()._batches(rows, origin)
 
     def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        yield from ()
         self._take(np.ascontiguousarray(rows), origin)
+        yield b""
 
     def _take(self, rows: Any, origin: int) -> None:
         if self._noted.found:
@@ -115,14 +120,15 @@ class Headers:
     """Sums up the headers of a replica, segment after segment, window after window.
 
     Args:
-        with_data: whether of the transactions only those that have data are wanted.
+        evidence: whether the runs of data are wanted, window by window, and of the transactions only the aborted ones.
     """
 
-    def __init__(self, *, with_data: bool) -> None:
+    def __init__(self, *, evidence: bool) -> None:
         self.batches = 0
         self.first_offset = -1
         self.cleaned_to = -1
-        self._with_data = with_data
+        self._evidence = evidence
+        self._runs: list[Int64s] = []
         self._state = np.full(h.SUM_STATE, -1, np.int64)
         self._room = 0
         self._ranges: list[Words] = []
@@ -165,8 +171,11 @@ class Headers:
         self._ranges.append(self._range_rows[: state[h.S_RANGES]].copy())
         self._epochs.add(self._epoch_rows[: state[h.S_EPOCHS]])
         if state[h.S_EVENTS]:
-            self._events.append(self._event_room[: state[h.S_EVENTS]].copy())
-            self._event_rows += int(state[h.S_EVENTS])
+            events = self._event_room[: state[h.S_EVENTS]].copy()
+            if self._evidence:
+                self._runs.append(runs_of(events))
+            self._events.append(events)
+            self._event_rows += len(events)
             if self._event_rows > self._settle_at:
                 self._settle()
         if len(self._ranges) > _FOLD_RANGES:
@@ -187,6 +196,11 @@ class Headers:
         """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
         return self._epochs.rows
 
+    def new_runs(self) -> Iterator[Int64s]:
+        """int64[N, 3] each, see ``runs_of``: of the windows that were taken since this was asked last."""
+        found, self._runs = self._runs, []
+        yield from found
+
     def transactions(self) -> tuple[Int64s, Int64s]:
         """(transactions that no other segment changes, events of the others); see ``settled``."""
         self._settle()
@@ -195,7 +209,9 @@ class Headers:
     def _settle(self) -> None:
         """Events are many, and most of them are of transactions that have ended."""
         rows, events = settled(np.concatenate(self._events))
-        self._settled.append(rows[rows[:, T_FIRST] != NONE] if self._with_data else rows)
+        if self._evidence:
+            rows = rows[(rows[:, T_FIRST] != NONE) & (rows[:, T_KIND] == ABORT)]
+        self._settled.append(rows)
         self._events, self._event_rows = [events], len(events)
         self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
 
@@ -216,26 +232,12 @@ def summed_ranges(parts: Sequence[Words]) -> Words:
 @at_its_place(ReplicaHeaders)
 def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
-    headers = Headers(with_data=item.evidence)
-    damages: list[DamagedOffsets] = []
-    borders: list[tuple[int, int]] = []
-    end = item.segments[0][0] if item.segments else 0
-    for number, (base, size) in enumerate(item.segments):
-        name = log_name(base)
-        following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
-        noted = NotedDamage(records=False)
-        noted.last_offset = base - 1
-        with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
-            walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, headers)
-            for _ in walk.lines():
-                pass
-        end = max(end, base, walk.last + 1)
-        damages += _damages(noted, name, size, walk.last, following, zeros_too=item.evidence)
-        if following >= 0:
-            borders.append((walk.last + 1, following))
+    reading = _Reading(item, tree)
+    runs = spilled(reading.runs(), item.scratch, "runs")
+    headers = reading.headers
     transactions, events = headers.transactions()
     return ReplicaHeaders(
-        log_end=end,
+        log_end=reading.log_end,
         first_offset=headers.first_offset,
         last_offset=headers.last_offset,
         ranges=headers.ranges().tobytes(),
@@ -243,14 +245,45 @@ def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
         epoch_file=read_epoch_starts(item.place, tree).tobytes(),
         transactions=transactions.tobytes(),
         events=events.tobytes(),
+        runs=(runs,) if runs.path or runs.data else (),
         index_aborts=_index_aborts(item, tree).tobytes(),
-        borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
+        borders=np.array(reading.borders, np.int64).reshape(-1, 2).tobytes(),
         highest_hole=headers.highest_hole,
         cleaned_to=headers.cleaned_to,
-        damages=tuple(damages),
+        damages=tuple(reading.damages),
         batches=headers.batches,
         log_bytes=sum(size for _, size in item.segments),
     )
+
+
+class _Reading:
+    """Reads the logs of an item once; what they say is known when all runs were taken."""
+
+    def __init__(self, item: ReplicaItem, tree: Tree) -> None:
+        self.headers = Headers(evidence=item.evidence)
+        self.damages: list[DamagedOffsets] = []
+        self.borders: list[tuple[int, int]] = []
+        self.log_end = item.segments[0][0] if item.segments else 0
+        self._item, self._tree = item, tree
+
+    def runs(self) -> Iterator[Int64s]:
+        """The runs of data, window by window; none where they are not wanted."""
+        item = self._item
+        for number, (base, size) in enumerate(item.segments):
+            following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
+            noted = NotedDamage(records=False)
+            noted.last_offset = base - 1
+            with opened_for_reading(item.file(base, ".log"), self._tree) as descriptor:
+                walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, self.headers)
+                for _ in walk.lines():
+                    yield from self.headers.new_runs()
+            self.log_end = max(self.log_end, base, walk.last + 1)
+            self.damages += _damages(
+                noted, log_name(base), size, walk.last, following, zeros_too=item.evidence
+            )
+            if following >= 0:
+                self.borders.append((walk.last + 1, following))
+        yield from self.headers.new_runs()
 
 
 def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
@@ -276,6 +309,7 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
         epochs=epochs.rows.tobytes(),
         epoch_file=parts[0].epoch_file,
         transactions=in_order(np.concatenate([transactions_of(events), *of_parts])).tobytes(),
+        runs=tuple(runs for part in parts for runs in part.runs),
         index_aborts=b"".join(part.index_aborts for part in parts),
         borders=b"".join(part.borders for part in parts),
         highest_hole=hole,

@@ -26,8 +26,8 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
         rows_inline: at most so many rows travel in a result.
         following: base offset of the segment behind these, -1 none.
         keys: of a reading of records: whether keys are wanted.
-        evidence: of a reading of headers: of transactions only those that have data are wanted, and zeros behind the
-            last batch are damage, too.
+        evidence: of a reading of headers: the runs of data are wanted, of transactions only those that are aborted, and
+            zeros behind the last batch are damage, too.
         swaps: base offsets of segments whose files still have the suffix ``.swap``: a start would finish them.
         differing: numbers of ranges of offsets, ascending, int64: only of batches that begin in these the digests of
             records are wanted, and without keys no others are read; None: all are.

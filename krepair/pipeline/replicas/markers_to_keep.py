@@ -14,12 +14,13 @@ Source: ProducerAppendInfo.append and appendDataBatch (2.2.1, 3.9.2, 4.3.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from krepair.checks.walk import walk
+from krepair.durable.spilled import SpilledRows
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
@@ -29,6 +30,7 @@ from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 RUN_COLUMNS: Final = 3
+_PIECE: Final = 1 << 14
 _NO_RUNS: Final = np.empty((0, RUN_COLUMNS), np.int64)
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
@@ -37,11 +39,10 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
     """Find the markers of a log that end transactions of others; the bytes of its segments are those of valid batches.
 
     Attributes:
-        runs: int64[N, 3] (producer id, offset of the first and of the last batch of data of a transaction) of all
-            other replicas, ascending by the first offset.
+        runs: of each of the other replicas, see ``ReplicaHeaders``.
     """
 
-    runs: Int64s
+    runs: tuple[tuple[SpilledRows, ...], ...]
 
 
 class _Changed(Exception):  # noqa: N818 - an answer, not an error
@@ -106,8 +107,8 @@ class _Waiting:
         runs: see ``MarkersItem``.
     """
 
-    def __init__(self, runs: Int64s) -> None:
-        self._runs, self._next = runs, 0
+    def __init__(self, runs: Sequence[Sequence[SpilledRows]]) -> None:
+        self._replicas = [_Ascending(parts) for parts in runs]
         self._open: Int64s = _NO_RUNS
 
     def ended_by(self, markers: Int64s, last: int) -> Int64s:
@@ -117,9 +118,7 @@ class _Waiting:
             markers: int64[M, 2] of the next window.
             last: offset up to which the window goes.
         """
-        after = int(np.searchsorted(self._runs[:, 1], last, "right"))
-        runs = np.concatenate([self._open, self._runs[self._next : after]])
-        self._next = after
+        runs = np.concatenate([self._open, *(piece for one in self._replicas for piece in one.up_to(last))])
         ends = np.column_stack([markers, np.full(len(markers), -1, np.int64)])
         events = np.concatenate([runs, ends])
         is_marker = np.arange(len(events)) >= len(runs)
@@ -154,3 +153,31 @@ def _greatest(values: Int64s, groups: Int64s) -> Int64s:
     shifted = groups * len(known)
     found: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
     return found
+
+
+class _Ascending:
+    """The runs of one replica, read forward, a piece at a time.
+
+    Args:
+        parts: side by side.
+    """
+
+    def __init__(self, parts: Sequence[SpilledRows]) -> None:
+        self._pieces = (
+            np.array(rows[first : first + _PIECE])
+            for part in parts
+            for rows in (part.rows,)
+            for first in range(0, len(rows), _PIECE)
+        )
+        self._piece: Int64s = _NO_RUNS
+
+    def up_to(self, last: int) -> Iterator[Int64s]:
+        """The rows that were not given yet, up to an offset."""
+        while True:
+            if len(self._piece) == 0:
+                self._piece = next(self._pieces, _NO_RUNS)
+            count = int(np.searchsorted(self._piece[:, 1], last, "right"))
+            yield self._piece[:count]
+            self._piece = self._piece[count:]
+            if count == 0 or len(self._piece):
+                return

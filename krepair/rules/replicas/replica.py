@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.durable.spilled import SpilledRows
 from krepair.formats.arrays import Int64s
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas.epochs import EPOCH_COLUMNS, START_COLUMNS, History
@@ -51,6 +52,8 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
         epoch_file: (epoch, start offset) of ``leader-epoch-checkpoint``.
         transactions: see ``krepair.rules.replicas.transactions``; of some segments those that no other one changes.
         events: of some segments what is left of their transactions, see there; of a whole log empty.
+        runs: of a reading for evidence, part by part: (producer id, offset of the first and of the last batch of data)
+            of data without a marker of the producer in between, ascending by the first offset.
         index_aborts: (producer id, first offset, offset of the marker) of all ``.txnindex``.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
         highest_hole: highest offset that has no record although it lies in the log, -1 none.
@@ -74,6 +77,7 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
     epoch_file: bytes = b""
     transactions: bytes = b""
     events: bytes = b""
+    runs: tuple[SpilledRows, ...] = ()
     index_aborts: bytes = b""
     borders: bytes = b""
     highest_hole: int = -1

@@ -127,16 +127,16 @@ def _folded(events: Int64s) -> Int64s:
     return events[kept]
 
 
-def runs_of(tables: Sequence[Int64s]) -> Int64s:
-    """From where to where transactions of several replicas have data, ascending by the first offset.
+def runs_of(events: Int64s) -> Int64s:
+    """From where to where producers have data without a marker in between, ascending by the first offset.
 
     Args:
-        tables: int64[N, TRANSACTION_COLUMNS] each.
+        events: as for ``transactions_of``.
 
     Returns:
         int64[M, 3] (producer id, offset of the first and of the last batch of data).
     """
-    rows = np.concatenate([no_rows(TRANSACTION_COLUMNS), *tables])
+    rows = transactions_of(events)
     rows = rows[rows[:, T_FIRST] != NONE]
     found: Int64s = rows[np.argsort(rows[:, T_FIRST], kind="stable")][:, [T_PRODUCER, T_FIRST, T_LAST]]
     return found
