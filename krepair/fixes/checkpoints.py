@@ -131,11 +131,6 @@ class Checkpoints(RootFix):
             notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
         )
 
-    def owns(self, change: Change) -> bool:
-        if not isinstance(change, ReplaceFile | ChangeLines) or change.name not in KIND_OF:
-            return False
-        return KIND_OF[change.name].rule == change.rule
-
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Damaged files are made anew from the logs; of intact ones the lines are changed on the disk as it is."""
         for staging in stagings:

@@ -24,7 +24,7 @@ from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import Failed
-from krepair.plan.model import Change, KeyCompaction, RewriteSegments
+from krepair.plan.model import KeyCompaction
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
 from krepair.rules.open_snapshot import why_a_start_would_fail
@@ -118,10 +118,6 @@ class Compact(Fix):
             notes=notes_of(seen.compaction.decision),
             fields={**_fields(seen), "evidence": _evidence(context, survey, seen.compaction)},
         )
-
-    def owns(self, change: Change) -> bool:
-        """Segments that are written anew by key."""
-        return isinstance(change, RewriteSegments) and change.loses_records
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Write what stays; the decisions are made again, and the result is proven against all sources."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.context import Context
-from krepair.fixes.files import RECOVERED, made_anew, stage_again
+from krepair.fixes.files import made_anew, stage_again
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import EPOCHS_AGAIN, Applied, SecondReading, as_planned
@@ -29,7 +29,7 @@ from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.plan.model import Change, ReplaceFile
+from krepair.plan.model import ReplaceFile
 from krepair.plan.view import count_text
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
@@ -88,11 +88,6 @@ class Epochs(Fix):
             return Proposal(changes=changes, notes=notes)
         left = left_for_leftovers(survey.partition, "leader epochs")
         return Proposal(left=left, left_note=f"its leader epochs are left alone: {left.why}")
-
-    def owns(self, change: Change) -> bool:
-        if not isinstance(change, ReplaceFile) or change.name != LEADER_EPOCH_CHECKPOINT:
-            return False
-        return change.method != "remove" and change.rule != RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         for staging in stagings:

@@ -125,10 +125,6 @@ class Fix(ABC):
         return Proposal()
 
     @abstractmethod
-    def owns(self, change: Change) -> bool:
-        """Whether a change is one that this fix makes the bytes of."""
-
-    @abstractmethod
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging."""
 

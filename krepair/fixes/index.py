@@ -13,7 +13,7 @@ from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import RECOVERED, file_it_is_like, replaced
+from krepair.fixes.files import file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
@@ -119,15 +119,6 @@ class Index(Fix):
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
         return Proposal(changes=changes, notes=notes)
-
-    def owns(self, change: Change) -> bool:
-        """An index that is cut or made anew."""
-        return (
-            isinstance(change, ReplaceFile)
-            and change.method != "remove"
-            and change.rule != RECOVERED
-            and change.name.endswith((".index", ".timeindex", ".txnindex"))
-        )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """One task per segment."""

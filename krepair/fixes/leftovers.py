@@ -112,12 +112,6 @@ class Leftovers(Fix):
         )
         return Proposal(changes=changes, notes=notes, left=left)
 
-    def owns(self, change: Change) -> bool:
-        """Swaps, and files that a broker left behind and that go."""
-        if isinstance(change, ReplaceFile):
-            return change.method == "remove" and change.rule == RULE
-        return isinstance(change, CompleteSwap)
-
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""
         for staging in stagings:

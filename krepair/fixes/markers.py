@@ -37,7 +37,6 @@ from krepair.logdir.values import Partition
 from krepair.pipeline.items import Failed, FinishItem, LogElsewhere, Place, ScanResult, StageItem
 from krepair.plan.facts import number
 from krepair.plan.model import (
-    Change,
     FileFingerprint,
     KeepOriginal,
     MendLog,
@@ -162,10 +161,6 @@ class Markers(Fix):
             note = f"its markers are left alone ({seen.left.code}): {seen.left.why}"
             return Proposal(left=seen.left, left_note=note)
         return _proposal(context, survey, seen.decision)
-
-    def owns(self, change: Change) -> bool:
-        """Segments that are written anew without markers and emptied batches, and with all their records."""
-        return isinstance(change, RewriteSegments) and not change.loses_records
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Copy what stays; the decisions are made again and must be the plan's."""
@@ -459,8 +454,6 @@ def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
         mtime_ns=refs[sources[-1].base_offset].log.mtime_ns,
         last_offset=group.last_offset,
         removes_snapshots=_merged_away_snapshots(survey.partition, sources),
-        freed_at_purge=0,
-        peak_extra_bytes=0,
         undo=KeepOriginal(),
     )
 

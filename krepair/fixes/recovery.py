@@ -159,10 +159,6 @@ class Recovery(Fix):
         others = (f"recovery: {other}" for other in _other_log_dirs(context))
         return Proposal(root_changes=(change,), notes=(f"recovery: {text}", *others))
 
-    def owns(self, change: Change) -> bool:
-        """All that makes a partition ready for a start, but for cut logs."""
-        return isinstance(change, ReplaceFile | RollSegment | ChangeLines) and change.rule == RECOVERED
-
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         from krepair.fixes import recovery_staging
 

@@ -38,7 +38,7 @@ from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.effects import names_removed
 from krepair.plan.facts import number
-from krepair.plan.model import Change, ReplaceFile
+from krepair.plan.model import ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.snapshots import (
@@ -111,10 +111,6 @@ class Snapshots(Fix):
         seen = survey.seen(SNAPSHOTS_SEEN)
         changes, notes = snapshot_changes(survey, names_removed(survey.changes))
         return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)
-
-    def owns(self, change: Change) -> bool:
-        """A snapshot, made or removed."""
-        return isinstance(change, ReplaceFile) and is_snapshot(change.name) and change.rule in self.mends
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The producers at the log end are worked out anew from the log."""

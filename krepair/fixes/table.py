@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from krepair.checks.catalogue import Finding, counts
-from krepair.errors import RefusedError, UsageError
+from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS
 from krepair.fixes.compact import COMPACT
 from krepair.fixes.epochs import EPOCHS
@@ -18,6 +18,7 @@ from krepair.fixes.markers import MARKERS
 from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
+from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (
@@ -41,29 +42,9 @@ ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstanc
 
 
 def owner_of(change: Change) -> Fix:
-    """The fix that makes the bytes of a change, and verifies it.
-
-    Raises:
-        RefusedError: no fix of this version does, or more than one would.
-    """
-    owners = [fix for fix in FIXES if fix.owns(change)]
-    if len(owners) != 1:
-        found = " and ".join(fix.name for fix in owners) or "no fix"
-        raise RefusedError(
-            f"{change.change_id}, {change.__struct_config__.tag}: {found} of this krepair would make it, one was "
-            "expected; nothing was changed"
-        )
-    return owners[0]
-
-
-def check_owners(changes: Iterable[Change]) -> None:
-    """Each change is made by one fix; asked where a plan is made, and where it is read.
-
-    Raises:
-        RefusedError: see ``owner_of``.
-    """
-    for change in changes:
-        owner_of(change)
+    """The fix that makes the bytes of a change, and verifies it; the review has seen that it was asked for."""
+    name = action_of(change).fix(change)
+    return next(fix for fix in FIXES if fix.name == name)
 
 
 def asked(words: Iterable[str]) -> tuple[Fix, ...]:

@@ -25,7 +25,7 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.items import Failed
-from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.gone_ends import consents_of_rule
 from krepair.rules.model import LeftAlone
@@ -120,10 +120,6 @@ class Tail(Fix):
     def propose(self, context: Context, survey: Survey) -> Proposal:
         seen = survey.seen(TAIL_SEEN) or TailDecision()
         return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left, left_note=seen.left_note)
-
-    def owns(self, change: Change) -> bool:
-        """A log without its damage, and segments behind a cut."""
-        return isinstance(change, MendLog | SetAside)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""

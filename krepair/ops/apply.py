@@ -23,7 +23,6 @@ from krepair.errors import (
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.fixes.table import check_owners
 from krepair.formats.filenames import log_name
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
@@ -104,7 +103,6 @@ def apply(
     targets = targets_of(plan)
     if not targets:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
-    check_owners(change for target in targets for change in target.changes)
     with contextlib.ExitStack() as stack:
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)

@@ -17,7 +17,7 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
-from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
+from krepair.fixes.table import COMMIT_ORDER, asked
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import Settings, load_settings
@@ -256,7 +256,6 @@ def look_and_propose(
             continue
         for survey in surveys:
             proposal = fix.propose(context, survey)
-            check_owners(proposal.changes)
             proposals.setdefault(survey.partition.folder, {})[fix.name] = proposal
             survey.changes += proposal.changes
         changed = [
@@ -314,7 +313,6 @@ def _root_plan(
     """The changes of the root's files, None if there are none."""
     proposals = [fix.propose_root(context) for fix in fixes]
     proposed = [change for proposal in proposals for change in proposal.root_changes]
-    check_owners(proposed)
     changes, later = _one_of_each_file(proposed)
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:

@@ -16,7 +16,6 @@ from krepair.fixes.fix import named_or_all
 from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.formats.words import count_text, names_text
 from krepair.journal.folder import PartitionFolder
@@ -194,7 +193,6 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     plan = check_target(plan)
     view = view_of(plan)
     targets = targets_of(plan)
-    check_owners(change for target in targets for change in target.changes)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
     with (
         closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,

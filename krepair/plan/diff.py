@@ -23,8 +23,6 @@ _APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", 
 """Fields of a plan that are compared separately, or that follow from all others."""
 _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
 """Fields of a plan that cannot be known while a broker is running."""
-_FIGURES: Final = frozenset({"freed_at_apply", "freed_at_purge", "peak_extra_bytes"})
-"""Costs of a change. They are not decisions: they may be counted in another way for the same bytes."""
 _SEEN_OR_SAID: Final = frozenset(
     {
         *(
@@ -70,13 +68,11 @@ class ChangeDiff(Struct, frozen=True, kw_only=True):
     Attributes:
         change_id: id of the change.
         where: the plan or plans that have it.
-        decisions_same: whether both plans have it with the same decisions.
         differences: the differences, if both plans have it.
     """
 
     change_id: str
     where: PlaceOf
-    decisions_same: bool = False
     differences: tuple[Difference, ...] = ()
 
 
@@ -200,14 +196,12 @@ def _partition(
     before, after = msgspec.to_builtins(first), msgspec.to_builtins(second)
     changes = tuple(_changes(before.pop("changes"), after.pop("changes")))
     differences = tuple(_differences(before, after))
-    same = all(change.decisions_same for change in changes) and not any(
-        one.what in _DECIDED for one in differences
-    )
+    same = not changes and not any(one.what in _DECIDED for one in differences)
     return PartitionDiff(
         folder=folder,
         where="both",
         decisions_same=same,
-        only_seen=same and not changes and all(_is_seen_or_said(one) for one in differences),
+        only_seen=same and all(_is_seen_or_said(one) for one in differences),
         differences=differences,
         changes=changes,
     )
@@ -225,8 +219,7 @@ def _changes(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, A
             yield ChangeDiff(change_id=change_id, where="second" if change_id not in before else "first")
         elif before[change_id] != after[change_id]:
             differences = tuple(_differences(before[change_id], after[change_id]))
-            same = all(one.what in _FIGURES for one in differences)
-            yield ChangeDiff(change_id=change_id, where="both", decisions_same=same, differences=differences)
+            yield ChangeDiff(change_id=change_id, where="both", differences=differences)
 
 
 def _differences(

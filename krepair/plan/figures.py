@@ -38,7 +38,6 @@ def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
     spaces = [(change, action_of(change).space(change, on_disk)) for change in partition.changes]
     return replace(
         partition,
-        changes=tuple(action_of(change).with_figures(change, space) for change, space in spaces),
         log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for _, space in spaces),
         freed_at_apply=sum(freed_at_apply(change, space) for change, space in spaces),
         freed_at_purge=sum(space.back - space.made for _, space in spaces),

@@ -207,8 +207,6 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
         last_offset: last offset of the last batch of its sources. The new log ends at it, or before it if batches at
             its end are removed and another segment follows.
         removes_snapshots: names of producer snapshots of merged-away segments that are removed (KAFKA-9393, 2.8+).
-        freed_at_purge: bytes that are free after apply and purge, for all files.
-        peak_extra_bytes: extra bytes that are needed while this change is applied.
         undo: how it is taken back.
     """
 
@@ -221,8 +219,6 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
     mtime_ns: int
     last_offset: int
     removes_snapshots: tuple[str, ...]
-    freed_at_purge: int
-    peak_extra_bytes: int
     undo: Undo
 
     @property

@@ -142,8 +142,6 @@ def change_of(folder: Path, group: GroupDecision, policy: MarkerPolicy) -> Rewri
         mtime_ns=last.stat().st_mtime_ns,
         last_offset=group.last_offset,
         removes_snapshots=(),
-        freed_at_purge=0,
-        peak_extra_bytes=0,
         undo=KeepOriginal(),
     )
 

@@ -130,8 +130,6 @@ def rewrite(
         removes_snapshots=tuple(
             name(each, ".snapshot") for each in sources[1:] if (folder / name(each, ".snapshot")).exists()
         ),
-        freed_at_purge=0,
-        peak_extra_bytes=0,
         undo=KeepOriginal(),
     )
 

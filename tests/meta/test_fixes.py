@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from itertools import product
-from typing import Final, Literal, get_args
+from typing import Literal
 
 import pytest
 
 from krepair.checks.catalogue import RULES
-from krepair.errors import RefusedError
-from krepair.fixes import table
-from krepair.fixes.checkpoints import KIND_OF
 from krepair.fixes.fix import Fix
 from krepair.fixes.table import (
     COMMIT_ORDER,
     FIXES,
     ROOT_FIXES,
     asked,
-    check_owners,
     owner_of,
     parse_fixes,
     words_of,
@@ -30,7 +25,6 @@ from krepair.ops.findings import table as findings_table
 from krepair.plan.model import KeepOriginal, ReplaceFile
 
 Method = Literal["truncate", "regenerate", "remove"]
-METHODS: Final[tuple[Method, ...]] = get_args(Method)
 
 
 def test_every_fix_comes_after_those_whose_changes_it_has_to_know() -> None:
@@ -97,29 +91,3 @@ def replaced(name: str, method: Method, rule: str) -> ReplaceFile:
 )
 def test_the_bytes_of_a_file_are_made_by_one_fix_alone(change: ReplaceFile, fix: str) -> None:
     assert owner_of(change).name == fix
-
-
-def test_no_file_has_two_owners_whatever_becomes_of_it_and_whatever_is_wrong() -> None:
-    names = (
-        f"{0:020d}.index",
-        f"{0:020d}.timeindex.swap",
-        f"{0:020d}.txnindex",
-        f"{0:020d}.log.cleaned",
-        f"{9:020d}.snapshot",
-        f"{9:020d}.snapshot.deleted",
-        "leader-epoch-checkpoint",
-        "leader-epoch-checkpoint.tmp",
-        *KIND_OF,
-    )
-    for rule, method, name in product(RULES, METHODS, names):
-        owners = [fix.name for fix in FIXES if fix.owns(replaced(name, method, rule))]
-        assert len(owners) <= 1, (rule, method, name, owners)
-
-
-def test_a_change_that_no_fix_makes_or_two_would_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    stray = replaced("leader-epoch-checkpoint.tmp", "remove", "KR406")
-    with pytest.raises(RefusedError, match="no fix of this krepair would make it"):
-        check_owners([stray])
-    monkeypatch.setattr(table, "FIXES", (*FIXES, *FIXES))
-    with pytest.raises(RefusedError, match="epochs and epochs of this krepair would make it"):
-        check_owners([replaced("leader-epoch-checkpoint", "regenerate", "KR401")])

@@ -67,8 +67,6 @@ def change(**fields: Any) -> RewriteSegments:
         "mtime_ns": MTIME_NS,
         "last_offset": 116,
         "removes_snapshots": (),
-        "freed_at_purge": 0,
-        "peak_extra_bytes": 0,
         "undo": KeepOriginal(),
     }
     return RewriteSegments(**(values | fields))

@@ -134,8 +134,6 @@ def partition(**fields: object) -> PartitionPlan:
         mtime_ns=LAST_MTIME_NS,
         last_offset=199,
         removes_snapshots=(f"{100:020d}.snapshot",),
-        freed_at_purge=0,
-        peak_extra_bytes=0,
         undo=KeepOriginal(),
     )
     files = [

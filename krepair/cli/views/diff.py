@@ -156,7 +156,7 @@ def _change_rows(partition: PartitionDiff) -> Iterator[tuple[str, ...]]:
     for change in partition.changes:
         if change.where != "both":
             yield change.change_id, _ONLY[change.where], "", ""
-        elif not change.decisions_same:
+        else:
             by_label: dict[str, list[Difference]] = {}
             for one in change.differences:
                 by_label.setdefault(one.label, []).append(one)

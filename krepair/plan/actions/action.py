@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from krepair.checks.catalogue import RULES
 from krepair.plan.actions.listing import Listing
 from krepair.plan.actions.log_contents import Fate
 from krepair.plan.facts import OnDisk, PartitionFacts
@@ -121,6 +122,10 @@ class PlannedAction(Protocol[ChangeT_contra]):
 
     # -- what it does
 
+    def fix(self, change: ChangeT_contra) -> str:
+        """Name of the fix that makes its bytes and proves them: the one that mends what its rules find."""
+        return RULES[self.mends(change)[0]].fix
+
     def by_itself(self, change: ChangeT_contra) -> bool:
         """Whether it can be staged, verified and freed before the next changes of its partition begin."""
         return False
@@ -175,10 +180,6 @@ class PlannedAction(Protocol[ChangeT_contra]):
     def work(self, change: ChangeT_contra) -> BytesRead:
         """The bytes that must be read for it. Small files are not counted, nor is what is read with other files."""
         return BytesRead()
-
-    def with_figures(self, change: ChangeT_contra, space: Space) -> Change:
-        """The change with all fields that follow from others and from its space."""
-        return change  # type: ignore[return-value]
 
     def sources(self, change: ChangeT_contra) -> tuple[SourceSegment, ...]:
         """The segments whose batches it decides about, with their tallies."""

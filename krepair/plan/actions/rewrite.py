@@ -6,8 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import SEGMENT_SUFFIXES, offset_name, segment_name
 from krepair.formats.words import count_text
@@ -53,6 +51,9 @@ class Rewrite(PlannedAction[RewriteSegments]):
     kind = RewriteSegments
     in_order = True
 
+    def fix(self, change: RewriteSegments) -> str:
+        return "compact" if change.loses_records else "markers"
+
     def by_itself(self, change: RewriteSegments) -> bool:
         """Not with key compaction: it depends on all segments, so all groups are staged and proven together."""
         return not change.loses_records
@@ -83,10 +84,6 @@ class Rewrite(PlannedAction[RewriteSegments]):
         """Sources are read twice (rewrite, verify), the new log once more."""
         read = _source_bytes(change)
         return BytesRead(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
-
-    def with_figures(self, change: RewriteSegments, space: Space) -> RewriteSegments:
-        """The change with the bytes that it frees and with its peak."""
-        return replace(change, freed_at_purge=space.back - space.made, peak_extra_bytes=space.peak)
 
     def sources(self, change: RewriteSegments) -> tuple[SourceSegment, ...]:
         return change.sources

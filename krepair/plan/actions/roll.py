@@ -13,6 +13,8 @@ from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import RollSegment
 from krepair.plan.objection import Objection
 
+_FIX = "recovery"
+
 
 class Roll(PlannedAction[RollSegment]):
     """Implements ``PlannedAction`` for ``RollSegment``."""
@@ -36,7 +38,7 @@ class Roll(PlannedAction[RollSegment]):
         """The segment must begin at the log end, and no file may have one of its names."""
         where = change.change_id
         rule = RULES.get(change.rule)
-        if rule is None or rule.fix not in facts.fixes:
+        if rule is None or rule.fix != _FIX or _FIX not in facts.fixes:
             yield Objection("RV25", where, f"{change.rule!r} is not a rule that the chosen fixes mend")
         if where != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
             yield Objection("RV09", where, f"is not segment {change.base_offset} of this folder")
