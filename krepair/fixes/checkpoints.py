@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import made_anew, put_staged, stage_again
-from krepair.fixes.fix import Proposal, Purpose, RootFix
+from krepair.fixes.files import Made, made_anew, put_staged
+from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.gone_ends import end_now, gone_ends
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import (
-    CHECKPOINTS_AGAIN,
     LINES,
     Applied,
     SecondReading,
@@ -74,11 +74,12 @@ GONE_SEEN: Sight[tuple[GoneEnd, ...]] = Sight("ends that are gone")
 CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the root")
 
 
-class Checkpoints(RootFix):
+class Checkpoints(Fix):
     """The four offset checkpoints of the root: lines that a broker would trust, and that cannot be true, are mended."""
 
     name = "checkpoints"
     after = ("tail",)
+    of_root = True
     mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
 
     def check_options(self, options: Options) -> None:
@@ -94,7 +95,7 @@ class Checkpoints(RootFix):
                 next_command=f"krepair plan LOGDIR --fix checkpoints --accept-data-loss {mine[0]} --out PLAN",
             )
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.
 
         Raises:
@@ -115,24 +116,42 @@ class Checkpoints(RootFix):
         context.root.put(GONE_SEEN, gone)
         context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends, held))
 
-    def root_findings(self, context: Context) -> Iterator[Finding]:
-        """KR312 of ends that are gone; KR403 to KR406, and KR410."""
-        gone, seen = context.root.seen(GONE_SEEN), context.root.seen(CHECKPOINTS_SEEN)
-        yield from _gone_findings(gone or ())
-        yield from checkpoint_findings(context.view, seen or ())
+    def look(self, context: Context, survey: Survey) -> Seen:
+        return Seen()
 
-    def propose_root(self, context: Context) -> Proposal:
-        seen = context.root.seen(CHECKPOINTS_SEEN) or ()
+    def look_root(self, context: Context) -> SeenRoot:
+        """KR312 of ends that are gone; KR403 to KR406, and KR410."""
+        gone, seen = context.root.seen(GONE_SEEN) or (), context.root.seen(CHECKPOINTS_SEEN) or ()
         mends = sorted(
             (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
         )
-        return Proposal(
-            root_changes=tuple(_change(one) for one in mends),
+        return SeenRoot(
+            chain(_gone_findings(gone), checkpoint_findings(context.view, seen)),
+            changes=tuple(_change(one) for one in mends),
             notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
         )
 
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+        """A damaged file is made anew from the logs, with the lines of ends that are gone as they are.
+
+        So it is if the plan was made after a clean stop.
+        """
+        planned = {partition.folder: partition.changes for partition in work.plan.partitions}
+        ends = log_ends(work.view, work.engine, changes=planned)
+        gone = gone_ends(work.view._replace(clean_shutdown=True), ends)
+        made = b""
+        for held in (held_lines(gone, work.plan.policy.accepted_losses), frozenset[str]()):
+            seen = see_checkpoints(work.view, ends, held)
+            made = next(
+                (one.mended.data for one in seen if one.file.name == change.name and not one.left), b""
+            )
+            if digest_bytes(made) == change.digest_after or work.view.clean_shutdown:
+                break
+        return Made(made)
+
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Damaged files are made anew from the logs; of intact ones the lines are changed on the disk as it is."""
+        """Of an intact file the lines are changed on the disk as it is."""
+        super().stage(work, stagings)
         for staging in stagings:
             with staging.taking_problems():
                 for change in staging.changes:
@@ -140,16 +159,14 @@ class Checkpoints(RootFix):
                         data = _with_new_lines(work, staging, change)
                         like = read_attributes(staging.folder.at(change.name), work.disk.tree)
                         put_staged(work, staging, change.name, data, like)
-                    elif isinstance(change, ReplaceFile):
-                        stage_again(work, staging, change, _made_whole(work, change), "the lines")
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """A file made anew has the plan's bytes; another is its original with the lines that change."""
         for change in applied.changes:
-            if isinstance(change, ReplaceFile):
-                yield as_planned(applied, change, CHECKPOINTS_AGAIN)
-            elif isinstance(change, ChangeLines):
+            if isinstance(change, ChangeLines):
                 yield _lines_again(applied, change)
+            elif isinstance(change, ReplaceFile):
+                yield as_planned(applied, change)
 
 
 def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
@@ -172,35 +189,16 @@ def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
     return seen_here(change, kind, wrong)
 
 
-def _made_whole(work: Work, change: ReplaceFile) -> bytes:
-    """The file made anew; with the lines of gone ends as they are, if the plan was made after a clean stop."""
-    planned = {partition.folder: partition.changes for partition in work.plan.partitions}
-    ends = log_ends(work.view, work.engine, changes=planned)
-    gone = gone_ends(work.view._replace(clean_shutdown=True), ends)
-    made = b""
-    for held in (held_lines(gone, work.plan.policy.accepted_losses), frozenset[str]()):
-        seen = see_checkpoints(work.view, ends, held)
-        made = next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
-        if digest_bytes(made) == change.digest_after or work.view.clean_shutdown:
-            break
-    return made
-
-
 def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
-    made = with_lines(data, change.lines)
-    if made is not None:
-        # What is past the log end is decided again, by the logs as they are by now.
-        mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
-        if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
-            raise _stale(staging, change.name, "the lines, worked out again, are not those of the plan")
+    made, path = with_lines(data, change.lines), staging.folder.at(change.name)
     if made is None:
-        raise _stale(staging, change.name, "its lines are not those that the plan changes")
+        raise StalePlanError(f"{path}: its lines are not those that the plan changes")
+    # What is past the log end is decided again, by the logs as they are by now.
+    mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
+    if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
+        raise StalePlanError(f"{path}: the lines, worked out again, are not those of the plan")
     return made
-
-
-def _stale(staging: Staging, name: str, why: str) -> StalePlanError:
-    return StalePlanError(f"{staging.folder.at(name)}: {why}")
 
 
 CHECKPOINTS = Checkpoints()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,9 +11,16 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
 from krepair.fixes.logs import Scanned, scan_item
-from krepair.fixes.markers import COMPACT_SEEN, SeenKeys, fields_of, notes_of, policy_or_left, rewrite_of
+from krepair.fixes.markers import (
+    COMPACT_SEEN,
+    SeenKeys,
+    left_by_a_start,
+    notes_of,
+    policy_or_left,
+    rewrite_of,
+)
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import Applied, SecondReading
 from krepair.fixes.staging import Staging, Work
@@ -25,9 +32,8 @@ from krepair.logdir.values import Partition
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import Failed
 from krepair.plan.model import KeyCompaction
-from krepair.rules.evidence import Evidence
-from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
-from krepair.rules.open_snapshot import why_a_start_would_fail
+from krepair.rules.model import GroupDecision, LeftAlone
+from krepair.rules.outcome import CompactedSource
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ class Compact(Fix):
         """Every record is decided on."""
         return bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""
         if purpose == "check":
             return
@@ -76,47 +82,32 @@ class Compact(Fix):
             left = left_alone[survey.partition.folder]
             found = left or _input(context, survey, keys.get(survey.partition.folder, {}))
             if isinstance(found, LeftAlone):
-                survey.put(COMPACT_SEEN, SeenKeys(None, found))
+                survey.put(COMPACT_SEEN, found)
             else:
                 able.append((survey, found))
         _decide(context, able)
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR108, where a cleaner stands still and the topic itself says that keys may go."""
-        partition, view = survey.partition, context.view
-        if partition.unreadable or _why_left(survey) is not None:
-            return
-        waiting = keys_wait(view, survey, context.options.now_ms)
-        size = sum(segment.log.size for segment in waiting)
-        if size:
-            never = "" if has_a_line(view, survey) else "; cleaner-offset-checkpoint has no line for it"
-            yield Finding(
-                rule="KR108",
-                partition=partition.folder,
-                evidence=(
-                    f"{count_text(len(waiting), 'segment')} of {size} bytes wait, and at most so much can go; "
-                    f"krepair plan --fix compact says how much{never}"
-                ),
-                bytes=size,
-            )
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        seen = survey.seen(COMPACT_SEEN)
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """KR108, and the segments that are written anew."""
+        findings, seen = _waiting(context, survey), survey.seen(COMPACT_SEEN)
         if seen is None:
-            return Proposal()
-        if seen.compaction is None:
-            assert seen.left is not None
-            note = f"its keys are left alone ({seen.left.code}): {seen.left.why}"
-            return Proposal(left=seen.left, left_note=note)
-        changes = tuple(
-            rewrite_of(survey, _with_keys(group, seen.compaction))
-            for group in seen.compaction.decision.groups
-            if group.sources[0].base_offset in seen.compaction.changed
-        )
-        return Proposal(
-            changes=changes,
-            notes=notes_of(seen.compaction.decision),
-            fields={**_fields(seen), "evidence": _evidence(context, survey, seen.compaction)},
+            return Seen(findings)
+        if isinstance(seen, LeftAlone):
+            return Seen(findings, left=seen, left_note=f"its keys are left alone ({seen.code}): {seen.why}")
+        decision, sources = seen.compaction.decision, seen.compaction.sources
+        before = sum(source.file_bytes for source in sources.values())
+        evidence = evidence_of(context, survey.partition)
+        return Seen(
+            findings,
+            changes=tuple(
+                rewrite_of(survey, _with_keys(group, sources)) for group in _changed(seen.compaction)
+            ),
+            notes=notes_of(decision),
+            compacted=Compacted(
+                decision,
+                with_bytes(evidence, decision, seen.compaction.horizons, before),
+                _keys(seen, before),
+            ),
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
@@ -133,6 +124,26 @@ class Compact(Fix):
 
 
 COMPACT = Compact()
+
+
+def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
+    """KR108, where a cleaner stands still and the topic itself says that keys may go."""
+    partition, view = survey.partition, context.view
+    if partition.unreadable or _why_left(survey) is not None:
+        return
+    waiting = keys_wait(view, survey, context.options.now_ms)
+    size = sum(segment.log.size for segment in waiting)
+    if size:
+        never = "" if has_a_line(view, survey) else "; cleaner-offset-checkpoint has no line for it"
+        yield Finding(
+            rule="KR108",
+            partition=partition.folder,
+            evidence=(
+                f"{count_text(len(waiting), 'segment')} of {size} bytes wait, and at most so much can go; "
+                f"krepair plan --fix compact says how much{never}"
+            ),
+            bytes=size,
+        )
 
 
 def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
@@ -234,23 +245,17 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
     for (survey, found), outcome in zip(able, outcomes, strict=True):
         needs = scratch_bytes_at_most([found])
         if not isinstance(outcome, LeftAlone):
-            decision = outcome.decision
-            changed = [one for one in decision.groups if one.sources[0].base_offset in outcome.changed]
-            outcome = (
-                why_a_start_would_fail(
-                    survey.partition.folder,
-                    found.policy,
-                    decision.log_end_offset,
-                    changed,
-                    version=context.version,
-                    clean_shutdown=context.view.clean_shutdown,
-                )
-                or outcome
-            )
+            changed = _changed(outcome)
+            outcome = left_by_a_start(context, survey, found.policy, outcome.decision, changed) or outcome
         if isinstance(outcome, LeftAlone):
-            survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
+            survey.put(COMPACT_SEEN, _with_advice(outcome, needs))
         else:
-            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs))
+            survey.put(COMPACT_SEEN, SeenKeys(outcome, needs))
+
+
+def _changed(compaction: Compaction) -> list[GroupDecision]:
+    """The groups that are written anew."""
+    return [one for one in compaction.decision.groups if one.sources[0].base_offset in compaction.changed]
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
@@ -261,17 +266,16 @@ def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
     return LeftAlone("scratch", f"{left.why}; {room}", _SCRATCH_COMMAND)
 
 
-def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
-    sources = (replace(source, compacted=compaction.sources[source.base_offset]) for source in group.sources)
+def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> GroupDecision:
+    sources = (replace(source, compacted=keys[source.base_offset]) for source in group.sources)
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _fields(seen: SeenKeys) -> dict[str, Any]:
+def _keys(seen: SeenKeys, bytes_before: int) -> KeyCompaction:
+    """What becomes of the records of a partition."""
     compaction = seen.compaction
-    assert compaction is not None
     total = compaction.total
-    fields = fields_of(compaction.decision)
-    fields["compaction"] = KeyCompaction(
+    return KeyCompaction(
         records=total.records,
         kept=total.kept,
         superseded=total.superseded,
@@ -282,19 +286,8 @@ def _fields(seen: SeenKeys) -> dict[str, Any]:
         keys=compaction.keys,
         rewritten=total.rewritten,
         emptied=total.emptied,
-        bytes_before=sum(source.file_bytes for source in compaction.sources.values()),
-        bytes_after=_bytes_after(compaction.decision),
+        bytes_before=bytes_before,
+        bytes_after=sum(outcome.kept_bytes for outcome in compaction.decision.outcomes),
         scratch_bytes=seen.scratch_bytes,
         horizons=compaction.horizons,
     )
-    return fields
-
-
-def _evidence(context: Context, survey: Survey, compaction: Compaction) -> Evidence:
-    before = sum(source.file_bytes for source in compaction.sources.values())
-    found = evidence_of(context, survey.partition)
-    return with_bytes(found, compaction.decision, compaction.horizons, before)
-
-
-def _bytes_after(decision: PartitionDecision) -> int:
-    return sum(outcome.kept_bytes for outcome in decision.outcomes)

@@ -16,7 +16,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
-from krepair.fixes.markers import high_watermark_now
+from krepair.fixes.markers import high_watermark_of
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text
@@ -245,7 +245,7 @@ def readings_by_plan(
         StalePlanError: what the plan says of a source is no set of offsets.
     """
     following = dict(pairwise(originals.logs))
-    high_watermark = high_watermark_now(work, staging, list(facts.values()))
+    high_watermark = high_watermark_of(work.context, work.survey(staging, facts.values()))
     readings: dict[int, Reading] = {}
     for source in (source for group in compacted_groups(staging.plan) for source in group.sources):
         keys, base = source.by_key, source.base_offset

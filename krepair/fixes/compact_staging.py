@@ -218,10 +218,10 @@ def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
 
 def _take_scan(one: _Partition, base_offset: int, result: ScanResult | Failed) -> None:
     if isinstance(result, Failed):
-        one.staging.problem = one.staging.problem or error_of(result.kind, result.why)
+        one.staging.fails(result)
         return
     if result.txn_damage:
-        one.staging.problem = one.staging.problem or error_of("changed", result.txn_damage)
+        one.staging.fails(Failed("changed", result.txn_damage))
         return
     file = one.logs[base_offset]
     facts = facts_at(base_offset, file.mtime_ns, result)
@@ -445,8 +445,7 @@ def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
     if result.failure or result.problem:
         name = log_name(base_offset)
         text = result.why or f"{one.staging.folder.at(name)}, position {result.position}: {result.problem}"
-        error = error_of(result.failure or "changed", text)
-        one.staging.problem = one.staging.problem or error
+        one.staging.fails(Failed(result.failure or "changed", text))
         return
     if base_offset not in one.facts:
         return  # what is wrong with its scan is told already
@@ -500,8 +499,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
     for one, proof in to_prove:
         problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
         if problem:
-            failure = proof.failure or "verify"
-            one.staging.problem = one.staging.problem or error_of(failure, problem)
+            one.staging.fails(Failed(proof.failure or "verify", problem))
 
 
 def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ListedLog, ...]) -> Staged:

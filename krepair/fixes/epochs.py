@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.context import Context
-from krepair.fixes.files import made_anew, stage_again
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.files import Made, made_anew
+from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import parts_after, read_logs
-from krepair.fixes.second_readings import EPOCHS_AGAIN, Applied, SecondReading, as_planned
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
@@ -22,7 +21,6 @@ from krepair.fixes.untouched import (
     why_untouched,
 )
 from krepair.formats.broker_version import version_of
-from krepair.formats.cleanup_policy import compacts
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
@@ -51,7 +49,7 @@ class Epochs(Fix):
         """Every batch has its epoch in its header."""
         return bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
         looked = list(surveys)
         if purpose == "plan":
@@ -63,53 +61,24 @@ class Epochs(Fix):
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         read_logs(context, touched)
         for survey in touched:
-            expected = len(parts_after(survey.partition, survey.changes))
-            seen = see_epochs(
-                survey.partition,
-                survey.segments_after,
-                log_start_of(context.view, survey.partition, survey.segments_after),
-                compacts=survey.settings.compacts,
-                broker_version=context.options.broker_version,
-                expected=expected,
-            )
+            seen = see_epochs(context, survey)
             survey.put(EPOCHS_SEEN, seen)
             if seen.digest:
                 survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
+    def look(self, context: Context, survey: Survey) -> Seen:
         """KR401 and KR402."""
-        return epoch_findings(survey)
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        changes, notes = epoch_changes(survey)
         apart = beside(survey)
-        seen = None if apart is None else apart.seen(EPOCHS_SEEN)
-        if seen is None or not seen.merged.needed:
-            return Proposal(changes=changes, notes=notes)
-        left = left_for_leftovers(survey.partition, "leader epochs")
-        return Proposal(left=left, left_note=f"its leader epochs are left alone: {left.why}")
+        waiting = None if apart is None else apart.seen(EPOCHS_SEEN)
+        if waiting is not None and waiting.merged.needed:
+            left = left_for_leftovers(survey.partition, "leader epochs")
+            return Seen(left=left, left_note=f"its leader epochs are left alone: {left.why}")
+        seen = survey.seen(EPOCHS_SEEN)
+        return Seen() if seen is None else Seen(_findings(survey, seen), *_changes(survey, seen))
 
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        for staging in stagings:
-            with staging.taking_problems():
-                for change in staging.changes:
-                    assert isinstance(change, ReplaceFile)
-                    segments = work.all_facts(staging)
-                    policy = work.setting(staging, "cleanup.policy")
-                    seen = see_epochs(
-                        staging.listed,
-                        segments,
-                        log_start_of(work.view, staging.listed, segments),
-                        compacts=compacts(policy),
-                        broker_version=work.plan.policy.broker_version,
-                        expected=len(segments),
-                    )
-                    stage_again(work, staging, change, seen.merged.data, "the entries", left=seen.left)
-
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        for change in applied.changes:
-            assert isinstance(change, ReplaceFile)
-            yield as_planned(applied, change, EPOCHS_AGAIN)
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+        seen = see_epochs(work.context, work.survey(staging, work.all_facts(staging)))
+        return Made(seen.merged.data, seen.left)
 
 
 EPOCHS = Epochs()
@@ -138,30 +107,24 @@ def read_epochs_file(partition: Partition) -> tuple[bytes | None, str]:
         return None, f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
 
 
-def see_epochs(
-    partition: Partition,
-    segments: Sequence[SegmentFacts],
-    log_start: int,
-    *,
-    compacts: bool,
-    broker_version: str,
-    expected: int,
-) -> SeenEpochs:
-    """Merge what is on disk with what the scanned segments show; ``expected``: how many segments there will be."""
+def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
+    """Merge what is on disk with what the log shows, as it will be after the changes proposed so far."""
+    partition, segments = survey.partition, survey.segments_after
     data, left = read_epochs_file(partition)
     file = partition.leader_epoch_checkpoint
     recorded = epochs.read_recorded(data)
     if data is not None and len(data) > epochs.MOST_BYTES:
         damage = Damage(0, file.size if file else 0, f"at most {epochs.MOST_BYTES} bytes", "more")
         recorded = epochs.Recorded(exists=True, damage=(damage,), broker_reads=False)
-    if len(segments) != expected or not segments:
+    if not segments or len(segments) != len(parts_after(partition, survey.changes)):
         left = left or "not all of its segments could be read"
     elif _offsets_go_back(segments):
         left = left or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
     elif epochs.clears_history(segments):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
-    log = epochs.epochs_of_log(segments, log_start, compacted=compacts)
-    merged = epochs.merge_epochs(recorded, log, version_of(broker_version))
+    log_start = log_start_of(context.view, partition, segments)
+    log = epochs.epochs_of_log(segments, log_start, compacted=survey.settings.compacts)
+    merged = epochs.merge_epochs(recorded, log, version_of(context.options.broker_version))
     return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left)
 
 
@@ -188,11 +151,7 @@ def rule_of(seen: SeenEpochs) -> str:
     return "KR402" if seen.recorded.intact else "KR401"
 
 
-def epoch_findings(survey: Survey) -> Iterator[Finding]:
-    """What is wrong with the leader epochs of one partition."""
-    seen = survey.seen(EPOCHS_SEEN)
-    if seen is None:
-        return
+def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
     recorded, merged = seen.recorded, seen.merged
     if merged.needed and not recorded.intact:
         first = recorded.damage[0] if recorded.damage else None
@@ -260,11 +219,8 @@ def _summary(seen: SeenEpochs) -> str:
     return text
 
 
-def epoch_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+def _changes(survey: Survey, seen: SeenEpochs) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
     """The checkpoint to replace, if it has to be, and what the reviewer must know of each entry."""
-    seen = survey.seen(EPOCHS_SEEN)
-    if seen is None:
-        return (), ()
     notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
     if not seen.mends:
         return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes

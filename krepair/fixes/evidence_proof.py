@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from krepair.errors import KrepairError
 from krepair.fixes.context import ListedLog
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.staging import Staging, Work
 from krepair.pipeline.items import Failed, Place
 
 
@@ -62,13 +61,8 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     for index, found in work.engine.map(find_markers_gone, items):
         one = asked[index]
         if isinstance(found, Failed):
-            _wrong(one, error_of(found.kind, found.why))
+            one.staging.fails(found)
         elif found.path or found.data:
             waiting += [(one, NeededItem(place=log.place, logs=log.logs, gone=found)) for log in one.others]
     for index, needed in work.engine.map(find_needed, [item for _, item in waiting]):
-        if needed is not None:
-            _wrong(waiting[index][0], error_of(needed.kind, needed.why))
-
-
-def _wrong(one: Staged, error: KrepairError) -> None:
-    one.staging.problem = one.staging.problem or error
+        waiting[index][0].staging.fails(needed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
@@ -84,36 +84,33 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attri
     staging.unsynced = True
 
 
-def stage_again(
-    work: Work,
-    staging: Staging,
-    change: ReplaceFile,
-    data: bytes,
-    what: str,
-    *,
-    left: str = "",
-) -> None:
-    """Stage a file whose bytes were worked out again, right before it is put in its place.
+class Made(NamedTuple):
+    """A small file that was worked out.
 
-    Args:
-        work: what it is made with.
-        staging: of the partition, or of the root.
-        change: the file.
+    Attributes:
         data: its bytes.
-        what: they are, for the message.
         left: why they are not to be had, or empty.
+    """
+
+    data: bytes
+    left: str = ""
+
+
+def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Made) -> None:
+    """Stage a file whose bytes were worked out again, right before it is put in its place.
 
     Raises:
         StalePlanError: they are not those of the plan.
         VerifyFailedError: they are not read as they were written.
         OSError: they could not be written.
     """
-    path = staging.folder.at(change.name)
-    if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        raise StalePlanError(f"{path}: {what}, worked out again, are not those of the plan {left}".rstrip())
+    path, data = staging.folder.at(change.name), made.data
+    if made.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        text = f"{path}: its bytes, worked out again, are not those of the plan"
+        raise StalePlanError(f"{text} {made.left}".rstrip())
     wrong = wrong_form(change.name, data)
     if wrong:
-        raise VerifyFailedError(f"{path}: {what} {wrong}; nothing was changed")
+        raise VerifyFailedError(f"{path}: what was made for it {wrong}; nothing was changed")
     like = (
         path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
     )

@@ -1,4 +1,4 @@
-"""One fix: what it looks at, what it finds, what it proposes, how its bytes are made again, how they are verified.
+"""One fix: what it looks at, what it finds, what it changes, how its bytes are made again, how they are verified.
 
 A fix is one module beside this one and one line in ``krepair.fixes.table``. How much space a change takes, how
 it is reviewed, committed and taken back, is not its business: see ``krepair.plan.actions`` and
@@ -8,47 +8,70 @@ it is reviewed, committed and taken back, is not its business: see ``krepair.pla
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context
-from krepair.fixes.second_readings import Applied, SecondReading
+from krepair.fixes.files import Made, stage_again
+from krepair.fixes.second_readings import Applied, SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.costs import WorkKind
-from krepair.plan.model import Change, ChangeLines, ReplaceFile
-from krepair.rules.model import LeftAlone
+from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
+from krepair.rules.model import LeftAlone, PartitionDecision
 
 Purpose = Literal["check", "plan"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """What one fix wants of one partition.
+class Compacted(NamedTuple):
+    """What was decided on the markers of one partition, and on its keys.
 
     Attributes:
+        decision: on each segment.
+        evidence: what is known of the other replicas.
+        keys: what becomes of its records, if they go by key.
+    """
+
+    decision: PartitionDecision
+    evidence: Evidence
+    keys: KeyCompaction | UnsetType = UNSET
+
+
+class Seen(NamedTuple):
+    """What one fix sees in a partition, and what it wants to change there.
+
+    Attributes:
+        findings: what is wrong; worked out as they are read.
         changes: in the order in which they are carried out.
-        root_changes: of files of the root, by name.
         notes: for the reviewer.
         left: why the partition is left as it is by this fix, None if it is not.
         left_note: a note that says so, where another fix changes the partition.
         log_end: the log end offset, as far as this fix knows it; else 0.
         raises_point: whether a line of the root, its recovery point, changes for it.
-        fields: fields of ``PartitionPlan`` that only this fix knows, by name.
+        compacted: what was decided on its markers and keys, None if nothing was.
     """
 
+    findings: Iterable[Finding] = ()
     changes: tuple[Change, ...] = ()
-    root_changes: tuple[ReplaceFile | ChangeLines, ...] = ()
     notes: tuple[str, ...] = ()
     left: LeftAlone | None = None
     left_note: str = ""
     log_end: int = 0
     raises_point: bool = False
-    fields: dict[str, Any] | None = None
+    compacted: Compacted | None = None
+
+
+class SeenRoot(NamedTuple):
+    """The same of the root of the log directory."""
+
+    findings: Iterable[Finding] = ()
+    changes: tuple[ReplaceFile | ChangeLines, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Fix(ABC):
@@ -64,6 +87,7 @@ class Fix(ABC):
             reads logs through ``krepair.fixes.logs``.
         asks_others: whether it decides by what other replicas hold.
         takes: which partitions it takes where none is named, if these are not all: a line for plans that have none.
+        of_root: whether it changes files of the root alone: it looks at no partition by itself.
     """
 
     name: ClassVar[str]
@@ -73,6 +97,7 @@ class Fix(ABC):
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
     takes: ClassVar[str] = ""
+    of_root: ClassVar[bool] = False
     work: ClassVar[WorkKind] = WorkKind.READ
 
     def way(self, asked: Collection[str]) -> str:
@@ -108,47 +133,41 @@ class Fix(ABC):
         """Whether ``plan`` has to read the logs of a partition for it: more of that calls for a larger engine."""
         return False
 
-    @abstractmethod
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Look at partitions, in as few jobs as possible, and put what was seen into their surveys."""
-
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """What is wrong with one partition, of what was seen."""
-        return iter(())
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:  # noqa: B027
+        """Read what ``look`` has to know of partitions, in as few jobs as possible, and put it into their surveys."""
 
     @abstractmethod
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        """What to change in one partition; ``survey.changes`` are those of the fixes before it. Reads nothing."""
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """Look at one partition; ``survey.changes`` are those of the fixes before it. Reads no log."""
 
-    def propose_root(self, context: Context) -> Proposal:
-        """What to change in the root of the log directory, once for all partitions."""
-        return Proposal()
+    def look_root(self, context: Context) -> SeenRoot:
+        """Look at the root of the log directory, once for all partitions."""
+        return SeenRoot()
 
-    @abstractmethod
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+        """The bytes of a small file that it makes anew, worked out by what has worked them out for the plan."""
+        raise NotImplementedError(f"{self.name} makes {change.change_id} in another way")
+
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging."""
+        """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging.
 
-    @abstractmethod
+        So are those of small files; of a removal only the folder that keeps the original is needed.
+        """
+        for staging in stagings:
+            with staging.taking_problems():
+                staging.folder.make_private_folders()
+                for change in staging.changes:
+                    if isinstance(change, ReplaceFile) and change.method != "remove":
+                        stage_again(work, staging, change, self.bytes_of(work, staging, change))
+
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """How what applied changes made is read once more."""
-
-
-class RootFix(Fix, ABC):
-    """A fix of the checkpoint files in the root of the log directory.
-
-    It looks at all partitions, and proposes once, for the root.
-    """
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        return Proposal()
-
-    @abstractmethod
-    def propose_root(self, context: Context) -> Proposal:
-        """What to change in the root."""
-
-    @abstractmethod
-    def root_findings(self, context: Context) -> Iterator[Finding]:
-        """What is wrong in the root."""
+        """How what applied changes made is read once more: small files here, by the plan and by their form."""
+        for change in applied.changes:
+            assert isinstance(change, ReplaceFile)
+            if change.method == "remove":
+                yield gone(applied, change, (change.name,))
+            else:
+                yield as_planned(applied, change)
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:

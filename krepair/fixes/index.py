@@ -14,11 +14,11 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
-from krepair.fixes.staging import Kind, Staging, Work, Wrong, error_of
+from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
@@ -87,7 +87,7 @@ class Index(Fix):
         """Only where they are made anew."""
         return way == "regenerate" and bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
         touched = list(surveys)
@@ -98,27 +98,19 @@ class Index(Fix):
             look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR201 to KR207."""
-        active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --out PLAN"
-        last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
-        for finding in index_findings(survey):
-            is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
-            yield replace(finding, command=active) if is_active else finding
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        """The files to replace, but for those of segments that get fresh ones anyway."""
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """KR201 to KR207; the files to replace, but for those of segments that get fresh ones anyway."""
         apart = beside(survey)
         if apart is not None and index_changes(apart, set())[0]:
             left = left_for_leftovers(survey.partition, "indexes")
-            return Proposal(left=left, left_note=f"its indexes are left alone: {left.why}")
+            return Seen(left=left, left_note=f"its indexes are left alone: {left.why}")
         changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
         if context.beside_broker:
             notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
-        return Proposal(changes=changes, notes=notes)
+        return Seen(_findings(context, survey), changes, notes)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """One task per segment."""
@@ -135,6 +127,14 @@ class Index(Fix):
 INDEX = Index()
 
 
+def _findings(context: Context, survey: Survey) -> Iterator[Finding]:
+    active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --out PLAN"
+    last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
+    for finding in index_findings(survey):
+        is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
+        yield replace(finding, command=active) if is_active else finding
+
+
 def stage_indexes(
     work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
 ) -> None:
@@ -145,6 +145,8 @@ def stage_indexes(
         stagings: all of whose changes are meant.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
     """
+    from krepair.pipeline.indexes.segment import mend_indexes
+
     jobs: list[tuple[Staging, MendItems]] = []
     for staging in stagings:
         with staging.taking_problems():
@@ -152,15 +154,9 @@ def stage_indexes(
             staging.unsynced = True
             items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
             jobs += [(staging, one) for one in served_together(items)]
-    if not jobs:
-        return
-    from krepair.pipeline.indexes.segment import mend_indexes
-
     for index, found in work.engine.map(mend_indexes, [items for _, items in jobs]):
-        staging, _ = jobs[index]
         for failed in found:
-            if failed is not None:
-                staging.problem = staging.problem or error_of(failed.kind, failed.why)
+            jobs[index][0].fails(failed)
 
 
 def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
@@ -236,7 +232,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
                 change=change,
                 base_offset=base_offset,
                 log_bytes=logs[base_offset],
-                interval_bytes=work.index_interval_bytes(staging),
+                interval_bytes=work.settings(staging).index_interval_bytes,
                 target=f"{target}/{change.name}",
                 attributes=read_attributes(like, staging.folder.tree),
                 segments=tuple(one for one in sorted(logs.items()) if one[0] >= replayed_from)

@@ -11,7 +11,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import removed
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
 from krepair.fixes.staging import Kind, Staging, Work
@@ -20,10 +20,8 @@ from krepair.fixes.swaps import (
     SWAP,
     SeenLeftovers,
     SeenSwap,
-    completed_item,
     log_swaps,
     look_at_swaps,
-    stage_swaps,
     swap_item,
 )
 from krepair.formats.broker_version import Version
@@ -43,7 +41,7 @@ from krepair.journal.root import ROOT
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import opened_folder, read_whole
 from krepair.logdir.values import FileRef, Leftover, LogDir, Partition, PrivateFolder
-from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
+from krepair.plan.model import CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     Completion,
     LiveSegment,
@@ -77,7 +75,7 @@ class Leftovers(Fix):
         """Where a swap is pending."""
         return bool(log_swaps(partition))
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at what is left behind.
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
@@ -97,39 +95,55 @@ class Leftovers(Fix):
             swaps = read.get(survey.partition.folder, [])
             survey.put(LEFTOVERS_SEEN, _see(survey, swaps, context.version))
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR601."""
-        return leftover_findings(survey)
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        """Swaps to finish, and files to remove."""
-        seen = survey.seen(LEFTOVERS_SEEN)
-        changes, notes = leftover_changes(survey)
-        left = (
-            LeftAlone("leftovers", seen.left, _COMPARE, damaged=True)
-            if seen is not None and seen.left
-            else None
-        )
-        return Proposal(changes=changes, notes=notes, left=left)
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """KR601; swaps to finish, and files to remove."""
+        findings, seen = leftover_findings(survey), survey.seen(LEFTOVERS_SEEN)
+        if seen is None:
+            return Seen(findings)
+        sides = tuple(f"leftovers: {name}: {side}" for name, side in seen.swaps.sides)
+        if seen.left:
+            notes = (*sides, f"its leftovers are left alone: {seen.left}")
+            return Seen(findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True))
+        completions = (_completion(survey, seen, one) for one in seen.swaps.completions)
+        removals = (removed(survey.partition.folder, one.file, RULE, one.why) for one in seen.removals)
+        return Seen(findings, (*completions, *removals), sides)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""
+        from krepair.pipeline.swaps import StageSwapItem, stage_swap
+
+        jobs: list[tuple[Staging, StageSwapItem]] = []
         for staging in stagings:
             with staging.taking_problems():
                 staging.folder.make_private_folders()
-                swaps = [change for change in staging.changes if isinstance(change, CompleteSwap)]
-                if swaps:
-                    interval = work.index_interval_bytes(staging)
-                    stage_swaps(work.engine, work.place(staging), staging.stage_folder, swaps, interval)
+                jobs += [
+                    (
+                        staging,
+                        StageSwapItem(
+                            place=work.place(staging),
+                            change=change,
+                            interval_bytes=work.settings(staging).index_interval_bytes,
+                            stage=staging.stage_folder,
+                        ),
+                    )
+                    for change in staging.changes
+                    if isinstance(change, CompleteSwap)
+                ]
+        for index, failed in work.engine.map(stage_swap, [item for _, item in jobs]):
+            jobs[index][0].fails(failed)
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
-        from krepair.pipeline.swaps import verify_swap
+        from krepair.pipeline.swaps import VerifySwapItem, verify_swap
 
-        interval = applied.work.index_interval_bytes(applied.staging)
         for change in applied.changes:
             if isinstance(change, CompleteSwap):
-                item = completed_item(applied.place, applied.part, change, interval)
+                item = VerifySwapItem(
+                    place=applied.place,
+                    change=change,
+                    interval_bytes=applied.interval_bytes,
+                    mtime_ns=applied.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
+                )
                 yield SecondReading(change, SWAPS, verify_swap, (item,), whys_of)
             else:
                 assert isinstance(change, ReplaceFile)
@@ -326,19 +340,6 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
 
 
 # -- changes
-
-
-def leftover_changes(survey: Survey) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """The changes that finish and remove what is left behind, and what the reviewer must know."""
-    seen = survey.seen(LEFTOVERS_SEEN)
-    if seen is None:
-        return (), ()
-    sides = tuple(f"leftovers: {name}: {side}" for name, side in seen.swaps.sides)
-    if seen.left:
-        return (), (*sides, f"its leftovers are left alone: {seen.left}")
-    completions = tuple(_completion(survey, seen, one) for one in seen.swaps.completions)
-    removals = tuple(removed(survey.partition.folder, one.file, RULE, one.why) for one in seen.removals)
-    return (*completions, *removals), sides
 
 
 def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> CompleteSwap:

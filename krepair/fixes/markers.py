@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,13 +16,13 @@ from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.context import Context, ListedLog, OtherReplicas, recorded
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.evidence_proof import Staged, prove_markers
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
 from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import Applied, SecondReading, whys_of
-from krepair.fixes.staging import Decided, Kind, Staging, Work, error_of
+from krepair.fixes.staging import Decided, Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
@@ -35,14 +36,12 @@ from krepair.logdir.reading import why
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import Failed, FinishItem, LogElsewhere, Place, ScanResult, StageItem
-from krepair.plan.facts import number
 from krepair.plan.model import (
     FileFingerprint,
     KeepOriginal,
     MendLog,
     RewriteSegments,
     SourceSegment,
-    Span,
 )
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
@@ -79,36 +78,22 @@ NEW_SEGMENTS: Final = Kind(
 ORIGINALS: Final = Kind("new segments", "its batches against the kept originals")
 
 
-class SeenMarkers(NamedTuple):
-    """What was decided on one partition.
-
-    Attributes:
-        decision: for each segment; None if it is left alone.
-        left: why, else None.
-    """
-
-    decision: PartitionDecision | None
-    left: LeftAlone | None
-
-
-MARKERS_SEEN: Sight[SeenMarkers] = Sight("markers")
+MARKERS_SEEN: Sight[PartitionDecision | LeftAlone] = Sight("markers")
 
 
 class SeenKeys(NamedTuple):
     """What key compaction decided on one partition, which ``markers`` then leaves alone.
 
     Attributes:
-        compaction: the decisions; None if it is left alone.
-        left: why, else None.
+        compaction: the decisions.
         scratch_bytes: what its keys may take outside of memory, at most.
     """
 
-    compaction: Compaction | None
-    left: LeftAlone | None
-    scratch_bytes: int = 0
+    compaction: Compaction
+    scratch_bytes: int
 
 
-COMPACT_SEEN: Sight[SeenKeys] = Sight("keys")
+COMPACT_SEEN: Sight[SeenKeys | LeftAlone] = Sight("keys")
 
 
 class Markers(Fix):
@@ -134,7 +119,7 @@ class Markers(Fix):
         """Every batch is decided on."""
         return bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
         left_alone = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
@@ -146,21 +131,23 @@ class Markers(Fix):
             left = left_alone[survey.partition.folder]
             if left is None and survey.log is not None:
                 left = survey.log.problem
-            survey.put(MARKERS_SEEN, SeenMarkers(None, left) if left else _decide(context, survey))
+            survey.put(MARKERS_SEEN, left or _decide(context, survey))
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR101."""
-        return bloat_findings(context, survey)
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        seen = survey.seen(MARKERS_SEEN)
-        if seen is None:
-            return Proposal()
-        if seen.decision is None:
-            assert seen.left is not None
-            note = f"its markers are left alone ({seen.left.code}): {seen.left.why}"
-            return Proposal(left=seen.left, left_note=note)
-        return _proposal(context, survey, seen.decision)
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """KR101, and the segments that are written anew."""
+        decision = survey.seen(MARKERS_SEEN)
+        if decision is None:
+            return Seen()
+        if isinstance(decision, LeftAlone):
+            note = f"its markers are left alone ({decision.code}): {decision.why}"
+            return Seen(left=decision, left_note=note)
+        evidence = with_bytes(evidence_of(context, survey.partition), decision)
+        return Seen(
+            bloat_findings(context, survey, decision),
+            changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
+            notes=notes_of(decision),
+            compacted=Compacted(decision, evidence),
+        )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Copy what stays; the decisions are made again and must be the plan's."""
@@ -177,24 +164,15 @@ MARKERS = Markers()
 def decided_by_key(survey: Survey) -> Compaction | None:
     """The decisions of key compaction, which include the rules of markers; None if it made none."""
     seen = survey.seen(COMPACT_SEEN)
-    return None if seen is None else seen.compaction
-
-
-def decision_of(survey: Survey) -> PartitionDecision | None:
-    """What was decided, None if nothing was."""
-    seen = survey.seen(MARKERS_SEEN)
-    return None if seen is None else seen.decision
+    return seen.compaction if isinstance(seen, SeenKeys) else None
 
 
 def left_alone(survey: Survey) -> LeftAlone | None:
     """Why no decision can be made on a partition: its log, or the rules; None if one was made, or none asked."""
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
-    seen = survey.seen(MARKERS_SEEN)
-    by_key = survey.seen(COMPACT_SEEN)
-    if seen is None and by_key is not None:
-        return by_key.left
-    return None if seen is None else seen.left
+    seen = survey.seen(MARKERS_SEEN) or survey.seen(COMPACT_SEEN)
+    return seen if isinstance(seen, LeftAlone) else None
 
 
 def transaction_indexes_disagree(survey: Survey) -> bool:
@@ -221,28 +199,38 @@ def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone
     return why_forked(context, survey, policy.high_watermark) or policy
 
 
-def _decide(context: Context, survey: Survey) -> SeenMarkers:
+def _decide(context: Context, survey: Survey) -> PartitionDecision | LeftAlone:
     policy = policy_or_left(context, survey)
     if isinstance(policy, LeftAlone):
-        return SeenMarkers(None, policy)
+        return policy
     problem = _scan_held(context, survey, policy)
     if problem is not None:
-        return SeenMarkers(None, problem)
+        return problem
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(context, survey, policy, outcome)
     if isinstance(outcome, LeftAlone):
-        return SeenMarkers(None, outcome)
+        return outcome
     changed = [group for group in outcome.groups if group.changes]
-    left = why_a_start_would_fail(
+    return left_by_a_start(context, survey, policy, outcome, changed) or outcome
+
+
+def left_by_a_start(
+    context: Context,
+    survey: Survey,
+    policy: MarkerPolicy,
+    decision: PartitionDecision,
+    changed: Sequence[GroupDecision],
+) -> LeftAlone | None:
+    """Why a start would fail once these groups are written anew, or None."""
+    return why_a_start_would_fail(
         survey.partition.folder,
         policy,
-        outcome.log_end_offset,
+        decision.log_end_offset,
         changed,
         version=context.version,
         clean_shutdown=context.view.clean_shutdown,
     )
-    return SeenMarkers(None, left) if left else SeenMarkers(outcome, None)
 
 
 def _scan_held(context: Context, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:
@@ -309,16 +297,28 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
     Raises:
         OSError: a producer snapshot cannot be read.
     """
-    topic, options = survey.settings, context.options
-    log_end = log_end_of(survey.segments)
-    snapshot_offset, snapshot = newest_snapshot(survey.partition.snapshots, log_end)
-    version = version_of(options.broker_version)
+    now_ms, version = context.options.now_ms, version_of(context.options.broker_version)
     stamped = any(facts.summary.stamped for facts in survey.segments)
-    high_watermark = survey.high_watermark
-    if options.assume_high_watermark == "log-end":
-        high_watermark = max(high_watermark, log_end)
     kind = evidence_of(context, survey.partition).kind
-    others = context.others.get(survey.partition.folder)
+    others = context.others.get(survey.partition.folder, OtherReplicas(()))
+    return dataclasses.replace(
+        _policy(context, survey, others),
+        first_dirty_offset=recorded(context.view.cleaner.offsets, survey.partition, -1),
+        stamps=stamped or (version is not None and version >= STAMPS_SINCE),
+        keeps_all=kind == NONE,
+        latest_horizon_ms=latest_horizon_ms(kind, now_ms, survey.settings.delete_retention_ms),
+        mixed_epochs=kind == "only-replica",
+    )
+
+
+def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPolicy:
+    """What is decided by at ``plan`` and again at ``apply``, but for what only the plan knows of evidence and time.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
+    topic, options = survey.settings, context.options
+    snapshot_offset, snapshot = newest_snapshot(survey.partition.snapshots, log_end_of(survey.segments))
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -328,27 +328,28 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
         segment_index_bytes=topic.segment_index_bytes,
         index_interval_bytes=topic.index_interval_bytes,
         producer_expiry_ms=context.settings.producer_expiry_ms,
-        high_watermark=high_watermark,
-        first_dirty_offset=recorded(context.view.cleaner.offsets, survey.partition, -1),
-        stamps=stamped or (version is not None and version >= STAMPS_SINCE),
+        high_watermark=high_watermark_of(context, survey),
+        first_dirty_offset=-1,
+        stamps=False,
         merge=options.merge,
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
-        keeps_all=kind == NONE,
-        latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
-        mixed_epochs=kind == "only-replica",
-        held_markers=np.empty(0, np.int64) if others is None else others.markers,
+        held_markers=others.markers,
     )
+
+
+def high_watermark_of(context: Context, survey: Survey) -> int:
+    """The high watermark by which is decided: the log end, where that was said."""
+    if context.options.assume_high_watermark == "log-end":
+        return max(survey.high_watermark, log_end_of(survey.segments))
+    return survey.high_watermark
 
 
 # -- findings
 
 
-def bloat_findings(context: Context, survey: Survey) -> Iterator[Finding]:
+def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision) -> Iterator[Finding]:
     """KR101: what compaction of markers would free."""
-    decision = decision_of(survey)
-    if decision is None:
-        return
     unlimited = next((choice for choice in decision.horizons if choice.name == _LATEST), None)
     before = sum(outcome.log_bytes for outcome in decision.outcomes)
     now = sum(outcome.kept_bytes for outcome in decision.outcomes)
@@ -407,35 +408,9 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 # -- plan
 
 
-def _proposal(context: Context, survey: Survey, decision: PartitionDecision) -> Proposal:
-    evidence = with_bytes(evidence_of(context, survey.partition), decision)
-    return Proposal(
-        changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
-        notes=notes_of(decision),
-        fields={**fields_of(decision), "evidence": evidence},
-    )
-
-
 def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
     """Lines for the reviewer."""
     return (*decision.notes, f"{count_text(decision.active_producers, 'active producer')} at the log end")
-
-
-def fields_of(decision: PartitionDecision) -> dict[str, Any]:
-    """What a plan says of the decisions on one partition, by field of ``PartitionPlan``."""
-    span = decision.span
-    return {
-        "log_end_offset": decision.log_end_offset,
-        "span": Span(
-            start_offset=span.start_offset,
-            end_offset=span.end_offset,
-            limit=span.limit,
-            limit_text=span.limit_text,
-        ),
-        "horizon_ms": decision.horizon_ms,
-        "horizons": decision.horizons,
-        "kept_last": decision.kept_last,
-    }
 
 
 def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
@@ -712,60 +687,19 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
         text = f"{staging.plan.folder}: its high watermark is no longer recorded"
         if not work.plan.policy.assume_high_watermark:
             raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}")
+    others = others_now(work, staging, facts, place)
     try:
-        policy = _policy(work, staging, facts, place)
+        policy = _policy(work.context, work.survey(staging, facts), others)
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    planned = staging.plan
+    policy = dataclasses.replace(policy, horizon=str(planned.horizon_ms), keeps_all=planned.keeps_all)
     if _decided_before(staging, facts, policy) is not None:
         return policy
     minded = why_undecided(facts, policy)
     if minded is not None:
         raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
     return policy
-
-
-def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> MarkerPolicy:
-    policy, topic = work.plan.policy, staging.plan.topic
-    log_end = max(one.summary.last_offset + 1 for one in facts)
-    snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
-
-    def setting_of(key: str, scope: str = topic) -> int:
-        return number(policy, scope, key)
-
-    return MarkerPolicy(
-        now_ms=policy.now_ms,
-        horizon=str(staging.plan.horizon_ms),
-        delete_retention_ms=setting_of("delete.retention.ms"),
-        min_compaction_lag_ms=setting_of("min.compaction.lag.ms"),
-        segment_bytes=setting_of("segment.bytes"),
-        segment_index_bytes=setting_of("segment.index.bytes"),
-        index_interval_bytes=setting_of("index.interval.bytes"),
-        producer_expiry_ms=max(
-            setting_of("producer.id.expiration.ms", ""), setting_of("transactional.id.expiration.ms", "")
-        ),
-        high_watermark=high_watermark_now(work, staging, facts),
-        first_dirty_offset=-1,
-        stamps=False,
-        merge=policy.merge,
-        snapshot_offset=snapshot_offset,
-        snapshot=snapshot,
-        keeps_all=staging.plan.keeps_all,
-        held_markers=others_now(work, staging, facts, place).markers,
-    )
-
-
-def high_watermark_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> int:
-    """The high watermark by which is decided: the log end, where that was said.
-
-    Args:
-        work: what is staged with.
-        staging: the partition.
-        facts: of its logs, the last one among them.
-    """
-    known = work.high_watermark(staging)
-    if work.plan.policy.assume_high_watermark == "log-end":
-        return max(known, *(one.summary.last_offset + 1 for one in facts))
-    return known
 
 
 # -- finish
@@ -786,7 +720,7 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
     for index, result in work.engine.map(finish, [item for _, item in jobs]):
         staging, item = jobs[index]
         if isinstance(result, Failed):
-            staging.problem = staging.problem or error_of(result.kind, result.why)
+            staging.fails(result)
             continue
         known = staging.staged.get(item.change.change_id, StagedGroup())
         staging.staged[item.change.change_id] = known._replace(made=result.made)
@@ -807,7 +741,7 @@ def finish_item(
         change=group,
         stage=folder,
         attributes=like._replace(mtime_ns=group.mtime_ns),
-        index_interval_bytes=work.index_interval_bytes(staging),
+        index_interval_bytes=work.settings(staging).index_interval_bytes,
         make=make,
         parts=known.parts,
         made=dict(known.made),

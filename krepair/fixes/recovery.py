@@ -21,7 +21,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
-from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
@@ -101,7 +101,7 @@ class Recovery(Fix):
         """What is above the recovery point, which is not known here."""
         return bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Read the segments that a start would recover, in one job, and work out what it would leave.
 
         Raises:
@@ -122,11 +122,11 @@ class Recovery(Fix):
         for one in ranges:
             one.survey.put(RECOVERY_SEEN, one.outcome())
 
-    def propose(self, context: Context, survey: Survey) -> Proposal:
+    def look(self, context: Context, survey: Survey) -> Seen:
         """The files of the range as a recovery would leave them, and the new segment."""
         seen = survey.seen(RECOVERY_SEEN) or Recovered()
         note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
-        return Proposal(
+        return Seen(
             changes=seen.changes,
             notes=seen.notes,
             left=seen.left,
@@ -135,7 +135,7 @@ class Recovery(Fix):
             raises_point=seen.line is not None,
         )
 
-    def propose_root(self, context: Context) -> Proposal:
+    def look_root(self, context: Context) -> SeenRoot:
         """The lines of the recovery points, in the order of the partitions."""
         seen = {
             survey.partition.folder: one
@@ -144,7 +144,7 @@ class Recovery(Fix):
         }
         raised = [one for one in seen.values() if one.line is not None]
         if not raised:
-            return Proposal()
+            return SeenRoot()
         file = context.view.recovery_point.file
         text = _sums(seen)
         change = ChangeLines(
@@ -157,7 +157,7 @@ class Recovery(Fix):
             undo=KeepOriginal(),
         )
         others = (f"recovery: {other}" for other in _other_log_dirs(context))
-        return Proposal(root_changes=(change,), notes=(f"recovery: {text}", *others))
+        return SeenRoot(changes=(change,), notes=(f"recovery: {text}", *others))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         from krepair.fixes import recovery_staging
@@ -453,12 +453,10 @@ def _cut(context: Context, ranges: Sequence[Range]) -> None:
             torn.append(one)
     decide(context, [one.part for one in torn])
     for one in torn:
-        seen = one.part.seen(TAIL_SEEN)
-        if seen is None or not seen.changes:
-            text = (
-                seen.left.why if seen is not None and seen.left is not None else "its torn tail cannot be cut"
-            )
-            one.leave("damage", text if seen is None else "; ".join([text, *seen.notes]))
+        seen = one.part.seen(TAIL_SEEN) or Seen()
+        if not seen.changes:
+            text = "its torn tail cannot be cut" if seen.left is None else seen.left.why
+            one.leave("damage", "; ".join([text, *seen.notes]))
             continue
         one.changes += seen.changes
         one.part.changes += seen.changes
@@ -514,7 +512,7 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     for one in ranges:
         partition = one.survey.partition
         facts = (*one.survey.segments_after, *one.part.segments_after)
-        target = target_of(context.view, partition, place_of(context.view, partition), facts, one.all_changes)
+        target = target_of(context.view, partition, facts, one.all_changes)
         targets.append(target.recovered(one.floor, one.log_end))
     found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):

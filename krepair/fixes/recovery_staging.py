@@ -9,14 +9,12 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import place_in
 from krepair.fixes.epochs import read_epochs_file
-from krepair.fixes.files import put_staged, stage_again
+from krepair.fixes.files import Made, put_staged, stage_again
 from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes, transaction_indexes_made
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import (
-    EPOCHS_AGAIN,
     LINES,
-    PRODUCERS_AGAIN,
     Applied,
     SecondReading,
     aborted_of,
@@ -24,8 +22,8 @@ from krepair.fixes.second_readings import (
     gone,
     seen_here,
 )
-from krepair.fixes.snapshots import is_snapshot, stage_snapshot
-from krepair.fixes.staging import Kind, Staging, Work, Wrong, error_of
+from krepair.fixes.snapshots import is_snapshot, made_again
+from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.journal.actions.lines import current_data
@@ -36,11 +34,12 @@ from krepair.pipeline.items import ScanItem
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import bases_touched, log_effect
-from krepair.plan.facts import number, segment_bases
+from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import ChangedLine, lines_in, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
+from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
@@ -111,24 +110,20 @@ def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None
         for name in change.names:
             put_staged(work, staging, name, b"", like)
     elif isinstance(change, ReplaceFile) and change.method != "remove":
+        segments = [] if is_index(change) else work.all_facts(staging, floor)
         if change.name == LEADER_EPOCH_CHECKPOINT:
-            data, wrong = _epochs_again(work, staging, floor)
-            stage_again(work, staging, change, data, "the entries", left=wrong)
+            stage_again(work, staging, change, _epochs_again(work, staging, segments, floor))
         elif is_snapshot(change.name):
-            work.all_facts(staging, floor)
-            stage_snapshot(work, staging, change, recovered_from=floor)
+            stage_again(work, staging, change, made_again(work, staging, change, recovered_from=floor))
 
 
-def _epochs_again(work: Work, staging: Staging, floor: int) -> tuple[bytes, str]:
-    """The bytes of the leader epochs, worked out again; and why the file that is there cannot be read, or empty."""
-    segments = work.all_facts(staging, floor)
+def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts], floor: int) -> Made:
     data, wrong = read_epochs_file(staging.listed)
     recorded = epochs.read_recorded(data)
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
     rises = epochs_of_log(segments, floor, compacted=False).rises
     after = epochs_after_recovery(recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
-    new = epochs.MergedEpochs(after, (), needed=True).data
-    return new, wrong
+    return Made(epochs.MergedEpochs(after, (), needed=True).data, wrong)
 
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
@@ -217,8 +212,7 @@ def _read_and_make(
         work.take_facts(staging, item.scan.base_offset, result.scan, with_txn_index=False)
         for one, failed in zip(item.files, result.files, strict=True):
             made.add(one.change.change_id)
-            if failed is not None:
-                staging.problem = staging.problem or error_of(failed.kind, failed.why)
+            staging.fails(failed)
     return made
 
 
@@ -313,7 +307,7 @@ def range_items(
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
     place = place_in(work.view, part.folder)
-    interval_bytes = number(work.plan.policy, part.topic, "index.interval.bytes")
+    interval_bytes = work.topic(part.topic).index_interval_bytes
     return [
         RecoveredItem(
             place=place,
@@ -454,8 +448,10 @@ def second_readings(applied: Applied) -> Iterator[SecondReading]:
     replayed = replayed_from(staging.listed, floor_in(applied.work, applied.part))
     made = transaction_indexes_made(applied)
     for change in applied.changes:
-        if isinstance(change, ReplaceFile):
-            yield from _small_file_again(applied, change)
+        if isinstance(change, ReplaceFile) and change.method == "remove":
+            yield gone(applied, change, (change.name,))
+        elif isinstance(change, ReplaceFile) and not is_index(change):
+            yield as_planned(applied, change)
     if made:
         logs = applied.logs_before_compaction() or applied.logs_now()
         yield aborted_of(applied, made, tuple(one for one in logs if one.base_offset >= replayed))
@@ -469,15 +465,6 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
             size = "nothing" if found is None else f"{found.size} bytes"
             wrong.append(f"{name}: an empty file was expected, found {size}")
     return seen_here(change, ROLLED, *wrong)
-
-
-def _small_file_again(applied: Applied, change: ReplaceFile) -> Iterator[SecondReading]:
-    if change.method == "remove":
-        yield gone(applied, change, (change.name,))
-    elif change.name == LEADER_EPOCH_CHECKPOINT:
-        yield as_planned(applied, change, EPOCHS_AGAIN)
-    elif is_snapshot(change.name):
-        yield as_planned(applied, change, PRODUCERS_AGAIN)
 
 
 def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:

@@ -19,7 +19,6 @@ from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.pipeline.items import Failed, Place
 from krepair.plan.effects import log_effect
-from krepair.plan.facts import setting
 from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
 
 if TYPE_CHECKING:
@@ -31,9 +30,11 @@ REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with 
 MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 ABORTS: Final = Kind("transaction indexes", "its entries against a replay of the logs")
 _MADE = "size and digest against the plan, decoded and encoded again"
-EPOCHS_AGAIN: Final = Kind("leader epoch checkpoints", _MADE)
-PRODUCERS_AGAIN: Final = Kind("producer snapshots", _MADE)
-CHECKPOINTS_AGAIN: Final = Kind("checkpoints of the log directory", _MADE)
+_SMALL: Final = {
+    FileKind.LEADER_EPOCHS: Kind("leader epoch checkpoints", _MADE),
+    FileKind.SNAPSHOT: Kind("producer snapshots", _MADE),
+}
+_OF_ROOT: Final = Kind("checkpoints of the log directory", _MADE)
 LINES: Final = Kind("checkpoints of the log directory", "its lines against the plan")
 
 
@@ -190,9 +191,10 @@ class Applied:
             logs.append(LogFile(base_offset=base, path=path, bytes=expected))
         return tuple(sorted(logs, key=lambda log: log.base_offset))
 
-    def setting(self, key: str) -> str:
-        """A setting of the topic as the plan has it."""
-        return setting(self.plan.policy, self.part.topic, key)
+    @property
+    def interval_bytes(self) -> int:
+        """``index.interval.bytes`` as the plan has it."""
+        return self.work.settings(self.staging).index_interval_bytes
 
 
 def read_again(
@@ -242,12 +244,13 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
     return results
 
 
-def as_planned(applied: Applied, change: ReplaceFile, kind: Kind) -> SecondReading:
+def as_planned(applied: Applied, change: ReplaceFile) -> SecondReading:
     """A small file that was made anew: the bytes of the plan, in the form that a broker writes.
 
     What the logs say was asked right before it was put in its place, see ``stage_again``.
     """
     path = applied.staging.folder.at(change.name)
+    kind = _SMALL.get(parse_file_name(change.name).kind, _OF_ROOT)
     return seen_here(change, kind, not_as_planned(path, change, applied.tree))
 
 
@@ -277,7 +280,7 @@ def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
     item = MendedLogItem(
         place=applied.place,
         change=change,
-        interval_bytes=int(applied.setting("index.interval.bytes")),
+        interval_bytes=applied.interval_bytes,
         keep=applied.keep,
         next_base=later[0] if later else -1,
     )

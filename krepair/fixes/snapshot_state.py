@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.fixes.context import Context
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.forgotten import Open, OpenTransactions, Part
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
@@ -85,18 +85,13 @@ class Target(NamedTuple):
 
 
 def target_of(
-    log_dir: LogDir,
-    partition: Partition,
-    place: Place,
-    known: Iterable[SegmentFacts],
-    changes: Sequence[Change] = (),
+    log_dir: LogDir, partition: Partition, known: Iterable[SegmentFacts], changes: Sequence[Change]
 ) -> Target:
     """A partition of a log directory as a target.
 
     Args:
         log_dir: where it is.
         partition: as listed.
-        place: of its files.
         known: facts of its logs as they will be after the changes.
         changes: that are made before its snapshots are read by a broker.
     """
@@ -107,7 +102,7 @@ def target_of(
     floor = floor_of([part.base_offset for part in parts], log_dir.recovery_point.offsets.get(key, 0))
     return Target(
         partition=partition,
-        place=place,
+        place=place_of(log_dir, partition),
         parts=parts,
         snapshots=tuple(one for one in partition.snapshots if one.file.name not in gone),
         known={facts.base_offset: facts for facts in known},
@@ -119,23 +114,11 @@ def target_of(
     )
 
 
-def state_rules(
-    broker_version: str, now_ms: int, producer_id_ms: int, transactional_id_ms: int
-) -> StateRules:
-    """How the broker that will be started forgets producers."""
-    version = version_of(broker_version)
-    return StateRules(version, now_ms, expiry_of(version, producer_id_ms, transactional_id_ms))
-
-
 def rules_now(context: Context) -> StateRules:
-    """The same by the settings, and the clock, of a run."""
-    settings, options = context.settings, context.options
-    return state_rules(
-        options.broker_version,
-        options.now_ms,
-        settings.producer_id_expiration_ms,
-        settings.transactional_id_expiration_ms,
-    )
+    """How the broker that will be started forgets producers."""
+    settings, version = context.settings, version_of(context.options.broker_version)
+    after_ms = expiry_of(version, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms)
+    return StateRules(version, context.options.now_ms, after_ms)
 
 
 def see_snapshots(

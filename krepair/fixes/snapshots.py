@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import made_anew, removed, stage_again
-from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.second_readings import PRODUCERS_AGAIN, Applied, SecondReading, as_planned, gone
+from krepair.fixes.context import Context
+from krepair.fixes.files import Made, made_anew, removed
+from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.snapshot_state import (
     SNAPSHOT_AT_MOST_BYTES,
     read_snapshot_file,
     rules_now,
     see_snapshots,
-    state_rules,
     target_of,
 )
 from krepair.fixes.staging import Staging, Work
@@ -37,7 +36,6 @@ from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.effects import names_removed
-from krepair.plan.facts import number
 from krepair.plan.model import ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.forgotten import FORGOTTEN
@@ -72,7 +70,7 @@ class Snapshots(Fix):
     after = ("markers", "tail")
     mends = frozenset({"KR501", "KR502", "KR503", "KR504", FORGOTTEN})
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the snapshots against the ends of the logs.
 
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
@@ -82,112 +80,66 @@ class Snapshots(Fix):
             looked = [one for one in surveys if not why_untouched(one.partition, one.settings)]
             looked += beside_leftovers(surveys)
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
-        rules = rules_now(context)
-        targets = [
-            target_of(
-                context.view,
-                survey.partition,
-                place_of(context.view, survey.partition),
-                survey.segments_after,
-                survey.changes,
-            )
-            for survey in touched
-        ]
-        found = see_snapshots(targets, rules, context.engine, clean=context.view.clean_shutdown, closes=True)
+        targets = [target_of(context.view, one.partition, one.segments_after, one.changes) for one in touched]
+        clean = context.view.clean_shutdown
+        found = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
         for survey, seen in zip(touched, found, strict=True):
             survey.put(SNAPSHOTS_SEEN, seen)
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
-        """KR501 to KR506."""
-        yield from snapshot_findings(survey)
-        yield from _many_producers(context, survey)
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        """The snapshot to make, and those that go."""
+    def look(self, context: Context, survey: Survey) -> Seen:
+        """KR501 to KR506; the snapshot to make, and those that go."""
         apart = beside(survey)
-        if apart is not None and (snapshot_changes(apart, ())[0] or _waits_damaged(apart)):
+        damaged = apart is not None and any(one.rule == "KR501" for one in _beside_swap(apart))
+        if apart is not None and (damaged or snapshot_changes(apart)[0]):
             left = left_for_leftovers(survey.partition, "producer snapshots")
-            return Proposal(left=left, left_note=f"its producer snapshots are left alone: {left.why}")
+            return Seen(left=left, left_note=f"its producer snapshots are left alone: {left.why}")
         seen = survey.seen(SNAPSHOTS_SEEN)
-        changes, notes = snapshot_changes(survey, names_removed(survey.changes))
-        return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)
+        if seen is None:
+            return Seen(_beside_swap(survey))
+        findings = chain(snapshot_findings(survey, seen), _many_producers(context, survey, seen))
+        return Seen(findings, *snapshot_changes(survey), log_end=seen.log_end)
 
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The producers at the log end are worked out anew from the log."""
-        for staging in stagings:
-            with staging.taking_problems():
-                for change in staging.changes:
-                    assert isinstance(change, ReplaceFile)
-                    staging.folder.make_private_folders()
-                    if change.rule == FORGOTTEN:
-                        _stage_closed(work, staging, change)
-                    elif change.method == "regenerate":
-                        stage_snapshot(work, staging, change)
-
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
-        """A snapshot that was made has the plan's bytes. A removed one is gone, and kept."""
-        for change in applied.changes:
-            assert isinstance(change, ReplaceFile)
-            if change.method == "remove":
-                yield gone(applied, change, (change.name,))
-            else:
-                yield as_planned(applied, change, PRODUCERS_AGAIN)
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+        return (
+            _closed_again(work, staging, change)
+            if change.rule == FORGOTTEN
+            else made_again(work, staging, change)
+        )
 
 
 SNAPSHOTS = Snapshots()
 
 
-def stage_snapshot(
-    work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None
-) -> None:
-    """Work the producers at the log end out anew, and stage them.
+def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None) -> Made:
+    """The producers at the log end, worked out anew.
 
     Args:
-        work: what it is made with.
+        work: what they are worked out with.
         staging: of the partition.
         change: the snapshot.
         recovered_from: base offset of the first segment that the next start would recover; None: it recovers none.
-
-    Raises:
-        StalePlanError: they are not those of the plan.
-        OSError: a file could not be read or written.
     """
-    policy = work.plan.policy
-    target = target_of(
-        work.view,
-        staging.listed,
-        work.place(staging),
-        staging.facts.values(),
-        staging.plan.changes,
-    )
+    target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
     if recovered_from is not None:
         target = target.recovered(recovered_from)
-    rules = state_rules(
-        policy.broker_version,
-        policy.now_ms,
-        number(policy, "", "producer.id.expiration.ms"),
-        number(policy, "", "transactional.id.expiration.ms"),
-    )
+    rules = rules_now(work.context)
     (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
-    data, left = (b"", "") if seen is None else (seen.data or b"", seen.left)
-    if seen is not None and seen.name_at_end != change.name:
-        left = left or f"(the log ends at offset {seen.log_end})"
-    stage_again(work, staging, change, data, "the producers", left=left)
+    if seen is None:
+        return Made(b"")
+    at_end = seen.name_at_end == change.name
+    return Made(seen.data or b"", seen.left or ("" if at_end else f"(the log ends at offset {seen.log_end})"))
 
 
-def _stage_closed(work: Work, staging: Staging, change: ReplaceFile) -> None:
-    """Ask the log anew about the transactions that a snapshot has open, and stage it with the forgotten ones ended."""
-    policy, listed = work.plan.policy, staging.listed
-    target = target_of(
-        work.view, listed, work.place(staging), staging.facts.values(), staging.plan.changes
-    ).recovered(int(change.name.partition(".")[0]))
-    rules = state_rules(policy.broker_version, policy.now_ms, 0, 0)
-    (seen,) = see_snapshots([target], rules, work.engine, clean=False)
+def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
+    """Ask the log anew about the transactions that a snapshot has open: it, with the forgotten ones ended."""
+    target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
+    target = target.recovered(int(change.name.partition(".")[0]))
+    (seen,) = see_snapshots([target], rules_now(work.context), work.engine, clean=False)
     found = () if seen is None else seen.forgotten
     data = next((one.data for one in found if one.file.name == change.name), None)
     if data is None:  # mended already, or not to be mended any more
         data = read_whole(staging.folder.at(change.name), SNAPSHOT_AT_MOST_BYTES)
-    stage_again(work, staging, change, data, "the producers")
+    return Made(data)
 
 
 def is_snapshot(name: str) -> bool:
@@ -198,12 +150,8 @@ def is_snapshot(name: str) -> bool:
 # -- findings
 
 
-def snapshot_findings(survey: Survey) -> Iterator[Finding]:
+def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
     """What is wrong with the snapshots of one partition."""
-    seen = survey.seen(SNAPSHOTS_SEEN)
-    if seen is None:
-        yield from _beside_swap(survey)
-        return
     folder = survey.partition.folder
     name, text = seen.unread
     if name:
@@ -256,11 +204,10 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
             )
 
 
-def _many_producers(context: Context, survey: Survey) -> Iterator[Finding]:
+def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
     """KR506: what the newest snapshot holds, where a broker keeps very many producers."""
-    seen = survey.seen(SNAPSHOTS_SEEN)
-    newest = None if seen is None else seen.judged.base
-    if seen is None or newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
+    newest = seen.judged.base
+    if newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
         return
     try:
         data = read_whole(f"{survey.partition.path}/{newest.name}", SNAPSHOT_AT_MOST_BYTES)
@@ -308,10 +255,6 @@ def _beside_swap(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             rule=rule, partition=survey.partition.folder, file=name, position=position, evidence=evidence
         )
-
-
-def _waits_damaged(survey: Survey) -> bool:
-    return any(finding.rule == "KR501" for finding in _beside_swap(survey))
 
 
 def _of_no_segment(seen: SeenSnapshots) -> list[SnapshotFile]:
@@ -400,19 +343,12 @@ def _names(offsets: Sequence[int]) -> str:
 # -- plan
 
 
-def snapshot_changes(
-    survey: Survey, taken: Collection[str]
-) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The snapshot to make and those to set aside, and what the reviewer must know.
-
-    Args:
-        survey: the partition, looked at.
-        taken: names that another change removes.
-    """
+def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+    """The snapshot to make and those to set aside, and what the reviewer must know."""
     seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None:
         return (), ()
-    wrong = seen.judged.wrong
+    wrong, taken = seen.judged.wrong, names_removed(survey.changes)
     if seen.left:
         return (), (f"its producer snapshots are left alone: {seen.left}",) if wrong or not seen.files else ()
     changes = [_made(survey, seen)] if seen.makes else []

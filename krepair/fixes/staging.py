@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,18 +23,20 @@ from krepair.errors import (
     VerifyFailedError,
     is_forbidden,
 )
-from krepair.fixes.context import OtherReplicas, place_in, watermark_of
-from krepair.fixes.logs import facts_of, parts_after
+from krepair.fixes.context import Context, OtherReplicas, place_in, recorded, watermark_of
+from krepair.fixes.logs import facts_of, parts_after, scan_item
 from krepair.fixes.other_dirs import LockedDirs
+from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
+from krepair.logdir.config import Settings, TopicSettings, recorded_settings
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
+from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
-from krepair.plan.facts import number, setting
+from krepair.pipeline.items import Failed, Place, ScanResult
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.markers import StageInputs
@@ -145,6 +147,11 @@ class Staging:
             kind = UnwritableError if isinstance(error, WritingError) else RefusedError
             self.problem = self.problem or kind(why)
 
+    def fails(self, failed: Failed | None) -> None:
+        """What a task has against it is its problem, if it has none yet."""
+        if failed is not None:
+            self.problem = self.problem or error_of(failed.kind, failed.why)
+
 
 class Wrong(NamedTuple):
     """One thing that a verification found.
@@ -249,13 +256,63 @@ class Work:
         """Where a partition's files are, as work items name it."""
         return place_in(self.view, staging.plan.folder)
 
-    def setting(self, staging: Staging, key: str) -> str:
-        """A topic setting as the plan has it."""
-        return setting(self.plan.policy, staging.plan.topic, key)
+    @cached_property
+    def _settings(self) -> Settings:
+        try:
+            return recorded_settings(self.plan.policy.settings)
+        except ValueError as error:
+            raise StalePlanError(f"a setting of the plan is no whole number: {error}") from None
 
-    def index_interval_bytes(self, staging: Staging) -> int:
-        """``index.interval.bytes`` as the plan has it."""
-        return number(self.plan.policy, staging.plan.topic, "index.interval.bytes")
+    @property
+    def context(self) -> Context:
+        """The log directory as it is now, with the settings and the options of the plan.
+
+        Raises:
+            StalePlanError: the plan was edited.
+        """
+        policy = self.plan.policy
+        options = Options(
+            now_ms=policy.now_ms,
+            delete_horizon=policy.horizon,
+            broker_version=policy.broker_version,
+            fixes=policy.fixes,
+            merge=policy.merge,
+            assume_high_watermark=policy.assume_high_watermark,
+            accepted_losses=policy.accepted_losses,
+        )
+        return Context(self.view, self._settings, options, self.engine, self.scratch)
+
+    def survey(self, staging: Staging, facts: Iterable[SegmentFacts] = ()) -> Survey:
+        """A partition as fixes see it when they plan, with all changes of the plan proposed.
+
+        Args:
+            staging: of the partition.
+            facts: of its logs, as they will be once these changes are made.
+
+        Raises:
+            StalePlanError: the plan was edited.
+        """
+        partition = staging.listed
+        return Survey(
+            partition,
+            self.settings(staging),
+            high_watermark=self.high_watermark(staging),
+            log_start=recorded(self.view.log_start.offsets, partition, 0),
+            log=LogFacts(tuple(facts)),
+            changes=list(staging.plan.changes),
+        )
+
+    def topic(self, topic: str) -> TopicSettings:
+        """The settings of a topic as the plan has them.
+
+        Raises:
+            StalePlanError: the plan was edited.
+        """
+        return self._settings.topic(topic)
+
+    def settings(self, staging: Staging) -> TopicSettings:
+        """Those of a partition's topic, see ``topic``."""
+        return self.topic(staging.plan.topic)
 
     def scan_watermark(self, staging: Staging) -> int:
         """The high watermark that scans are told."""
@@ -279,10 +336,10 @@ class Work:
                 care: another change of the same plan may mend that index.
         """
         if isinstance(result, Failed):
-            staging.problem = staging.problem or error_of(result.kind, result.why)
+            staging.fails(result)
             return
         if with_txn_index and result.txn_damage:
-            staging.problem = staging.problem or error_of("changed", result.txn_damage)
+            staging.fails(Failed("changed", result.txn_damage))
             return
         segments = staging.listed.segments
         segment = segments[bisect_left(segments, base_offset, key=lambda one: one.base_offset)]
@@ -308,18 +365,9 @@ class Work:
             part for part in parts_after(staging.listed, staging.plan.changes) if part.base_offset >= since
         ]
         missing = [part for part in parts if part.base_offset not in staging.facts]
-        items = [
-            ScanItem(
-                place=self.place(staging),
-                base_offset=part.base_offset,
-                size=part.segment.log.size,
-                now_ms=self.plan.policy.now_ms,
-                high_watermark=self.scan_watermark(staging),
-                check_crc=True,  # the plan has seen where a log ends by this
-                without=part.without,
-            )
-            for part in missing
-        ]
+        if missing:
+            context, survey = self.context, self.survey(staging)
+        items = [scan_item(context, survey, part.segment, without=part.without) for part in missing]
         for index, result in self.engine.map(scan, items):
             self.take_facts(staging, missing[index].base_offset, result, with_txn_index=with_txn_index)
         if staging.problem is not None:

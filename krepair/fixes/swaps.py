@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import NameState, log_name
 from krepair.logdir.values import Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
+from krepair.plan.model import NewFile
 from krepair.rules.leftovers import PendingSwap, Removal, SwapDecision
 
 if TYPE_CHECKING:
-    from krepair.pipeline.swaps import SwapItem, SwapResult, VerifySwapItem
+    from krepair.pipeline.swaps import SwapItem, SwapResult
 
 SWAP: Final = NameState.SWAP.value
 
@@ -104,49 +103,3 @@ def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[S
         )
         seen.setdefault(item.place.folder, []).append(SeenSwap(pending, found.makes))
     return seen
-
-
-def stage_swaps(
-    engine: Engine, place: Place, stage: str, changes: Sequence[CompleteSwap], interval_bytes: int
-) -> None:
-    """Make the indexes of the swaps of one partition again, and stage them.
-
-    Args:
-        engine: where they are made.
-        place: of the partition.
-        stage: absolute path of the folder that they are written into.
-        changes: of the plan.
-        interval_bytes: ``index.interval.bytes``.
-
-    Raises:
-        StalePlanError: they are not those of the plan.
-        VerifyFailedError: an independent reading has something against them.
-        RefusedError: a file could not be read or written.
-    """
-    from krepair.pipeline.swaps import StageSwapItem, stage_swap
-
-    items = [
-        StageSwapItem(place=place, change=change, interval_bytes=interval_bytes, stage=stage)
-        for change in changes
-    ]
-    for _, result in engine.map(stage_swap, items):
-        if result is None:
-            continue
-        if result.kind in ("changed", "elsewhere"):
-            raise StalePlanError(result.why)
-        if result.kind == "verify":
-            raise VerifyFailedError(result.why)
-        raise RefusedError(result.why)
-
-
-def completed_item(
-    place: Place, plan: PartitionPlan, change: CompleteSwap, interval_bytes: int
-) -> VerifySwapItem:
-    """The item that reads the log and the indexes of a finished swap whole, independently."""
-    from krepair.pipeline.swaps import VerifySwapItem
-
-    name = f"{log_name(change.base_offset)}{SWAP}"
-    pending = next(file for file in plan.files if file.name == name)
-    return VerifySwapItem(
-        place=place, change=change, interval_bytes=interval_bytes, mtime_ns=pending.mtime_ns
-    )

@@ -11,7 +11,7 @@ from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS
 from krepair.fixes.compact import COMPACT
 from krepair.fixes.epochs import EPOCHS
-from krepair.fixes.fix import Fix, RootFix
+from krepair.fixes.fix import Fix
 from krepair.fixes.index import INDEX
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers import MARKERS
@@ -37,8 +37,6 @@ COMMIT_ORDER: Final[tuple[Fix, ...]] = (
     LEFTOVERS,
     RECOVERY,
 )
-
-ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstance(fix, RootFix))
 
 
 def owner_of(change: Change) -> Fix:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from krepair.checks.catalogue import Finding
+from msgspec.structs import replace
+
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of, recorded
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
-from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.logs import read_logs
+from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.logs import Ranges, read_logs
 from krepair.fixes.second_readings import Applied, SecondReading, gone, mended_log
-from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
@@ -44,23 +45,7 @@ from krepair.rules.tail import (
 if TYPE_CHECKING:
     from krepair.pipeline.damage import MendedItem, MendedResult
 
-TAIL_SEEN: Sight[TailDecision] = Sight("what becomes of damage")
-
-
-class TailDecision(NamedTuple):
-    """What is planned for the damage of a partition.
-
-    Attributes:
-        changes: in the order in which they are carried out.
-        notes: for the reviewer.
-        left: what is left for want of a consent or beside a leftover, None if nothing is.
-        left_note: that says so, where another fix changes the partition.
-    """
-
-    changes: tuple[MendLog | SetAside, ...] = ()
-    notes: tuple[str, ...] = ()
-    left: LeftAlone | None = None
-    left_note: str = ""
+TAIL_SEEN: Sight[Seen] = Sight("what becomes of damage")
 
 
 class Tail(Fix):
@@ -89,7 +74,7 @@ class Tail(Fix):
         """Damage may be anywhere."""
         return bool(partition.segments)
 
-    def look(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.
 
         Raises:
@@ -113,36 +98,28 @@ class Tail(Fix):
             if why:
                 survey.put(TAIL_SEEN, _left(survey, why))
 
-    def findings(self, context: Context, survey: Survey) -> Iterator[Finding]:
+    def look(self, context: Context, survey: Survey) -> Seen:
         """KR301 to KR305, with the price of each way out."""
-        return damage_findings(context.view, survey)
-
-    def propose(self, context: Context, survey: Survey) -> Proposal:
-        seen = survey.seen(TAIL_SEEN) or TailDecision()
-        return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left, left_note=seen.left_note)
+        decided = survey.seen(TAIL_SEEN) or Seen()
+        return decided._replace(findings=damage_findings(context.view, survey))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""
+        from krepair.pipeline.damage import make_mended
+
         jobs: list[tuple[Staging, MendLog, MendedItem]] = []
         for staging in stagings:
             logs = [change for change in staging.changes if isinstance(change, MendLog)]
             if logs:
                 with staging.taking_problems():
                     staging.folder.make_private_folders()
-                    jobs += [
-                        (staging, change, mended_item(work, staging, change, staging.stage_folder))
-                        for change in logs
-                    ]
-        if not jobs:
-            return
-        from krepair.pipeline.damage import make_mended
-
+                    jobs += [(staging, log, _staged_item(work, staging, log)) for log in logs]
         for index, result in work.engine.map(make_mended, [item for _, _, item in jobs]):
             staging, change, _ = jobs[index]
             if isinstance(result, Failed):
-                staging.problem = staging.problem or error_of(result.kind, result.why)
+                staging.fails(result)
             elif wrong := _not_as_planned(change, result):
-                staging.problem = staging.problem or error_of("changed", wrong)
+                staging.fails(Failed("changed", wrong))
 
     def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
@@ -154,19 +131,28 @@ class Tail(Fix):
                 yield from mended_log(applied, change)
 
 
-def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:
-    """The item that makes a log without its damage, and its indexes; without a target it only reads the new one."""
+def _item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:
+    """Work out the files that a segment becomes without some ranges."""
     from krepair.pipeline.damage import MendedItem
 
     return MendedItem(
-        place=work.place(staging),
-        base_offset=change.base_offset,
-        size=change.size_before if target else change.size_after,
-        without=tuple((one.start, one.end) for one in change.removed) if target else (),
-        interval_bytes=work.index_interval_bytes(staging),
-        target=target,
-        with_log=bool(target) and change.method == "excise",
-        torn=bool(target) and not all(one.consent for one in change.removed),
+        place=place_of(view, survey.partition),
+        base_offset=base_offset,
+        size=size,
+        without=without,
+        interval_bytes=survey.settings.index_interval_bytes,
+    )
+
+
+def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
+    """The same, and stage them."""
+    ranges = tuple((one.start, one.end) for one in change.removed)
+    item = _item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges)
+    return replace(
+        item,
+        target=staging.stage_folder,
+        with_log=change.method == "excise",
+        torn=not all(one.consent for one in change.removed),
     )
 
 
@@ -196,11 +182,14 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
         (survey, _choice(context.options, survey, damages_in(context.view, survey))) for survey in touched
     ]
     for survey, choice in choices:
-        survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=choice.left))
+        survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=choice.left))
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
-    for index, result in context.engine.map(make_mended, [_item(context.view, *job) for job in jobs]):
+    items = [
+        _item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds) for survey, cut in jobs
+    ]
+    for index, result in context.engine.map(make_mended, items):
         survey, cut = jobs[index]
         folder, base_offset = survey.partition.folder, cut.log.base_offset
         if isinstance(result, Failed):
@@ -212,7 +201,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
         if folder in failed:
             base_offset, why_not = min(failed[folder].items())
             left = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
-            survey.put(TAIL_SEEN, TailDecision(notes=choice.notes, left=left))
+            survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=left))
         elif choice.cuts:
             survey.put(TAIL_SEEN, _decision(context, survey, choice, made[folder]))
 
@@ -243,38 +232,23 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
             )
 
 
-def _left(survey: Survey, why: str) -> TailDecision:
+def _left(survey: Survey, why: str) -> Seen:
     """Of a partition whose files are left as they are: its logs may be damaged all the same."""
     apart = beside(survey)
     if apart is None or not any(facts.summary.damage for facts in apart.segments):
-        return TailDecision(notes=(f"its logs are left alone: {why}",))
+        return Seen(notes=(f"its logs are left alone: {why}",))
     left = left_for_leftovers(survey.partition, "logs")
-    return TailDecision(left=left, left_note=f"its logs are left alone: {left.why}")
+    return Seen(left=left, left_note=f"its logs are left alone: {left.why}")
 
 
-def _item(view: LogDir, survey: Survey, cut: LogCut) -> MendedItem:
-    """Work out the files that a segment becomes."""
-    from krepair.pipeline.damage import MendedItem
-
-    return MendedItem(
-        place=place_of(view, survey.partition),
-        base_offset=cut.log.base_offset,
-        size=cut.log.size,
-        without=cut.bounds,
-        interval_bytes=survey.settings.index_interval_bytes,
-    )
-
-
-def _decision(
-    context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
-) -> TailDecision:
+def _decision(context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]) -> Seen:
     """The changes, now that the new files are known."""
     mended = [_mend(survey, cut, made[cut.log.base_offset]) for cut in choice.cuts]
     aside = [_set_aside(survey, base, choice.cuts[-1]) for base in choice.aside]
     writers = any(len(facts.summary.rows) for facts in survey.segments)
     ends = _log_end(context.view, survey, choice, made)
     notes = notes_on_end(choice, ends, context.options.fixes, writers=writers)
-    return TailDecision((*aside, *mended), (*choice.notes, *notes), choice.left)
+    return Seen(changes=(*aside, *mended), notes=(*choice.notes, *notes), left=choice.left)
 
 
 def _log_end(

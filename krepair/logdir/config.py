@@ -7,7 +7,7 @@ Source of names, types, bounds and defaults: ``LogConfig`` and ``KafkaConfig`` (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -354,6 +354,23 @@ def load_settings(
         else {topic: _recorded(values, cluster.source) for topic, values in cluster.topics.items()}
     )
     return Settings(server, topics, _override_settings(overrides), recorded)
+
+
+def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
+    """Settings as a plan has them on record.
+
+    Args:
+        rows: of each topic by name, and broker-wide ones under an empty name.
+
+    Raises:
+        ValueError: one that has to be a whole number is none.
+    """
+    topics = {topic: {one.key: one for one in found} for topic, found in rows.items()}
+    settings = Settings(topics.pop("", {}), topics, {}, {})
+    for topic in topics:
+        settings.topic(topic)
+    _ = settings.producer_expiry_ms
+    return settings
 
 
 def of_every_topic(source: str) -> bool:

@@ -142,7 +142,7 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
     surveys = context.survey_all(named_or_all(context.view, context.options))
     read_logs_and_indexes(context, surveys)
     for fix in FIXES:
-        fix.look(context, surveys, "check")
+        fix.read(context, surveys, "check")
     root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), read_metadata(context.view))
     look_at_starts(context, surveys)
     return surveys, root

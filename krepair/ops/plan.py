@@ -14,7 +14,7 @@ from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageErro
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
-from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
+from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked
@@ -53,6 +53,7 @@ from krepair.plan.model import (
     Policy,
     ReplaceFile,
     RootPlan,
+    Span,
 )
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone
@@ -68,8 +69,8 @@ _TOPIC_KEYS_USED = (
 )
 _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
-Proposals = Mapping[str, Proposal]
-"""Name of a fix -> what it wants of one partition."""
+ByFix = Mapping[str, Seen]
+"""Name of a fix -> what it sees in one partition."""
 
 
 def make_plan(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
@@ -108,7 +109,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         context = Context(view, settings, options, engine, scratch)
         context.cluster, context.own_metadata = clusters
         context.sides, context.own_dirs = sides
-        return plan_of(context, fixes, look_and_propose(context, fixes, partitions))
+        return plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
 
 
 Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
@@ -240,39 +241,39 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
     return work
 
 
-def look_and_propose(
+def look_at_partitions(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition]
-) -> dict[str, dict[str, Proposal]]:
-    """Run the fixes, one after the other: each knows the changes that the fixes before it propose.
+) -> dict[str, dict[str, Seen]]:
+    """Run the fixes, one after the other: each knows the changes that the fixes before it want.
 
     Returns:
-        Partition folder -> name of the fix -> its proposal.
+        Partition folder -> name of the fix -> what it sees there.
     """
-    proposals: dict[str, dict[str, Proposal]] = {}
+    by_folder: dict[str, dict[str, Seen]] = {}
     for fix in fixes:
         surveys = [context.survey(one) for one in partitions if fix.wants(context, one)]
-        fix.look(context, surveys, "plan")
-        if isinstance(fix, RootFix):
+        fix.read(context, surveys, "plan")
+        if fix.of_root:
             continue
         for survey in surveys:
-            proposal = fix.propose(context, survey)
-            proposals.setdefault(survey.partition.folder, {})[fix.name] = proposal
-            survey.changes += proposal.changes
-        changed = [
-            survey for survey in surveys if changes_logs(proposals[survey.partition.folder][fix.name].changes)
-        ]
-        read_logs_after(context, changed)
-    return proposals
+            seen = fix.look(context, survey)
+            by_folder.setdefault(survey.partition.folder, {})[fix.name] = seen
+            survey.changes += seen.changes
+        read_logs_after(
+            context,
+            [one for one in surveys if changes_logs(by_folder[one.partition.folder][fix.name].changes)],
+        )
+    return by_folder
 
 
-def plan_of(context: Context, fixes: Sequence[Fix], proposals: Mapping[str, Proposals]) -> Plan:
-    """The plan of what was proposed; looks at the other partitions' active segments if a fence would reach them."""
+def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFix]) -> Plan:
+    """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
     view, options = context.view, context.options
-    surveys = [context.surveys[folder] for folder in proposals]
+    surveys = [context.surveys[folder] for folder in by_folder]
     partitions = [
-        partition_plan(context, context.surveys[folder], proposals[folder])
-        for folder in context.surveys
-        if folder in proposals
+        partition_plan(context, survey, by_folder[folder])
+        for folder, survey in context.surveys.items()
+        if folder in by_folder
     ]
     root = _root_plan(context, fixes, partitions)
     return build_plan(
@@ -311,9 +312,8 @@ def _root_plan(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]
 ) -> RootPlan | None:
     """The changes of the root's files, None if there are none."""
-    proposals = [fix.propose_root(context) for fix in fixes]
-    proposed = [change for proposal in proposals for change in proposal.root_changes]
-    changes, later = _one_of_each_file(proposed)
+    seen = [fix.look_root(context) for fix in fixes]
+    changes, later = _one_of_each_file([change for one in seen for change in one.changes])
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
@@ -325,7 +325,7 @@ def _root_plan(
         keeper=keeper,
         files=tuple(_fingerprint(file, "") for file in sorted(files, key=lambda file: file.name)),
         changes=changes,
-        notes=(*(note for proposal in proposals for note in proposal.notes), *later),
+        notes=(*(note for one in seen for note in one.notes), *later),
     )
 
 
@@ -390,51 +390,69 @@ def policy_of(
 # -- one partition
 
 
-def partition_plan(context: Context, survey: Survey, proposals: Proposals) -> PartitionPlan:
+def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> PartitionPlan:
     """One partition's part of the plan; figures that follow from others are filled in by the builder."""
     partition = survey.partition
-    in_order = [proposals[fix.name] for fix in COMMIT_ORDER if fix.name in proposals]
-    changes = tuple(change for proposal in in_order for change in proposal.changes)
-    lefts = [proposal.left for proposal in in_order if proposal.left is not None]
+    in_order = [by_fix[fix.name] for fix in COMMIT_ORDER if fix.name in by_fix]
+    changes = tuple(change for seen in in_order for change in seen.changes)
+    lefts = [seen.left for seen in in_order if seen.left is not None]
     if survey.log is not None and survey.log.problem is not None:
         lefts.insert(0, survey.log.problem)
-    log_end = log_end_of(survey.segments_after)
+    # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
+    raised = any(seen.raises_point for seen in in_order)
+    told = lefts[0] if lefts and not changes and not raised else None
+    left_notes = [
+        note
+        for name, seen in by_fix.items()
+        if seen.left != told
+        for note in _left_notes(context, survey, by_fix, name)
+    ]
+    notes = [note for seen in in_order for note in seen.notes]
     plan = PartitionPlan(
         topic=partition.topic,
         partition=partition.number,
         folder=partition.folder,
         status="change" if changes else "nothing",
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
-        log_end_offset=max([log_end, *(proposal.log_end for proposal in in_order)]),
+        log_end_offset=max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)]),
         high_watermark=survey.high_watermark,
         files=fingerprints(survey),
         log_bytes_before=sum(segment.log.size for segment in partition.segments),
         changes=changes,
+        notes=(*_private_notes(partition), *left_notes, *notes),
     )
-    for proposal in in_order:
-        plan = replace(plan, **(proposal.fields or {}))
-    # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
-    raised = any(proposal.raises_point for proposal in in_order)
-    told = lefts[0] if lefts and not changes and not raised else None
-    left_notes = [
-        note
-        for name, proposal in proposals.items()
-        if proposal.left != told
-        for note in _left_notes(context, survey, proposals, name)
-    ]
-    notes = [note for proposal in in_order for note in proposal.notes]
-    plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
+    for seen in in_order:
+        if seen.compacted is not None:
+            plan = _with_decision(plan, seen.compacted)
     return plan if told is None else _left_alone(plan, told, context.options)
 
 
-def _left_notes(context: Context, survey: Survey, proposals: Proposals, name: str) -> Iterator[str]:
+def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
+    decision, span = compacted.decision, compacted.decision.span
+    return replace(
+        plan,
+        span=Span(
+            start_offset=span.start_offset,
+            end_offset=span.end_offset,
+            limit=span.limit,
+            limit_text=span.limit_text,
+        ),
+        horizon_ms=decision.horizon_ms,
+        horizons=decision.horizons,
+        kept_last=decision.kept_last,
+        compaction=compacted.keys,
+        evidence=compacted.evidence,
+    )
+
+
+def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> Iterator[str]:
     """What a fix leaves alone in a partition that this plan changes, and how it may get its turn."""
-    left, note = proposals[name].left, proposals[name].left_note
+    left, note = by_fix[name].left, by_fix[name].left_note
     if left is None or not note:
         return
     yield note
     # Of damage that another fix mends here, this one knows nothing: it has decided on the files as they are.
-    if left.damaged and any(one.changes for other, one in proposals.items() if other != name):
+    if left.damaged and any(one.changes for other, one in by_fix.items() if other != name):
         word = next(word for word in context.options.fixes if word.partition("=")[0] == name)
         partition = survey.partition
         command = second_plan_command(

@@ -32,10 +32,10 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
-    Proposals,
+    ByFix,
     Sides,
     facts_of_dir,
-    look_and_propose,
+    look_at_partitions,
     partition_plan,
     partitions_named,
     policy_of,
@@ -152,18 +152,18 @@ class Reading:
             if number:
                 time.sleep(PAUSE_S)
             before = {one.folder: one for one in view.partitions if one.folder in waiting}
-            context, proposals = self._look(view, before)
+            context, by_folder = self._look(view, before)
             view = _listed(view.path)
             after = {one.folder: one for one in view.partitions}
-            for folder, proposed in proposals.items():
+            for folder, by_fix in by_folder.items():
                 survey = context.surveys[folder]
-                found = partition_plan(context, survey, proposed)
+                found = partition_plan(context, survey, by_fix)
                 changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
                 if not changed and not self._is_doubtful(folder, found):
                     self._take(context, survey, found, before[folder])
                 elif number == TRIES - 1 or folder not in after:
                     self._leave(survey, changed or "damage was met in it, once")
-            waiting = {folder for folder in proposals if folder not in self.done}
+            waiting = {folder for folder in by_folder if folder not in self.done}
             if not waiting:
                 return
 
@@ -186,14 +186,14 @@ class Reading:
             preview=Preview(unknown=UNKNOWN),
         )
 
-    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, Proposals]]:
+    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, ByFix]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         context = Context(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         context.cluster, context.own_metadata = self.clusters
         context.sides, context.own_dirs = self.sides
         self.others = others_of(context)
         partitions = [one for one in steady.partitions if one.folder in before]
-        return context, look_and_propose(context, self.fixes, partitions)
+        return context, look_at_partitions(context, self.fixes, partitions)
 
     def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
         """Whether damage was met, and for the first time."""

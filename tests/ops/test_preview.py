@@ -17,7 +17,7 @@ import pytest
 
 from krepair.errors import LockedError, RefusedError, UsageError
 from krepair.ops import preview as previews
-from krepair.ops.plan import look_and_propose
+from krepair.ops.plan import look_at_partitions
 from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
 from krepair.plan.around import Around
@@ -113,12 +113,12 @@ class Busy:
         self.before: list[Callable[[Path], None]] = []
         self.after: list[Callable[[Path], None]] = []
         self.readings = 0
-        monkeypatch.setattr(previews, "look_and_propose", self.look)
+        monkeypatch.setattr(previews, "look_at_partitions", self.look)
 
     def look(self, *given: Any) -> Any:
         self.readings += 1
         (self.before.pop(0) if self.before else nothing)(self.folder)
-        found = look_and_propose(*given)
+        found = look_at_partitions(*given)
         (self.after.pop(0) if self.after else nothing)(self.folder)
         return found
 

@@ -15,7 +15,7 @@ from krepair.fixes.checkpoints import GONE_SEEN
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.survey import Survey
-from krepair.fixes.table import FIXES, ROOT_FIXES
+from krepair.fixes.table import FIXES
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.lock import is_locked
 from krepair.ops.findings.absent import absent_findings
@@ -57,8 +57,8 @@ def _every_finding(seen: Seen) -> Iterator[Finding]:
 
 
 def _root_fixes(seen: Seen) -> Iterator[Finding]:
-    for fix in ROOT_FIXES:
-        yield from fix.root_findings(seen.context)
+    for fix in FIXES:
+        yield from fix.look_root(seen.context).findings
 
 
 def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
     ends = seen.context.root.seen(GONE_SEEN) or ()
     gone = next((one for one in ends if one.folder == survey.partition.folder), None)
     for fix in FIXES:
-        for found in fix.findings(seen.context, survey):
+        for found in fix.look(seen.context, survey).findings:
             if gone is None or not (found.rule == "KR502" or found.file in gone.orphans):
                 yield found  # else KR312 tells it
 
