@@ -86,7 +86,7 @@ class CompanionAudit:
         """Check the entries that belong to these batches."""
         if len(walked.positions) == 0:
             return
-        self._indexes.audit.feed_columns(walked.positions, walked.lasts, walked.stamps)
+        self._indexes.audit.feed(walked.positions, walked.lasts, walked.stamps)
         self._aborted.feed(walked)
 
     def finish(

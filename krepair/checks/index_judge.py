@@ -88,11 +88,7 @@ class IndexAudit:
         """Set the state before the first batch."""
         self.last_offset = self.base_offset - 1
 
-    def feed(self, batches: Int64s) -> None:
-        """Feed the next batches: int64[N, 3] (position, last offset, largest timestamp)."""
-        self.feed_columns(*batches.T)
-
-    def feed_columns(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
+    def feed(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
         """Feed the next batches as columns: position, last offset and largest timestamp, int64[N] each."""
         if len(positions) == 0:
             return

@@ -67,7 +67,7 @@ class MadeIndexes:
 
     def feed(self, walked: Walked) -> None:
         """Hold the entries against the next batches; entries of later batches may have been told already."""
-        self._audit.feed_columns(walked.positions, walked.lasts, walked.stamps)
+        self._audit.feed(walked.positions, walked.lasts, walked.stamps)
 
     def problems(self, contents: Mapping[str, bytes], log_end: int, interval_bytes: int) -> dict[str, str]:
         """Suffix -> the first thing that is wrong with a finished file, once every batch was fed.

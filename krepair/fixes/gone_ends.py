@@ -13,7 +13,7 @@ from krepair.formats.offset_index import ENTRY_SIZE
 from krepair.formats.offset_index import view as view_of_index
 from krepair.journal.actions.mend import CUT
 from krepair.journal.steps import Names
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import BatchWalk
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from
 from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.rules.checkpoints import Key
@@ -133,11 +133,11 @@ def _end_by_headers(partition: Partition) -> int | None:
     segment = partition.segments[-1]
     with opened_for_reading(segment.log.path) as descriptor:
         for start in (_last_position(segment), 0):
-            walk = HeaderWalk(read_into_from(descriptor), segment.log.size, start)
+            walk = BatchWalk(read_into_from(descriptor), segment.log.size, start)
             last = -1
             for rows in walk:
-                last = int(rows[-1, 1])
-            if walk.whole:
+                last = int(rows["last_offset"][-1])
+            if walk.is_at_end:
                 return max(last + 1, segment.base_offset)
     return None
 

@@ -22,6 +22,8 @@ _FIXED_WORD_ROWS: Final = "read-only uint64[:, ::1]"
 _WORD: Final = "uint64"
 _LONG: Final = "int64"
 _FLAG: Final = "boolean"
+BATCHES: Final = "batches"
+"""Rows of ``columns.BATCH``; not a word of numba's."""
 
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_numbers.number_at", (_BYTES, _LONG, _LONG)),
@@ -159,7 +161,8 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("replica_rows.mark_keys", (_WORD_ROWS, _WORD_ROWS, _LONG, _BYTES)),
     ("replica_rows.merge_keys", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("replica_rows.sum_batches", (_BYTES, _LONG, _ROWS, _LONGS, _WORD_ROWS, _ROWS, _ROWS)),
-    ("header_walk.header_window", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS)),
+    ("columns._front_row", (_BYTES, _LONG, _LONG, _LONG, BATCHES)),
+    ("columns.read_batches", (_BYTES, _LONG, _LONG, _LONG, _FLAG, _LONGS, BATCHES, _LONG)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("lz4_frames._block", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
     ("lz4_frames.lz4_frame", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
@@ -202,4 +205,4 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FLAG, _LONGS, _ROWS, _INTS, _ROWS),
     ),
 )
-"""``module.function`` and its argument types, spelled as numba does; only ``read-only`` is our own word."""
+"""``module.function`` and its argument types, spelled as numba does; ``read-only`` and ``batches`` are our own."""

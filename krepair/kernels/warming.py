@@ -9,12 +9,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Final
 
+from numba import from_dtype
 from numba.core.sigutils import normalize_signature
 
 from krepair.kernels import waiting
+from krepair.kernels.columns import BATCH
 from krepair.kernels.jit import KERNELS
 from krepair.kernels.machine import CACHE, PROCESSORS, saved_as
-from krepair.kernels.signatures import SIGNATURES
+from krepair.kernels.signatures import BATCHES, SIGNATURES
 from krepair.kernels.waiting import Told
 
 _READ_ONLY: Final = "read-only "
@@ -45,6 +47,8 @@ def types_of(spelled: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _type_of(spelled: str) -> Any:
+    if spelled == BATCHES:
+        return from_dtype(BATCH)[::1]
     kind = spelled.removeprefix(_READ_ONLY)
     (found,), _ = normalize_signature(f"({kind},)")
     return found if kind == spelled else found.copy(readonly=True)

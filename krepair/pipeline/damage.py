@@ -22,7 +22,7 @@ from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels import classes as c
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import BatchWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
@@ -158,8 +158,8 @@ def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: in
         return None
     here = int.from_bytes(_read(read_into, start, 8), "big", signed=True)
     before = item.base_offset - 1 if len(valid) == 1 else valid[-2].last_offset
-    for rows in HeaderWalk(read_into, start, valid[-1].start):
-        for position, last_offset, _ in rows.tolist():
+    for rows in BatchWalk(read_into, start, valid[-1].start):
+        for position, last_offset in rows[["position", "last_offset"]].tolist():
             if last_offset >= here:
                 alone = position == valid[-1].start and len(valid) > 1
                 return None if here <= before or alone else _Jump(position, last_offset, before)
@@ -223,8 +223,8 @@ def recovery_of_offsets(
     """
     last_entry, last_offset = 0, base_offset
     largest, of_largest, written, written_offset = -1, -1, -1, -1
-    for rows in HeaderWalk(read_into, cut):
-        for position, offset, timestamp in rows.tolist():
+    for rows in BatchWalk(read_into, cut):
+        for position, offset, timestamp in rows[["position", "last_offset", "max_timestamp"]].tolist():
             if not 0 <= offset - base_offset <= INT32_MAX:
                 last = _last_offset(read_into, size, base_offset)
                 if last + 1 - base_offset <= INT32_MAX:
@@ -245,8 +245,8 @@ def recovery_of_offsets(
 def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
     """Of the last batch, as a broker reads it: by the headers alone."""
     last = base_offset
-    for rows in HeaderWalk(read_into, size):
-        last = int(rows[-1, 1])
+    for rows in BatchWalk(read_into, size):
+        last = int(rows["last_offset"][-1])
     return last
 
 

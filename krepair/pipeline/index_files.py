@@ -14,7 +14,7 @@ from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.filenames import INDEX, TIME_INDEX
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import Batches, BatchWalk
 from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
 
 READ_AT_MOST_BYTES: Final = 128 << 20
@@ -185,24 +185,24 @@ class SpotCheck:
         start = int(self.offsets[entry - 1, 1]) if entry else 0
         if not 0 <= position - start <= TAIL_AT_MOST_BYTES:
             return False
-        walk = HeaderWalk(read_into_from(self.descriptor), position, start)
+        walk = BatchWalk(read_into_from(self.descriptor), position, start)
         last = -1
         for rows in walk:
-            last = int(rows[-1, 1])
-        return walk.whole and last < offset
+            last = int(rows["last_offset"][-1])
+        return walk.is_at_end and last < offset
 
     def _tail_fits(self) -> bool:
         start = int(self.offsets[-1, 1]) if len(self.offsets) else 0
         if self.log_bytes - start > TAIL_AT_MOST_BYTES:
             return False
-        walk = HeaderWalk(read_into_from(self.descriptor), self.log_bytes, start)
+        walk = BatchWalk(read_into_from(self.descriptor), self.log_bytes, start)
         last_offset = -1
         for rows in walk:
-            self.largest = max(self.largest, int(rows[:, 2].max()))
-            last_offset = int(rows[-1, 1])
+            self.largest = max(self.largest, int(rows["max_timestamp"].max()))
+            last_offset = int(rows["last_offset"][-1])
         past = len(self.offsets) and int(self.offsets[-1, 0]) > last_offset
         past = past or (len(self.times) and int(self.times[-1, 1]) > last_offset)
-        return walk.whole and not past
+        return walk.is_at_end and not past
 
     def _times_fit(self) -> bool:
         for entry in sampled(len(self.times), ENTRY_SIZES[TIME_INDEX]):
@@ -217,13 +217,13 @@ class SpotCheck:
         before = int(np.searchsorted(self.offsets[:, 0], offset, side="right")) - 1
         start = int(self.offsets[before, 1]) if before >= 0 else 0
         for rows in self._near(start):
-            at = int(np.searchsorted(rows[:, 1], offset))
+            at = int(np.searchsorted(rows["last_offset"], offset))
             if at < len(rows):
-                return int(rows[at, 2])
+                return int(rows["max_timestamp"][at])
         return None
 
-    def _near(self, start: int) -> Iterator[Int64s]:
-        walk = HeaderWalk(
+    def _near(self, start: int) -> Iterator[Batches]:
+        walk = BatchWalk(
             read_into_from(self.descriptor),
             self.log_bytes,
             start,

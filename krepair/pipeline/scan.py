@@ -8,7 +8,7 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats.filenames import log_name
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import (
     WINDOW_BYTES,
     OnWindow,
@@ -95,9 +95,9 @@ def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
     """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
     if item.from_offset <= item.base_offset:
         return 0
-    walk = HeaderWalk(read_into, size)
+    walk = BatchWalk(read_into, size)
     for rows in walk:
-        at = np.flatnonzero(rows[:, 1] >= item.from_offset)
+        at = np.flatnonzero(rows["last_offset"] >= item.from_offset)
         if len(at):
-            return int(rows[at[0], 0])
+            return int(rows["position"][at[0]])
     return walk.position

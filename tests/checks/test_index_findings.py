@@ -53,7 +53,7 @@ def audited(
 ) -> list[IndexProblem]:
     audit = IndexAudit(base, *(np.array(entries, np.int64).reshape(-1, 2) for entries in (offsets, times)))
     for piece in np.array_split(batches, pieces):
-        audit.feed(piece)
+        audit.feed(*piece.T)
     return audit.finish(end, interval, found or files(offsets, times), **{"active": False, **given})
 
 
@@ -160,11 +160,11 @@ def test_index_that_contradicts_itself_is_told_once_and_not_held_against_the_log
     indexes = SegmentIndexes(0, wrong, active=False)
     own = list(indexes.problems)
     assert {problem.suffix for problem in own} == indexes.broken == {INDEX, TIME_INDEX}
-    indexes.audit.feed(np.array([(0, 9, 5), (100, 19, 6)], np.int64))
+    indexes.audit.feed(*np.array([(0, 9, 5), (100, 19, 6)], np.int64).T)
     indexes.finish(end, 4096, whole=True, clean=True)
     assert indexes.problems == own
     half = SegmentIndexes(0, files([(19, 100), (9, 50)], [(7, 19)]), active=False)
-    half.audit.feed(np.array([(0, 9, 5), (100, 19, 6)], np.int64))
+    half.audit.feed(*np.array([(0, 9, 5), (100, 19, 6)], np.int64).T)
     half.finish(end, 4096, whole=True, clean=True)
     assert [problem.suffix for problem in half.problems if problem not in own] == [TIME_INDEX]
 
@@ -386,15 +386,15 @@ def test_gap_wider_than_an_append_is_told_at_the_entry_before_it() -> None:
 def test_batches_fed_in_pieces_tell_the_largest_timestamp_and_batch() -> None:
     audit = IndexAudit(10, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
     assert (audit.last_offset, audit.largest, audit.largest_batch) == (9, -1, 0)
-    audit.feed(np.empty((0, 3), np.int64))
-    audit.feed(np.array([(0, 11, 7), (100, 12, 9)], np.int64))
+    audit.feed(*np.empty((0, 3), np.int64).T)
+    audit.feed(*np.array([(0, 11, 7), (100, 12, 9)], np.int64).T)
     assert [audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch] == [
         12,
         9,
         12,
         100,
     ]
-    audit.feed(np.array([(250, 13, 9), (260, 14, 3)], np.int64))
+    audit.feed(*np.array([(250, 13, 9), (260, 14, 3)], np.int64).T)
     assert [audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch] == [
         14,
         9,

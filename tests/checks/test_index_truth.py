@@ -147,7 +147,7 @@ def judged(
 ) -> list[IndexProblem]:
     audit = IndexAudit(0, *(np.array(entries, np.int64).reshape(-1, 2) for entries in (offsets, times)))
     for window in np.array_split(np.array(rows, np.int64), windows):
-        audit.feed(window)
+        audit.feed(*window.T)
     files = {INDEX: IndexFile(8 * len(offsets)), TIME_INDEX: IndexFile(12 * len(times))}
     return audit.finish(end, 4096, files, active=False)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.kernels import classes as c
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import BatchWalk
 from krepair.kernels.recover import IndexEntries, RecoveredSegment, recover_segment
 from krepair.kernels.scan import ScanInputs, scan_segment
 from tests import builders
@@ -90,8 +90,9 @@ def test_entries_from_the_windows_of_a_scan_are_those_of_the_walk(
     offsets, times = entries.entries()
     assert np.array_equal(offsets, walked.offsets)
     assert np.array_equal(times, walked.times)
-    rows = list(HeaderWalk(builders.reading(log, 1 << 30), len(log)))
-    assert np.array_equal(np.concatenate(columns, axis=1).T, np.concatenate(rows))
+    rows = np.concatenate([found.copy() for found in BatchWalk(builders.reading(log, 1 << 30), len(log))])
+    names = ("position", "last_offset", "max_timestamp")
+    assert np.array_equal(np.concatenate(columns, axis=1), [rows[name] for name in names])
 
 
 def test_more_entries_than_there_was_room_for_are_those_of_the_walk() -> None:

@@ -27,7 +27,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
-from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.columns import BatchWalk
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
@@ -159,10 +159,10 @@ class _Segment:
         """Hold every entry against every batch."""
         item = self.item
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
-            walk = HeaderWalk(read_into_from(descriptor), item.log_bytes)
+            walk = BatchWalk(read_into_from(descriptor), item.log_bytes)
             for rows in walk:
-                self.judged.audit.feed(rows)
-        self.ends(walk.position, whole=walk.whole)
+                self.judged.audit.feed(rows["position"], rows["last_offset"], rows["max_timestamp"])
+        self.ends(walk.position, whole=walk.is_at_end)
 
     def ends(self, position: int, *, whole: bool) -> None:
         """All batches were fed, the last of which ends there."""
@@ -293,7 +293,7 @@ class FedInspection:
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
         del batch_classes
-        self._segment.judged.audit.feed_columns(*self._entries.take(window, end, starts))
+        self._segment.judged.audit.feed(*self._entries.take(window, end, starts))
 
     def result(self) -> InspectResult:
         """The result, if the scan has found no damage."""
