@@ -17,7 +17,6 @@ from krepair.fixes.gone_ends import end_now, gone_ends
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.second_readings import (
     LINES,
-    Applied,
     SecondReading,
     as_planned,
     seen_here,
@@ -160,13 +159,13 @@ class Checkpoints(Fix):
                         like = read_attributes(staging.folder.at(change.name), work.disk.tree)
                         put_staged(work, staging, change.name, data, like)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """A file made anew has the plan's bytes; another is its original with the lines that change."""
-        for change in applied.changes:
+        for change in staging.changes:
             if isinstance(change, ChangeLines):
-                yield _lines_again(applied, change)
+                yield _lines_again(work, staging, change)
             elif isinstance(change, ReplaceFile):
-                yield as_planned(applied, change)
+                yield as_planned(staging, change)
 
 
 def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
@@ -174,9 +173,9 @@ def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[
     return frozenset(one.folder for one in gone if one.consent not in accepted)
 
 
-def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
+def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondReading:
     """After a purge there is no original, and a broker may have written the other lines."""
-    folder, tree = applied.staging.folder, applied.tree
+    folder, tree = staging.folder, staging.folder.tree
     data = read_whole(folder.at(change.name), LARGEST_BYTES, tree)
     kept = folder.at(folder.names.keep(change.name))
     wrong, kind = "", LINES

@@ -22,7 +22,7 @@ from krepair.fixes.markers import (
     rewrite_of,
 )
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
-from krepair.fixes.second_readings import Applied, SecondReading
+from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
@@ -116,11 +116,11 @@ class Compact(Fix):
 
         stage_compacted_groups(work, stagings)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Every batch and index entry of the new segments; with the originals, every record and every key."""
         from krepair.fixes.compact_staging import compacted_groups_again
 
-        return compacted_groups_again(applied)
+        return compacted_groups_again(work, staging)
 
 
 COMPACT = Compact()

@@ -43,7 +43,7 @@ from krepair.fixes.markers import (
     policy_now,
 )
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
-from krepair.fixes.second_readings import Applied, InTurn, SecondReading
+from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -517,17 +517,16 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ListedLog, .
 # -- verify
 
 
-def compacted_groups_again(applied: Applied) -> Iterator[SecondReading]:
+def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """New segments are held against the plan; with ``work.originals`` they are proven against the kept originals.
 
     Raises:
         KrepairError: an original is neither in its place nor kept.
         OSError: one cannot be looked at.
     """
-    yield from finished_again(applied)
-    work, staging = applied.work, applied.staging
+    yield from finished_again(work, staging)
     groups = compacted_groups(staging.plan)
-    if not work.originals or not applied.keep or len(groups_of(staging)) != len(groups):
+    if not work.originals or not staging.keep or len(groups_of(staging)) != len(groups):
         return  # nothing is kept, or what is not applied is told already
     originals = originals_of(work, staging)
     if not originals.purged:

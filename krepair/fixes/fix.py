@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
-from krepair.fixes.second_readings import Applied, SecondReading, as_planned, gone
+from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir, Partition
@@ -160,14 +160,14 @@ class Fix(ABC):
                     if isinstance(change, ReplaceFile) and change.method != "remove":
                         stage_again(work, staging, change, self.bytes_of(work, staging, change))
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """How what applied changes made is read once more: small files here, by the plan and by their form."""
-        for change in applied.changes:
+        for change in staging.changes:
             assert isinstance(change, ReplaceFile)
             if change.method == "remove":
-                yield gone(applied, change, (change.name,))
+                yield gone(staging, change, (change.name,))
             else:
-                yield as_planned(applied, change)
+                yield as_planned(staging, change)
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:

@@ -17,7 +17,7 @@ from krepair.fixes.files import file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
-from krepair.fixes.second_readings import Applied, SecondReading, aborted_of
+from krepair.fixes.second_readings import SecondReading, aborts_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
@@ -116,12 +116,10 @@ class Index(Fix):
         """One task per segment."""
         stage_indexes(work, stagings)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Each file is held against its log, and transaction indexes against a replay of the logs."""
-        yield from indexes_against_logs(applied)
-        made = transaction_indexes_made(applied)
-        if made:
-            yield aborted_of(applied, made, applied.logs_before_compaction() or applied.logs_now())
+        yield from indexes_against_logs(work, staging)
+        yield from aborts_again(work, staging, transaction_indexes_made(staging))
 
 
 INDEX = Index()
@@ -159,7 +157,7 @@ def stage_indexes(
             jobs[index][0].fails(failed)
 
 
-def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
+def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """One reading of each segment, which holds its files against the log; all changes are such files.
 
     Raises:
@@ -168,8 +166,7 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
     """
     from krepair.pipeline.indexes.segment import verify_mended
 
-    staging = applied.staging
-    for together in served_together(mend_items(applied.work, staging, staging.folder.path)):
+    for together in served_together(mend_items(work, staging, staging.folder.path)):
         changes = [item.change for item in together.items]
 
         def says(results: Sequence[MendResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
@@ -181,11 +178,11 @@ def indexes_against_logs(applied: Applied) -> Iterator[SecondReading]:
         yield SecondReading(changes[0], kind, verify_mended, (together,), says, files=len(changes))
 
 
-def transaction_indexes_made(applied: Applied) -> dict[str, Change]:
+def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
     """Names of the transaction indexes that were made anew, each with its change."""
     return {
         change.name: change
-        for change in applied.changes
+        for change in staging.changes
         if isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith(".txnindex")
     }
 

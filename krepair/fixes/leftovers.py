@@ -13,7 +13,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import Applied, SecondReading, gone, whys_of
+from krepair.fixes.second_readings import SecondReading, gone, whys_of
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
@@ -132,22 +132,22 @@ class Leftovers(Fix):
         for index, failed in work.engine.map(stage_swap, [item for _, item in jobs]):
             jobs[index][0].fails(failed)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
         from krepair.pipeline.swaps import VerifySwapItem, verify_swap
 
-        for change in applied.changes:
+        for change in staging.changes:
             if isinstance(change, CompleteSwap):
                 item = VerifySwapItem(
-                    place=applied.place,
+                    place=work.place(staging),
                     change=change,
-                    interval_bytes=applied.interval_bytes,
-                    mtime_ns=applied.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
+                    interval_bytes=work.settings(staging).index_interval_bytes,
+                    mtime_ns=staging.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
                 )
                 yield SecondReading(change, SWAPS, verify_swap, (item,), whys_of)
             else:
                 assert isinstance(change, ReplaceFile)
-                yield gone(applied, change, (change.name,))
+                yield gone(staging, change, (change.name,))
 
 
 LEFTOVERS = Leftovers()

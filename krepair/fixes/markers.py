@@ -21,7 +21,7 @@ from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.second_readings import Applied, SecondReading, whys_of
+from krepair.fixes.second_readings import SecondReading, whys_of
 from krepair.fixes.staging import Decided, Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
@@ -153,9 +153,9 @@ class Markers(Fix):
         """Copy what stays; the decisions are made again and must be the plan's."""
         stage_groups(work, stagings)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Every batch and every index entry of the new segments; with the originals, each batch against them."""
-        return groups_again(applied)
+        return groups_again(work, staging)
 
 
 MARKERS = Markers()
@@ -530,7 +530,7 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
     """Folders and files that the copies are written into, and the items that write them."""
     items: list[StageItem] = []
-    planned = staging.plan.by_name
+    planned = staging.planned
     with staging.taking_problems():
         for group in groups_of(staging):
             check_fresh(staging.folder, staging.plan, group)
@@ -760,26 +760,25 @@ def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
 # -- verify
 
 
-def groups_again(applied: Applied) -> Iterator[SecondReading]:
+def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """New segments are held against the plan; with ``work.originals`` also against the kept originals.
 
     After a purge there are no originals.
     """
     from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals
 
-    yield from finished_again(applied)
-    if applied.work.originals and applied.keep:
-        for group in groups_of(applied.staging):
-            if log_name(group.base_offset) not in applied.staging.freed:
-                item = OriginalsItem(place=applied.place, change=group, keep=applied.keep)
+    yield from finished_again(work, staging)
+    if work.originals and staging.keep:
+        for group in groups_of(staging):
+            if log_name(group.base_offset) not in staging.freed:
+                item = OriginalsItem(place=work.place(staging), change=group, keep=staging.keep)
                 yield SecondReading(group, ORIGINALS, compare_originals, (item,), whys_of)
 
 
-def finished_again(applied: Applied) -> Iterator[SecondReading]:
+def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Every batch, every index entry and the plan's counts of new segments."""
     from krepair.pipeline.rewrite.finish import finish
 
-    staging = applied.staging
     for group in groups_of(staging):
-        item = finish_item(applied.work, staging, group, staging.folder.path, make=False)
+        item = finish_item(work, staging, group, staging.folder.path, make=False)
         yield SecondReading(group, NEW_SEGMENTS, finish, (item,), whys_of)

@@ -25,7 +25,7 @@ from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
-from krepair.fixes.second_readings import Applied, SecondReading
+from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.snapshot_state import rules_now, see_snapshots, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
@@ -164,11 +164,11 @@ class Recovery(Fix):
 
         recovery_staging.stage(work, stagings)
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Every segment that is no longer read is read again; every small file is as planned."""
         from krepair.fixes.recovery_staging import second_readings
 
-        return second_readings(applied)
+        return second_readings(work, staging)
 
 
 RECOVERY = Recovery()

@@ -15,9 +15,8 @@ from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import (
     LINES,
-    Applied,
     SecondReading,
-    aborted_of,
+    aborts_again,
     as_planned,
     gone,
     seen_here,
@@ -430,31 +429,27 @@ def _makes(part: PartitionPlan, name: str) -> bool:
 # -- verify
 
 
-def second_readings(applied: Applied) -> Iterator[SecondReading]:
+def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Small files, indexes and new segments of a partition; of the root the lines, and the logs of those raised.
 
     Raises:
         KrepairError: a segment is gone.
         OSError: a file cannot be read.
     """
-    staging = applied.staging
     if staging.partition is None:
-        for change in applied.changes:
+        for change in staging.changes:
             assert isinstance(change, ChangeLines)
-            yield _lines_again(applied, change)
+            yield _lines_again(work, staging, change)
         return
-    yield from (_roll_again(staging, one) for one in applied.changes if isinstance(one, RollSegment))
-    yield from indexes_against_logs(Applied(applied.work, staging.only(*filter(is_index, staging.changes))))
-    replayed = replayed_from(staging.listed, floor_in(applied.work, applied.part))
-    made = transaction_indexes_made(applied)
-    for change in applied.changes:
+    yield from (_roll_again(staging, one) for one in staging.changes if isinstance(one, RollSegment))
+    yield from indexes_against_logs(work, staging.only(*filter(is_index, staging.changes)))
+    replayed = replayed_from(staging.listed, floor_in(work, staging.plan))
+    for change in staging.changes:
         if isinstance(change, ReplaceFile) and change.method == "remove":
-            yield gone(applied, change, (change.name,))
+            yield gone(staging, change, (change.name,))
         elif isinstance(change, ReplaceFile) and not is_index(change):
-            yield as_planned(applied, change)
-    if made:
-        logs = applied.logs_before_compaction() or applied.logs_now()
-        yield aborted_of(applied, made, tuple(one for one in logs if one.base_offset >= replayed))
+            yield as_planned(staging, change)
+    yield from aborts_again(work, staging, transaction_indexes_made(staging), replayed)
 
 
 def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
@@ -467,9 +462,8 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
     return seen_here(change, ROLLED, *wrong)
 
 
-def _lines_again(applied: Applied, change: ChangeLines) -> SecondReading:
-    work = applied.work
-    data = current_data(applied.staging.folder, change)
+def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondReading:
+    data = current_data(staging.folder, change)
     raised = lines_in(data, change.lines)
     if not raised:
         return seen_here(change, LINES, "none of its lines is as the plan makes it")

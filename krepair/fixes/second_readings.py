@@ -8,18 +8,15 @@ A fix says what is read of its changes and what has to come of it, as ``SecondRe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
-from krepair.pipeline.items import Failed, Place
+from krepair.pipeline.items import Failed
 from krepair.plan.effects import log_effect
-from krepair.plan.model import Change, FileFingerprint, MendLog, PartitionPlan, Plan, ReplaceFile
+from krepair.plan.model import Change, ReplaceFile
 
 if TYPE_CHECKING:
     from krepair.pipeline.readings.aborted import AbortedReading
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 REMOVED: Final = Kind("removed files", "that it is gone")
 REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
-MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 ABORTS: Final = Kind("transaction indexes", "its entries against a replay of the logs")
 _MADE = "size and digest against the plan, decoded and encoded again"
 _SMALL: Final = {
@@ -93,112 +89,49 @@ def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
     return SecondReading(change, kind, says=lambda _: wrong)
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A partition, or the root, whose applied changes are read.
+def logs_now(staging: Staging) -> tuple[LogFile, ...]:
+    """The logs of a partition as they are."""
+    from krepair.pipeline.readings.partition import LogFile
 
-    Attributes:
-        work: what verifies.
-        staging: it, and the changes.
+    return tuple(
+        LogFile(base_offset=base, path=staging.folder.at(log_name(base)), bytes=size)
+        for base, size in staging.listed.log_sizes
+    )
+
+
+def logs_before_compaction(staging: Staging) -> tuple[LogFile, ...] | None:
+    """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
+
+    What follows from logs is worked out after damage is gone, and before segments are written anew.
+
+    Raises:
+        OSError: a file cannot be looked at.
     """
+    from krepair.pipeline.readings.partition import LogFile
 
-    work: Work
-    staging: Staging
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """Those that are read."""
-        return self.staging.changes
-
-    @property
-    def plan(self) -> Plan:
-        """The whole plan."""
-        return self.work.plan
-
-    @property
-    def part(self) -> PartitionPlan:
-        """What it says of the partition."""
-        return self.staging.plan
-
-    @property
-    def place(self) -> Place:
-        """Of the partition."""
-        return self.work.place(self.staging)
-
-    @property
-    def tree(self) -> Tree:
-        """Below which all is."""
-        return self.work.disk.tree
-
-    @cached_property
-    def planned(self) -> Mapping[str, FileFingerprint]:
-        """Fingerprints of the partition's files as they were planned, by name."""
-        return self.part.by_name
-
-    @property
-    def keep(self) -> str:
-        """Absolute path of the folder with the kept originals, empty if there is none."""
-        path = self._keep
-        return path if self.tree.is_folder(path) else ""
-
-    @property
-    def _keep(self) -> str:
-        return f"{self.staging.folder.private}/keep"
-
-    def kept(self, name: str) -> str:
-        """Absolute path under which an original is kept, or was until it was purged; empty if there was none."""
-        return f"{self._keep}/{name}" if name in self.planned else ""
-
-    def logs_now(self) -> tuple[LogFile, ...]:
-        """The logs as they are."""
-        from krepair.pipeline.readings.partition import LogFile
-
-        return tuple(
-            LogFile(base_offset=base, path=f"{self.place.path}/{log_name(base)}", bytes=size)
-            for base, size in self.staging.listed.log_sizes
-        )
-
-    def logs_before_compaction(self) -> tuple[LogFile, ...] | None:
-        """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
-
-        What follows from logs is worked out after damage is gone, and before segments are written anew.
-
-        Raises:
-            OSError: a file cannot be looked at.
-        """
-        from krepair.pipeline.readings.partition import LogFile
-
-        effects = [log_effect(change) for change in self.part.changes]
-        gone = {base for effect in effects for base in effect.segments}
-        mended = {base: change for effect in effects for base, change in effect.ranges.items()}
-        logs = []
-        for file in self.part.files:
-            name = parse_file_name(file.name)
-            if name.kind is not FileKind.LOG or name.state or name.base_offset is None:
-                continue
-            base = name.base_offset
-            if base in gone:
-                continue
-            kept = f"{self.keep}/{file.name}"
-            is_kept = base not in mended and bool(self.keep) and self.tree.is_there(kept)
-            path = kept if is_kept else f"{self.place.path}/{file.name}"
-            expected = file.size
-            if base in mended:
-                expected = file.size - sum(end - start for start, end in mended[base][1])
-            found = self.tree.status(path)
-            if found is None or found.st_size != expected:
-                return None
-            logs.append(LogFile(base_offset=base, path=path, bytes=expected))
-        return tuple(sorted(logs, key=lambda log: log.base_offset))
-
-    @property
-    def interval_bytes(self) -> int:
-        """``index.interval.bytes`` as the plan has it."""
-        return self.work.settings(self.staging).index_interval_bytes
+    effects = [log_effect(change) for change in staging.plan.changes]
+    gone = {base for effect in effects for base in effect.segments}
+    mended = {base: change for effect in effects for base, change in effect.ranges.items()}
+    logs, tree = [], staging.folder.tree
+    for file in staging.plan.files:
+        name = parse_file_name(file.name)
+        base = name.base_offset
+        if name.kind is not FileKind.LOG or name.state or base is None or base in gone:
+            continue
+        kept, expected = f"{staging.keep}/{file.name}", file.size
+        is_kept = base not in mended and bool(staging.keep) and tree.is_there(kept)
+        path = kept if is_kept else staging.folder.at(file.name)
+        if base in mended:
+            expected -= sum(end - start for start, end in mended[base][1])
+        found = tree.status(path)
+        if found is None or found.st_size != expected:
+            return None
+        logs.append(LogFile(base_offset=base, path=path, bytes=expected))
+    return tuple(sorted(logs, key=lambda log: log.base_offset))
 
 
 def read_again(
-    work: Work, asked: Iterable[tuple[Staging, Callable[[Applied], Iterable[SecondReading]]]]
+    work: Work, asked: Iterable[tuple[Staging, Callable[[Work, Staging], Iterable[SecondReading]]]]
 ) -> None:
     """Carry out second readings, all of one way together; what they have against changes is put into ``work``.
 
@@ -210,7 +143,7 @@ def read_again(
     for staging, readings_of in asked:
         try:
             with work.disk.tree.keeping_folders():
-                for reading in readings_of(Applied(work, staging)):
+                for reading in readings_of(work, staging):
                     readings.append((staging, reading))  # those before an error count
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
@@ -244,76 +177,72 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
     return results
 
 
-def as_planned(applied: Applied, change: ReplaceFile) -> SecondReading:
+def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
     """A small file that was made anew: the bytes of the plan, in the form that a broker writes.
 
     What the logs say was asked right before it was put in its place, see ``stage_again``.
     """
-    path = applied.staging.folder.at(change.name)
+    path = staging.folder.at(change.name)
     kind = _SMALL.get(parse_file_name(change.name).kind, _OF_ROOT)
-    return seen_here(change, kind, not_as_planned(path, change, applied.tree))
+    return seen_here(change, kind, not_as_planned(path, change, staging.folder.tree))
 
 
-def gone(applied: Applied, change: Change, names: tuple[str, ...]) -> SecondReading:
+def gone(staging: Staging, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Files that are gone, and kept as they were, unless apply has freed them."""
-    keep = "" if applied.staging.freed.intersection(names) else applied.keep
-    wrong = [text for name in names for text in _not_gone(applied, name, keep)]
+    keep = "" if staging.freed.intersection(names) else staging.keep
+    wrong = [text for name in names for text in _not_gone(staging, name, keep)]
     return seen_here(change, REMOVED_AND_KEPT if keep else REMOVED, *wrong)._replace(files=len(names))
 
 
-def _not_gone(applied: Applied, name: str, keep: str) -> Iterator[str]:
-    if applied.tree.is_there(applied.staging.folder.at(name)):
+def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
+    tree = staging.folder.tree
+    if tree.is_there(staging.folder.at(name)):
         yield f"{name} is there, although the plan takes it away"
     if keep:
-        kept, file = applied.tree.status(f"{keep}/{name}"), applied.planned[name]
+        kept, file = tree.status(f"{keep}/{name}"), staging.planned[name]
         if kept is None:
             yield f"{name} is not kept in {keep}"
         elif (kept.st_size, kept.st_mtime_ns) != (file.size, file.mtime_ns):
             yield f"{name}: what is kept is not the file of {file.size} bytes that was taken away"
 
 
-def mended_log(applied: Applied, change: MendLog) -> Iterator[SecondReading]:
-    """A log without its damage, and the ``.txnindex`` that changed with it."""
-    from krepair.pipeline.readings.logs import MendedLogItem, verify_mended_log
-
-    later = [base for base, _ in applied.staging.listed.log_sizes if base > change.base_offset]
-    item = MendedLogItem(
-        place=applied.place,
-        change=change,
-        interval_bytes=applied.interval_bytes,
-        keep=applied.keep,
-        next_base=later[0] if later else -1,
-    )
-    yield SecondReading(change, MENDED, verify_mended_log, (item,))
-    made = {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
-    if made:
-        yield aborted_of(applied, made, applied.logs_now())
-
-
-def aborted_of(applied: Applied, made: Mapping[str, Change], logs: tuple[LogFile, ...]) -> SecondReading:
-    """``.txnindex`` files, all held against one replay of the logs.
+def aborts_again(
+    work: Work, staging: Staging, made: Mapping[str, Change], since: int = 0
+) -> Iterator[SecondReading]:
+    """``.txnindex`` files of a partition, if there are any, all held against one replay of its logs.
 
     Args:
-        applied: the partition.
-        made: name of each file, at least one -> the change that made it.
-        logs: of all segments, or of those from which on they are replayed.
+        work: what verifies.
+        staging: the partition.
+        made: name of each file -> the change that made it.
+        since: base offset of the first segment that is replayed.
+
+    Raises:
+        OSError: a file cannot be looked at.
     """
     from krepair.pipeline.readings.aborted import AbortedIndex, AbortedItem, verify_aborted
 
+    if not made:
+        return
+    planned, logs = staging.planned, logs_before_compaction(staging) or logs_now(staging)
     indexes = (
         AbortedIndex(
             base_offset=int(name.partition(".")[0]),
-            path=f"{applied.place.path}/{name}",
-            original=applied.kept(name),
+            path=staging.folder.at(name),
+            original=f"{staging.keep_path}/{name}" if name in planned else "",
         )
         for name in made
     )
-    item = AbortedItem(place=applied.place, indexes=tuple(indexes), logs=logs)
+    item = AbortedItem(
+        place=work.place(staging),
+        indexes=tuple(indexes),
+        logs=tuple(log for log in logs if log.base_offset >= since),
+    )
     changes = tuple(made.values())
 
     def says(results: Sequence[AbortedReading]) -> Iterator[Wrong]:
         for change, text in zip(changes, results[0].problems, strict=True):
             if text:
-                yield Wrong(applied.part.folder, change.change_id, text)
+                yield Wrong(staging.plan.folder, change.change_id, text)
 
-    return SecondReading(changes[0], ABORTS, verify_aborted, (item,), says, files=len(changes))
+    yield SecondReading(changes[0], ABORTS, verify_aborted, (item,), says, files=len(changes))

@@ -37,7 +37,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, Place, ScanResult
-from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
+from krepair.plan.model import Change, ChangeLines, FileFingerprint, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.markers import StageInputs
 from krepair.rules.model import MarkerPolicy, SegmentFacts
@@ -118,6 +118,21 @@ class Staging:
     def stage_folder(self) -> str:
         """Absolute path of what is staged."""
         return f"{self.folder.private}/stage"
+
+    @cached_property
+    def planned(self) -> Mapping[str, FileFingerprint]:
+        """Fingerprints of its files as they were planned, by name."""
+        return self.plan.by_name
+
+    @property
+    def keep_path(self) -> str:
+        """Absolute path of the folder in which originals are kept, or were until they were purged."""
+        return f"{self.folder.private}/keep"
+
+    @property
+    def keep(self) -> str:
+        """The same, empty where it is not there."""
+        return self.keep_path if self.folder.tree.is_folder(self.keep_path) else ""
 
     def only(self, *changes: Change) -> Staging:
         """The same, with these changes alone; what is known of logs and staged files is shared."""

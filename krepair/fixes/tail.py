@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -12,8 +12,8 @@ from krepair.fixes.context import Context, place_of, recorded
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
 from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import Ranges, read_logs
-from krepair.fixes.second_readings import Applied, SecondReading, gone, mended_log
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.second_readings import SecondReading, aborts_again, gone
+from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
@@ -26,7 +26,7 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.items import Failed
-from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import Damaged, unmapped, valid_ranges
 from krepair.rules.gone_ends import consents_of_rule
 from krepair.rules.model import LeftAlone
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.damage import MendedItem, MendedResult
 
 TAIL_SEEN: Sight[Seen] = Sight("what becomes of damage")
+MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 
 
 class Tail(Fix):
@@ -121,14 +122,27 @@ class Tail(Fix):
             elif wrong := _not_as_planned(change, result):
                 staging.fails(Failed("changed", wrong))
 
-    def second_readings(self, applied: Applied) -> Iterator[SecondReading]:
+    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
-        for change in applied.changes:
+        from krepair.pipeline.readings.logs import MendedLogItem, verify_mended_log
+
+        made: dict[str, Change] = {}
+        for change in staging.changes:
             if isinstance(change, SetAside):
-                yield gone(applied, change, change.names)
-            else:
-                assert isinstance(change, MendLog)
-                yield from mended_log(applied, change)
+                yield gone(staging, change, change.names)
+                continue
+            assert isinstance(change, MendLog)
+            later = [base for base, _ in staging.listed.log_sizes if base > change.base_offset]
+            item = MendedLogItem(
+                place=work.place(staging),
+                change=change,
+                interval_bytes=work.settings(staging).index_interval_bytes,
+                keep=staging.keep,
+                next_base=later[0] if later else -1,
+            )
+            yield SecondReading(change, MENDED, verify_mended_log, (item,))
+            made |= {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
+        yield from aborts_again(work, staging, made)
 
 
 def _item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:

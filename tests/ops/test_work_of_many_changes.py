@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.fixes import second_readings
+from krepair.fixes.staging import Staging
 from krepair.journal import forward
 from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.outcome import Committed, Failed
@@ -60,15 +61,11 @@ def carried_out(partition: PartitionPlan) -> None:
 
 
 def read_again(partition: PartitionPlan) -> None:
-    folder = SimpleNamespace(private="/private", at=lambda name: name)
     tree = SimpleNamespace(is_folder=lambda path: True, is_there=lambda path: False, status=lambda path: None)
-    staging: Any = SimpleNamespace(plan=partition, folder=folder, freed=frozenset())
-    work: Any = SimpleNamespace(disk=SimpleNamespace(tree=tree), place=lambda staging: None)
-    applied = second_readings.Applied(work, staging)
+    folder: Any = SimpleNamespace(private="/private", at=lambda name: name, tree=tree)
+    staging = Staging(partition, None, folder, partition.changes)
     for change, name in zip(partition.changes, names_of(partition), strict=True):
-        assert applied.kept(name) == f"/private/keep/{name}"
-        assert second_readings.gone(applied, change, (name,)).files == 1
-    assert applied.kept("another") == ""
+        assert second_readings.gone(staging, change, (name,)).files == 1
 
 
 def kept(partition: PartitionPlan) -> None:

@@ -11,7 +11,6 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
-from krepair.fixes.second_readings import Applied as Asked
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import owner_of
@@ -64,8 +63,8 @@ class Applied:
         work = Work(self.plan, view, InlineEngine(""), disk, Scratch("", (view.path,)))
         changes = self.part.changes
         for asked_of in [changes] if together else [(change,) for change in changes]:
-            asked = Asked(work, Staging(self.part, partition, folder, asked_of))
-            for reading in owner_of(asked_of[0]).second_readings(asked):
+            staging = Staging(self.part, partition, folder, asked_of)
+            for reading in owner_of(asked_of[0]).second_readings(work, staging):
                 if _reads_logs(reading):
                     yield reading.change, reading
 

@@ -11,7 +11,7 @@ from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.recovery_staging import floor_in
-from krepair.fixes.second_readings import Applied
+from krepair.fixes.second_readings import logs_before_compaction, logs_now
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts
@@ -64,16 +64,15 @@ class _Partition:
         disk = RealDisk(Tree(view.path, view.inode))
         self.plan, self.part = plan, part
         self.work = Work(plan, view, InlineEngine(""), disk, Scratch("", (view.path,)))
-        staging = Staging(part, listed(view, part), journal_folder(disk, plan, part), part.changes)
-        self.applied = Applied(self.work, staging)
+        self.staging = Staging(part, listed(view, part), journal_folder(disk, plan, part), part.changes)
         self.version = version_of(plan.policy.broker_version)
         self.log_start = view.log_start.offsets.get((part.topic, part.partition), -1)
 
     @cached_property
     def logs(self) -> tuple[tuple[LogFile, ...], bool]:
         """What the files were made of, and whether all of that is there still."""
-        before = self.applied.logs_before_compaction()
-        return before or self.applied.logs_now(), before is not None
+        before = logs_before_compaction(self.staging)
+        return before or logs_now(self.staging), before is not None
 
     def problems(self, change: ReplaceFile, data: bytes) -> list[str]:
         """What the twin of a file has against these bytes; index files have their judges in krepair."""
@@ -83,13 +82,13 @@ class _Partition:
             return epoch_problems(data, self._epochs(change, max(floor, 0)))
         if is_snapshot and change.rule == FORGOTTEN and self._kept(change.name).exists() and self.logs[1]:
             kept = self._kept(change.name).read_bytes()
-            return closed_problems(data, kept, self.logs[0], self.applied.tree)
+            return closed_problems(data, kept, self.logs[0], self.staging.folder.tree)
         if is_snapshot and change.rule != FORGOTTEN and self.logs[1]:
             return snapshot_problems(data, self._snapshot(change, INT64_MAX if floor < 0 else floor))
         return []
 
     def _kept(self, name: str) -> Path:
-        return Path(self.applied.staging.folder.private, "keep", name)
+        return Path(self.staging.folder.private, "keep", name)
 
     def _setting(self, key: str, topic: str = "") -> str:
         return setting(self.plan.policy, topic, key)
@@ -101,7 +100,7 @@ class _Partition:
             original_is_known=change.size_before < 0 or kept.exists(),
             logs=tuple(log for log in self.logs[0] if log.base_offset >= since),
             logs_are_whole=self.logs[1],
-            tree=self.applied.tree,
+            tree=self.staging.folder.tree,
             log_start=self.log_start,
             compacts=compacts(self._setting("cleanup.policy", self.part.topic)),
             zero_counts=writes_epoch_zero(self.version),
@@ -121,7 +120,7 @@ class _Partition:
             log_end=int(change.name.partition(".")[0]),
             earlier=tuple(earlier),
             logs=self.logs[0],
-            tree=self.applied.tree,
+            tree=self.staging.folder.tree,
             log_start=self.log_start,
             recovered_from=recovered_from,
             version=self.version or (),
