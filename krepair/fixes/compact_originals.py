@@ -40,19 +40,11 @@ class Originals(NamedTuple):
 
     Attributes:
         place: they are in their places, or kept.
-        logs: fingerprints of all of them, ascending by base offset. Of a group whose originals were purged it is the
-            new log: it has the last record of each key, so for the other groups it is as good as its sources were.
-        purged: base offsets of such groups.
+        logs: fingerprints of all of them, ascending by base offset.
     """
 
     place: Place
     logs: dict[int, FileFingerprint]
-    purged: frozenset[int]
-
-
-def unpurged_groups(plan: PartitionPlan, originals: Originals) -> list[RewriteSegments]:
-    """The groups of a partition that lose records by key and whose originals are there."""
-    return [group for group in compacted_groups(plan) if group.base_offset not in originals.purged]
 
 
 def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
@@ -88,40 +80,27 @@ def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
 
 
 def originals_of(work: Work, staging: Staging) -> Originals:
-    """Where each original log of a partition is: in its place, or kept; or else what was made of it.
+    """Where each original log of a partition is: in its place, or kept.
 
     Raises:
-        StalePlanError: one is in none of them.
+        StalePlanError: one is in none of them. So it is if a plan was purged before all of it was applied.
         OSError: one cannot be looked at.
     """
     folder, logs = staging.folder, _logs_now(staging)
     moved: list[int] = []
-    missing: list[int] = []
     written = {one.base_offset: (one.log_bytes, one.mtime_ns) for one in compacted_groups(staging.plan)}
     for base_offset, planned in logs.items():
         alike = written.get(base_offset) == (planned.size, planned.mtime_ns)
         if _is_there(staging, planned.name, planned, look=alike):
             continue
-        (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
-            base_offset
-        )
-    purged: set[int] = set()
-    for group in compacted_groups(staging.plan):
-        bases = [source.base_offset for source in group.sources]
-        found = folder.state(logs[bases[0]].name)
-        made = found is not None and (found.size, found.mtime_ns) == (group.log_bytes, group.mtime_ns)
-        if made and set(bases) <= set(missing):
-            purged.add(bases[0])
-            missing = [base for base in missing if base not in bases]
-            new = replace(logs[bases[0]], size=group.log_bytes, mtime_ns=group.mtime_ns, digest="")
-            logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
-    if missing:
-        raise StalePlanError(
-            f"{folder.at(logs[missing[0]].name)}: is not in its place and is not kept; which keys it holds cannot be "
-            "known any more"
-        )
+        if not _is_there(staging, folder.names.keep(planned.name), planned):
+            raise StalePlanError(
+                f"{folder.at(planned.name)}: is not in its place and is not kept; which keys it holds cannot be known "
+                "any more"
+            )
+        moved.append(base_offset)
     place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
-    return Originals(place, dict(sorted(logs.items())), frozenset(purged))
+    return Originals(place, logs)
 
 
 def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
@@ -143,15 +122,9 @@ def key_compaction(plan: PartitionPlan) -> KeyCompaction:
     return plan.compaction
 
 
-def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:
-    """What a proof has against a partition, or empty.
-
-    Args:
-        plan: the partition's part of the plan.
-        proof: once it was made.
-        whole: whether all originals were there.
-    """
-    if proof.failure or not whole:
+def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
+    """What a proof, once it was made, has against a partition; or empty."""
+    if proof.failure:
         return proof.why
     planned = key_compaction(plan)
     found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
@@ -195,7 +168,7 @@ def partition_to_prove(
             horizon_passed=not plan.keeps_all and file.mtime_ns // 1_000_000 <= plan.horizon_ms,
         )
 
-    for group in unpurged_groups(plan, originals):
+    for group in compacted_groups(plan):
         bases = [source.base_offset for source in group.sources]
         in_groups.update(bases)
         result = f"{results[group.base_offset]}/{log_name(group.base_offset)}"
@@ -223,10 +196,8 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
     """Whether the plan says of all segments that lose records which of them stay, and no other replica matters."""
     keys = keys_by_base(compacted_groups(plan))
     others = isinstance(plan.evidence, Evidence) and plan.evidence.logs
-    return (
-        not others
-        and not originals.purged
-        and all(isinstance(each.stays, str) and originals.logs[base].digest for base, each in keys.items())
+    return not others and all(
+        isinstance(each.stays, str) and originals.logs[base].digest for base, each in keys.items()
     )
 
 

@@ -28,7 +28,6 @@ from krepair.fixes.compact_originals import (
     prepared_by_plan,
     proof_problem,
     readings_by_plan,
-    unpurged_groups,
 )
 from krepair.fixes.context import ListedLog
 from krepair.fixes.evidence_proof import Staged, prove_markers
@@ -46,7 +45,6 @@ from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats import txn_index
-from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh
@@ -122,8 +120,8 @@ class _Partition:
 
     @property
     def groups(self) -> list[RewriteSegments]:
-        """All of the plan that lose records and are not purged; those that are committed too."""
-        return unpurged_groups(self.staging.plan, self.originals)
+        """All of the plan that lose records; those that are committed too."""
+        return compacted_groups(self.staging.plan)
 
 
 def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
@@ -332,9 +330,7 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
     span = known.bound.span
     found = (span.start_offset, span.end_offset, known.keys)
     first, bound = (-1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset)
-    # A tombstone that went with a group that is purged took its key along.
-    least = 0 if one.originals.purged else planned.keys
-    if found[:2] != (first, bound) or not least <= found[2] <= planned.keys:
+    if found != (first, bound, planned.keys):
         raise StalePlanError(
             f"{plan.folder}: what stays was decided again, and is not what the plan has: first offset, bound and "
             f"number of keys are {found}, the plan has {(first, bound, planned.keys)}"
@@ -465,19 +461,8 @@ def _recheck(work: Work, one: _Partition) -> None:
     assert one.prepared is not None
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
-    found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
+    found = stage_inputs(facts, one.prepared.partition.policy, dict(plan.kept_last))
     check_decisions(one.staging, found)
-
-
-def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
-    """Base offset -> position of an emptied batch that stays; in the log of a purged group it is the last batch."""
-    kept = dict(plan.kept_last)
-    for group in compacted_groups(plan):
-        if group.base_offset in originals.purged:
-            here = [kept.pop(source.base_offset, -1) for source in group.sources]
-            if max(here) >= 0:
-                kept[group.base_offset] = group.log_bytes - HEADER_SIZE
-    return kept
 
 
 # -- prove
@@ -497,7 +482,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
     verification.finish([proof for _, proof in to_prove])
     prove_markers(work, staged_logs)
     for one, proof in to_prove:
-        problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
+        problem = proof_problem(one.staging.plan, proof)
         if problem:
             one.staging.fails(Failed(proof.failure or "verify", problem))
 
@@ -528,19 +513,21 @@ def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReadi
     groups = compacted_groups(staging.plan)
     if not work.originals or not staging.keep or len(groups_of(staging)) != len(groups):
         return  # nothing is kept, or what is not applied is told already
-    originals = originals_of(work, staging)
-    if not originals.purged:
-        results = {group.base_offset: staging.folder.path for group in groups}
-        proof = partition_to_prove(work, staging, originals, results, {})
-        item = ProofItem(proof, _active_log(work, staging, originals))
-        yield SecondReading(
-            groups[0],
-            PROVEN,
-            InTurn(_prove_applied),
-            (item,),
-            lambda proofs: [proof_problem(staging.plan, proofs[0])],
-            files=len(groups),
-        )
+    try:
+        originals = originals_of(work, staging)
+    except StalePlanError:
+        return  # they are purged in part: what is left proves nothing of keys
+    results = {group.base_offset: staging.folder.path for group in groups}
+    proof = partition_to_prove(work, staging, originals, results, {})
+    item = ProofItem(proof, _active_log(work, staging, originals))
+    yield SecondReading(
+        groups[0],
+        PROVEN,
+        InTurn(_prove_applied),
+        (item,),
+        lambda proofs: [proof_problem(staging.plan, proofs[0])],
+        files=len(groups),
+    )
 
 
 class ProofItem(NamedTuple):

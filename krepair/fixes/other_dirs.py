@@ -1,4 +1,4 @@
-"""The log directories of other replicas: each is listed once in a run of apply, and of it one folder at a time again."""
+"""The log directories of other replicas: each is listed once in a run of apply, then one folder at a time again."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats.arrays import Int64s
 from krepair.formats.offset_set import as_text, of_text, packed, unpacked
+from krepair.journal.safe_points import InterruptedAtSafePointError, SafePoints
 from krepair.pipeline.compaction import partitions
 from krepair.pipeline.compaction import stays as compaction_stays
 from krepair.pipeline.engines.engine import InlineEngine
@@ -332,3 +333,28 @@ def test_apply_goes_on_by_the_plan_wherever_an_earlier_one_was_killed(
         assert verbs.apply(plan).exit_code is ExitCode.DONE, last
         assert logs(verbs.log_dir / "t-0") == expected
     assert swapped == {0, 1, 2}
+
+
+def test_a_plan_that_was_purged_before_all_of_it_was_applied_has_to_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs = made(tmp_path, merge=False)
+    plan, before = verbs.plan(), logs(verbs.log_dir / "t-0")
+
+    def stopping(self: SafePoints) -> None:
+        if logs(verbs.log_dir / "t-0")[FIRST] != before[FIRST]:
+            raise InterruptedAtSafePointError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SafePoints, "check", stopping)
+        assert verbs.apply(plan).interrupted
+    assert verbs.purge(plan).exit_code is ExitCode.DONE
+    now = logs(verbs.log_dir / "t-0")
+    report = verbs.apply(plan)
+    assert "which keys it holds cannot be known any more" in report.results[-1].why
+    assert report.exit_code is not ExitCode.DONE
+    assert logs(verbs.log_dir / "t-0") == now
+    again = verbs.plan()
+    assert verbs.purge(plan).exit_code is ExitCode.DONE  # of what was begun once more
+    assert verbs.apply(again).exit_code is ExitCode.DONE
+    assert len(logs(verbs.log_dir / "t-0")[SECOND]) < len(now[SECOND])
