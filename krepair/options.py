@@ -1,12 +1,20 @@
-"""Everything a person may say on the command line, as typed values that every verb takes."""
+"""Every option of every verb, once: how it is typed, what it means, how it is read, and how it is typed again.
+
+A verb says with ``krepair.cli.options.takes`` which of them it has. Help, manual page, completions and ``docs/cli.md``
+are made from the fields of ``Options``, and so are the words of a command that krepair advises or that a plan records.
+Where an option of one name means something else for another verb, it has two fields.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Any, Final, Literal
 
 from krepair.errors import UsageError
 
@@ -21,10 +29,18 @@ EVERY_TOPIC: Final = "*"
 
 HORIZON_NAMES: Final = ("next-pass", "newest")
 
+Use = Literal["plan", "reading", "clock", "scratch", "place"]
+"""What an option decides: what a plan is; what is read, and how; the time of all decisions; where the work is done, and
+where what does not fit into memory goes."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_TIME_MS: Final = 2**63 - 1
+_FIRST_KAFKA_MS: Final = 1_293_840_000_000
+"""2011-01-01: Kafka was published in that month."""
+_MAX_INT64: Final = 2**63 - 1
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_TIME_LENGTH: Final = 64
+_CHOICES: Final = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)*")
+_VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 
 
 class Engine(StrEnum):
@@ -35,119 +51,7 @@ class Engine(StrEnum):
     INLINE = "inline"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """The common options, parsed.
-
-    Attributes:
-        config: path of a ``server.properties``, or None.
-        topic_config: path of a topic configuration file, or None.
-        settings: ``(key, value)`` of every ``--set``, in the order given; Kafka's own names.
-        now_ms: the clock of all decisions, epoch milliseconds.
-        delete_horizon: ``next-pass``, ``newest``, or epoch milliseconds as decimal text.
-        broker_version: version of the broker that will be started on the directory, or empty.
-        topics: topics to look at; empty means all.
-        partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
-        fixes: names of fixes, sorted, never empty.
-        keep: ``inplace``, ``until-verified`` or ``auto``.
-        merge: whether neighbours are merged up to ``segment.bytes``.
-        assume_high_watermark: ``log-end`` or empty.
-        engine: where the work is done.
-        master: Spark master URL, or empty for krepair's own choice.
-        deep: of ``check``: also decompress everything that is compressed.
-        accepted_losses: of ``plan --fix tail,checkpoints``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost,
-            sorted.
-        scratch: directory for what does not fit into memory, or empty.
-        replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
-        cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
-        only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
-        as_broker: of ``plan``: whether markers and tombstones go by time alone.
-        originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
-    """
-
-    config: str | None = None
-    topic_config: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
-    delete_horizon: str = "newest"
-    broker_version: str = ""
-    topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[str, int], ...] = ()
-    fixes: tuple[str, ...] = DEFAULT_FIXES
-    keep: str = "inplace"
-    merge: bool = True
-    assume_high_watermark: str = ""
-    engine: Engine = Engine.AUTO
-    master: str = ""
-    scratch: str = ""
-    originals: bool = False
-    deep: bool = False
-    accepted_losses: tuple[str, ...] = ()
-    replicas: tuple[str, ...] = ()
-    cluster: str = ""
-    only_replica: tuple[str, ...] = ()
-    as_broker: bool = False
-    _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
-    _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        # Each partition of a log directory is looked up in what was named: thousands in thousands.
-        object.__setattr__(self, "_topics_named", frozenset(self.topics))
-        object.__setattr__(self, "_partitions_named", frozenset(self.partitions))
-
-    def as_words(self) -> tuple[str, ...]:
-        """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
-        named = (
-            ("--config", self.config),
-            ("--topic-config", self.topic_config),
-            ("--broker-version", self.broker_version),
-        )
-        words = [word for option, value in named if value for word in (option, value)]
-        words += [word for key, value in self.settings for word in ("--set", f"{key}={value}")]
-        words += [word for topic in self.topics for word in ("--topic", topic)]
-        words += [word for topic, number in self.partitions for word in ("--partition", f"{topic}-{number}")]
-        return tuple(words)
-
-    def as_plan_words(self) -> tuple[str, ...]:
-        """All that decides what a plan is but the clock, as words of a command line; defaults are left out."""
-        words = [] if self.fixes == DEFAULT_FIXES else ["--fix", ",".join(self.fixes)]
-        flags = (
-            ("--no-merge", not self.merge),
-            ("--as-broker", self.as_broker),
-        )
-        words += [flag for flag, is_given in flags if is_given]
-        words += [word for loss in self.accepted_losses for word in ("--accept-data-loss", loss)]
-        named = (
-            ("--delete-horizon", self.delete_horizon, _DEFAULT.delete_horizon),
-            ("--keep", self.keep, _DEFAULT.keep),
-            ("--assume-high-watermark", self.assume_high_watermark, ""),
-            ("--cluster", self.cluster, ""),
-        )
-        words += [word for side in self.replicas for word in ("--replicas", side)]
-        words += [word for option, value, default in named if value != default for word in (option, value)]
-        if self.only_replica != _DEFAULT.only_replica:
-            words += [word for topic in self.only_replica for word in ("--only-replica", topic)]
-        return (*words, *self.as_words())
-
-    def as_place_words(self) -> tuple[str, ...]:
-        """Where the work is done, as words of a command line; defaults are left out."""
-        named = (
-            ("--scratch", self.scratch),
-            ("--engine", "" if self.engine is Engine.AUTO else self.engine.value),
-            ("--master", self.master),
-        )
-        return tuple(word for option, value in named if value for word in (option, value))
-
-    def wants(self, topic: str, partition: int) -> bool:
-        """Whether ``--topic`` and ``--partition`` let this partition in."""
-        if not self.topics and not self.partitions:
-            return True
-        return topic in self._topics_named or (topic, partition) in self._partitions_named
-
-
-_DEFAULT: Final = Options(now_ms=0)
-_FIRST_KAFKA_MS: Final = 1_293_840_000_000
-"""2011-01-01: Kafka was published in that month."""
+# -- how values are read
 
 
 def parse_time_ms(text: str, option: str) -> int:
@@ -170,11 +74,23 @@ def parse_time_ms(text: str, option: str) -> int:
         milliseconds = int(stripped)
     else:
         milliseconds = _parse_iso_ms(stripped, text, option)
-    if not 0 <= milliseconds <= _MAX_TIME_MS:
+    if not 0 <= milliseconds <= _MAX_INT64:
         raise UsageError(
             f"{option} {text!r}: a time from 1970 on that fits 63 bits of milliseconds is needed"
         )
     return milliseconds
+
+
+def _parse_iso_ms(stripped: str, text: str, option: str) -> int:
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected ISO 8601, as 2026-11-21T13:00:00Z, or epoch milliseconds"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_clock_ms(text: str) -> int:
@@ -191,18 +107,6 @@ def parse_clock_ms(text: str) -> int:
             "time such as 2026-11-21T13:00:00Z; without --now the clock of this host counts"
         )
     return milliseconds
-
-
-def _parse_iso_ms(stripped: str, text: str, option: str) -> int:
-    try:
-        moment = datetime.fromisoformat(stripped)
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: expected ISO 8601, as 2026-11-21T13:00:00Z, or epoch milliseconds"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_delete_horizon(text: str) -> str:
@@ -249,32 +153,6 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def parse_keep(text: str) -> str:
-    """Read ``--keep``: ``inplace``, ``until-verified`` or ``auto``.
-
-    Raises:
-        UsageError: none of these.
-    """
-    if text in ("inplace", "until-verified", "auto"):
-        return text
-    raise UsageError(
-        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
-        "as soon as what replaces them is verified; they cannot be put back) or auto (the first while there is room "
-        "for them, else the second)"
-    )
-
-
-def parse_assume_high_watermark(text: str) -> str:
-    """Read ``--assume-high-watermark``.
-
-    Raises:
-        UsageError: anything but ``log-end``.
-    """
-    if text not in ("", "log-end"):
-        raise UsageError(f"--assume-high-watermark {text!r}: the only value is log-end")
-    return text
-
-
 def parse_accepted_loss(text: str) -> str:
     """Read ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``, the offset being the first that is lost.
 
@@ -294,10 +172,382 @@ def parse_accepted_loss(text: str) -> str:
             f"--accept-data-loss {text!r}: {rule!r} is no rule that data may be lost for "
             f"({', '.join(LOSS_RULES)}); {form}"
         )
-    if not (offset.isascii() and offset.isdigit() and len(offset) <= len(str(_MAX_TIME_MS))):
+    if not (offset.isascii() and offset.isdigit() and len(offset) <= len(str(_MAX_INT64))):
         raise UsageError(f"--accept-data-loss {text!r}: {offset!r} is no offset; {form}")
     try:
         topic, number = parse_partition(name)
     except UsageError:
         raise UsageError(f"--accept-data-loss {text!r}: {name!r} is no partition; {form}") from None
     return f"{rule}:{topic}-{number}:{int(offset)}"
+
+
+def parse_offsets(text: str) -> tuple[int, int]:
+    """Read ``--offsets``: ``A..B``, both included; either may be left out, and ``A`` alone is ``A..A``.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    first, dots, last = text.partition("..")
+    numbers = [first, last if dots else first]
+    good = all(
+        not number or (number.isascii() and number.isdigit() and len(number) < 20) for number in numbers
+    )
+    if not good or not (first or last):
+        raise UsageError(f"--offsets {text!r}: expected A..B, as 100..200, 100.. or ..200")
+    lowest, highest = int(numbers[0] or 0), int(numbers[1] or _MAX_INT64)
+    if lowest > highest:
+        raise UsageError(f"--offsets {text!r}: {lowest} is above {highest}")
+    return lowest, highest
+
+
+def _parse_version(text: str) -> str:
+    if text and not _VERSION.fullmatch(text):
+        raise UsageError(f"--broker-version {text!r}: expected a version, as 2.2.1")
+    return text
+
+
+def _sorted_once(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(set(values)))
+
+
+# -- the options
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option, as it stands beside its field.
+
+    Attributes:
+        names: what is typed, the long name first.
+        metavar: what stands in the help for its value; empty for a flag, which turns its default round.
+        text: the help.
+        default: its value where it is not typed; None of the clock, which is read then.
+        read: makes a value of one typed word; may raise ``UsageError``.
+        word: makes a word of one value again.
+        gathered: makes one value of those of an option that may be repeated; None where it may not.
+        listed: whether one word may hold several values, divided by commas.
+        use: what it decides; empty where no command that krepair writes takes it over.
+    """
+
+    names: tuple[str, ...]
+    metavar: str
+    text: str
+    default: Any
+    read: Callable[[str], Any] = str
+    word: Callable[[Any], str] = str
+    gathered: Callable[[Iterable[Any]], tuple[Any, ...]] | None = None
+    listed: bool = False
+    use: Use | Literal[""] = ""
+
+    def value(self, typed: Sequence[str]) -> Any:
+        """The value of all words that were typed for it, which are at least one.
+
+        Raises:
+            UsageError: a word cannot be read.
+        """
+        if not self.metavar:
+            return not self.default
+        if self.gathered is None:
+            return self._one(typed[-1])
+        parts = [part for text in typed for part in (text.split(",") if self.listed else (text,))]
+        return self.gathered(self._one(part) for part in parts)
+
+    def _one(self, text: str) -> Any:
+        if _CHOICES.fullmatch(self.metavar) and text != self.default:
+            choices = self.metavar.split("|")
+            if text not in choices:
+                raise UsageError(f"{self.names[0]} {text!r}: expected one of {', '.join(choices)}")
+        return self.read(text)
+
+    def words(self, value: Any) -> Iterable[str]:
+        """What to type for a value; nothing for the default."""
+        if value in (self.default, ""):
+            return
+        name = self.names[0]
+        if not self.metavar:
+            yield name
+            return
+        each = [self.word(one) for one in (value if self.gathered else (value,))]
+        for text in [",".join(each)] if self.listed else each:
+            yield from (name, text)
+
+
+def _option(typed: str, text: str, default: Any = "", **more: Any) -> Any:
+    """A field of ``Options``.
+
+    Args:
+        typed: the names and what stands for a value.
+        text: the help.
+        default: where it is not typed.
+        more: fields of ``Option``.
+    """
+    words = typed.split()
+    metavar = "" if words[-1].startswith("-") else words.pop()
+    option = Option(names=tuple(words), metavar=metavar, text=text, default=default, **more)
+    return field(default=default, metadata={"option": option})
+
+
+def _clock(typed: str, text: str, **more: Any) -> Any:
+    """The field of a time that is read where it is not typed."""
+    metadata = _option(typed, text, None, **more).metadata
+    return field(default_factory=lambda: time.time_ns() // 1_000_000, metadata=metadata)
+
+
+_plan: Final = partial(_option, use="plan")
+_reading: Final = partial(_option, use="reading")
+_place: Final = partial(_option, use="place")
+_REPEATED: Final[dict[str, Any]] = {"default": (), "gathered": tuple}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What was typed, as values. Options that a verb does not take have their defaults.
+
+    The options of a written command stand in the order of these fields.
+    """
+
+    # What a plan is made of.
+    fixes: tuple[str, ...] = _plan(
+        "--fix LIST",
+        "Names divided by commas; markers if left out; may be repeated.",
+        DEFAULT_FIXES,
+        gathered=tuple,
+        listed=True,
+    )
+    merge: bool = _plan("--no-merge", "Do not join neighbouring segments.", default=True)
+    as_broker: bool = _plan(
+        "--as-broker",
+        "Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove them, "
+        "whatever other replicas still hold.",
+        default=False,
+    )
+    accepted_losses: tuple[str, ...] = _plan(
+        "--accept-data-loss RULE:TOPIC-PARTITION:OFFSET",
+        "With --fix tail or checkpoints: plan the way out of this one damage, named by its rule, partition and first "
+        "lost offset as krepair check names it; may be repeated.",
+        (),
+        read=parse_accepted_loss,
+        gathered=_sorted_once,
+    )
+    replicas: tuple[str, ...] = _plan(
+        "--replicas ID=LOGDIR[,LOGDIR]",
+        "Another broker's log directories, stopped; may be repeated. With this broker's own ID: its other log "
+        "directories.",
+        **_REPEATED,
+    )
+    delete_horizon: str = _plan(
+        "--delete-horizon next-pass|newest|TIME",
+        "How far markers may go: what the broker's next pass would use, newest cleanable segment minus "
+        "delete.retention.ms, or a time.",
+        "newest",
+        read=parse_delete_horizon,
+    )
+    keep: str = _plan(
+        "--keep inplace|until-verified|auto",
+        "Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as "
+        "soon as what replaces them is verified); or auto: in the folder while the disk has room, else nowhere.",
+        "inplace",
+    )
+    assume_high_watermark: str = _plan(
+        "--assume-high-watermark log-end",
+        "Plan partitions without a recorded high watermark as if the log end were it.",
+    )
+    cluster: str = _plan(
+        "--cluster FILE",
+        "What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, "
+        "or a copy of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this "
+        "one, markers and tombstones older than delete.retention.ms may go.",
+    )
+    only_replica: tuple[str, ...] = _plan(
+        "--only-replica TOPIC|*",
+        "There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated. "
+        "Metadata that names several replicas counts more: give --config, so that it is found.",
+        (),
+        gathered=_sorted_once,
+    )
+    # How the broker is configured, and which partitions are looked at: all of them where none is named.
+    config: str | None = _reading("--config FILE", "The broker's server.properties.", None)
+    topic_config: str | None = _reading(
+        "--topic-config FILE",
+        'Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.',
+        None,
+    )
+    broker_version: str = _reading(
+        "--broker-version VERSION",
+        "Version of the broker that will start on it.",
+        read=_parse_version,
+    )
+    settings: tuple[tuple[str, str], ...] = _reading(
+        "--set KEY=VALUE",
+        "One setting in Kafka's own name; may be repeated.",
+        **_REPEATED,
+        read=parse_setting,
+        word="=".join,
+    )
+    topics: tuple[str, ...] = _reading("--topic TOPIC", "Only this topic; may be repeated.", **_REPEATED)
+    partitions: tuple[tuple[str, int], ...] = _reading(
+        "--partition TOPIC-N",
+        "Only this partition; may be repeated.",
+        **_REPEATED,
+        read=parse_partition,
+        word=lambda one: f"{one[0]}-{one[1]}",
+    )
+    now_ms: int = _clock(
+        "--now TIME",
+        "The clock of all decisions: ISO 8601 or epoch milliseconds.",
+        read=parse_clock_ms,
+        use="clock",
+    )
+    # Where the work is done.
+    scratch: str = _option(
+        "--scratch DIR",
+        "Where keys and hashes go that do not fit into memory; on a log directory's file system only if it is named "
+        "here.",
+        use="scratch",
+    )
+    engine: Engine = _place(  # noqa: RUF009 - a name of an enum
+        "--engine auto|spark|inline",
+        "Where the work is done; auto picks by size.",
+        "auto",
+        read=Engine,
+    )
+    master: str = _place("--master URL", "Spark master, as local[*] or spark://host:7077.")
+    # What comes out.
+    json: bool = _option("--json", "One JSON document on standard output.", default=False)
+    json_lines: bool = _option("--json", "One JSON object a line.", default=False)
+    quiet: bool = _option("--quiet -q", "No progress, no page; the exit code tells.", default=False)
+    metrics: str = _option(
+        "--metrics FILE.prom", "At the end write metrics here, for the node exporter's text file collector."
+    )
+    html: str = _option("--html FILE", "At the end write a page for a browser here, too.")
+    output_format: str = _option(
+        "--format text|md|html|json", "For a terminal, a ticket, a browser, a program.", "text"
+    )
+    section: str = _option(
+        "--section partitions|reasons|horizons|settings|replicas|commit|risks", "Only this section."
+    )
+    ticket_format: str = _option("--format text|md", "For a terminal, or for a ticket.", "text")
+    # check and compare
+    deep: bool = _option(
+        "--deep", "Also decompress all compressed content (KR307); costs CPU time.", default=False
+    )
+    every: bool = _option(
+        "--all", "Each finding, each partition and each line of the forecast.", default=False
+    )
+    every_partition: bool = _option(
+        "--all", "Also one line for each partition that is as it should be.", default=False
+    )
+    rule: str = _option("--rule KRnnn", "Each finding of this rule, and what to type for it.", read=str.upper)
+    # verbs of a plan
+    out: str | None = _option("--out PLAN", "Where to write the plan; never in LOGDIR.", None)
+    preview: bool = _option(
+        "--preview",
+        "Beside a running broker: a plan to read and to agree on, which apply refuses.",
+        default=False,
+    )
+    expect: str = _option(
+        "--expect DIGEST",
+        "Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.",
+    )
+    plan_id: str = _option(
+        "--plan-id ID", "With LOGDIR: the plan, by its id; left out, what is kept is listed."
+    )
+    originals: bool = _option(
+        "--originals",
+        "Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is "
+        "kept any more.",
+        default=False,
+    )
+    # one verb each
+    facts_file: str = _option("--out FILE", "The facts file to write.")
+    group: tuple[str, ...] = _option(
+        "--group GROUP", "Only this group, with members and commits; may be repeated.", **_REPEATED
+    )
+    transactional_id: tuple[str, ...] = _option(
+        "--transactional-id ID", "Only this id, in whatever state; may be repeated.", **_REPEATED
+    )
+    batches: bool = _option("--batches", "Of logs: the headers of batches.", default=False)
+    records: bool = _option(
+        "--records", "Of logs: the records. Without either both are shown.", default=False
+    )
+    offsets: tuple[int, int] = _option(
+        "--offsets A..B",
+        "Only these offsets, both included; as 100.. or ..200 too.",
+        (-(2**63), _MAX_INT64),
+        read=parse_offsets,
+    )
+    grep: str = _option(
+        "--grep PATTERN",
+        "Only records with this regular expression in key, value, headers or decoded fields.",
+    )
+    limit: int | None = _option(
+        "--limit N", "Stop after so many lines; those of files and damage do not count.", None, read=int
+    )
+    keys: str = _option(
+        "--keys auto|text|json|hex|base64",
+        "How keys are shown; auto is text, or base64 where the bytes are no UTF-8.",
+        "auto",
+    )
+    values: str = _option("--values auto|text|json|hex|base64", "How values are shown.", "auto")
+    cut: int = _option("--cut BYTES", "Show at most so many bytes of a key or a value.", 1 << 20, read=int)
+    decode: str = _option(
+        "--decode auto|offsets|transactions|share|none",
+        "Decode records of the coordinators' topics; auto goes by the name of the folder.",
+        "auto",
+    )
+    into: str = _option("--into DIR", "Where to; left out: into the installation, for all its users.")
+
+    _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
+    _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Each partition of a log directory is looked up in what was named: thousands in thousands.
+        object.__setattr__(self, "_topics_named", frozenset(self.topics))
+        object.__setattr__(self, "_partitions_named", frozenset(self.partitions))
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether ``--topic`` and ``--partition`` let this partition in."""
+        if not self.topics and not self.partitions:
+            return True
+        return topic in self._topics_named or (topic, partition) in self._partitions_named
+
+    def words(self, *uses: Use) -> tuple[str, ...]:
+        """What to type for those that decide this; defaults are left out.
+
+        Args:
+            uses: what they decide.
+        """
+        return tuple(
+            word
+            for name, option in OPTIONS.items()
+            if option.use in uses
+            for word in option.words(getattr(self, name))
+        )
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], **more: Any) -> Options:
+        """What ``words`` gave, as values again.
+
+        Args:
+            words: those of a command line.
+            more: further fields.
+
+        Raises:
+            UsageError: a word that ``words`` does not give.
+        """
+        rest, typed = iter(words), dict[str, list[str]]()
+        for word in rest:
+            name = _TYPED_AGAIN.get(word)
+            text = next(rest, None) if name and OPTIONS[name].metavar else ""
+            if name is None or text is None:
+                raise UsageError(f"{word!r}: expected an option of krepair plan, with its value")
+            typed.setdefault(name, []).append(text)
+        return cls(**more, **{name: OPTIONS[name].value(texts) for name, texts in typed.items()})
+
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    one.name: one.metadata["option"] for one in fields(Options) if "option" in one.metadata
+}
+"""Name of a field -> how it is typed."""
+
+_TYPED_AGAIN: Final = {option.names[0]: name for name, option in OPTIONS.items() if option.use}

@@ -44,7 +44,7 @@ def plan_as_only_replica(topics: tuple[str, ...]) -> None:
     """Set the default of ``only_replica``."""
     defaults = cast("dict[str, object]", options.Options.__init__.__kwdefaults__)
     defaults["only_replica"] = topics
-    object.__setattr__(options._DEFAULT, "only_replica", topics)
+    object.__setattr__(options.OPTIONS["only_replica"], "default", topics)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from typing import Final, Literal, NoReturn
 
 from krepair.cli.commands import typed_again
 from krepair.cli.one_run import run_and_finish
-from krepair.cli.options import Typed
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
 from krepair.ops.reports import ApplyReport
@@ -40,7 +39,7 @@ def carry_out_by_id(
     verb: Verb,
     log_dir: str,
     run: Callable[[str, str, Options, Progress], ApplyReport],
-    typed: Typed,
+    options: Options,
 ) -> NoReturn:
     """Do to a log directory what a verb does, or list what it could be done to.
 
@@ -48,7 +47,7 @@ def carry_out_by_id(
         verb: which.
         log_dir: as typed.
         run: the verb.
-        typed: what was typed; without an id of a plan it is listed.
+        options: what was typed; without an id of a plan it is listed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -56,10 +55,10 @@ def carry_out_by_id(
     from krepair.cli.views.reports import apply_view, kept_view
     from krepair.ops import kept
 
-    options, plan_id = typed.options(), typed.plan_id
+    plan_id = options.plan_id
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
-        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), typed)
+        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), options)
 
     def carried_out(progress: Progress) -> ApplyReport:
         with typed_again(kept.by_id_command(verb, os.path.abspath(log_dir), plan_id)):
@@ -70,7 +69,7 @@ def carry_out_by_id(
         (log_dir,),
         carried_out,
         apply_view,
-        typed,
+        options,
         fill=partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id),
     )
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from krepair.cli.commands import Filling, Report, typed_again
 from krepair.cli.one_run import run_and_finish
-from krepair.cli.options import Typed
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.reports import ApplyReport
 from krepair.options import Options
@@ -24,7 +23,7 @@ def carry_out(
     verb: str,
     path: str,
     run: Callable[[Plan, Options, Progress], ApplyReport],
-    typed: Typed,
+    options: Options,
 ) -> NoReturn:
     """Do to the log directory of a plan what a verb does.
 
@@ -32,7 +31,7 @@ def carry_out(
         verb: as typed.
         path: of the plan file.
         run: the verb.
-        typed: what was typed.
+        options: what was typed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -41,16 +40,15 @@ def carry_out(
     from krepair.ops import show
     from krepair.ops.expected_digest import check_digest
 
-    options = typed.options()
     with without_plan_file(verb):
         plan = show.load(path)
-    if typed.expect:
-        check_digest(plan, typed.expect, path)
+    if options.expect:
+        check_digest(plan, options.expect, path)
 
     def carried_out(progress: Progress) -> ApplyReport:
         return replace(_with_others(run(plan, options, progress)), digest=plan.digest)
 
-    run_on_plan(verb, plan, path, carried_out, apply_view, typed)
+    run_on_plan(verb, plan, path, carried_out, apply_view, options)
 
 
 @contextmanager
@@ -78,7 +76,7 @@ def run_on_plan(
     path: str,
     run: Callable[[Progress], Report],
     page: Callable[[Report], View],
-    typed: Typed,
+    options: Options,
 ) -> NoReturn:
     """Run a verb of a plan; the next command has the path, and what it was made with.
 
@@ -93,7 +91,7 @@ def run_on_plan(
         with typed_again(f"krepair {verb} PLAN"):
             return run(progress)
 
-    run_and_finish(verb, (plan.log_dir,), carried_out, page, typed, fill=fill)
+    run_and_finish(verb, (plan.log_dir,), carried_out, page, options, fill=fill)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

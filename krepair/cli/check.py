@@ -8,11 +8,12 @@ import typer
 
 from krepair.cli.commands import Filling, as_typed
 from krepair.cli.one_run import run_and_finish
-from krepair.cli.options import Typed, parse_rule, takes
+from krepair.cli.options import takes
+from krepair.options import Options
 
 
 @takes(
-    "config topic_config setting now broker_version topic partition deep every rule engine "
+    "config topic_config settings now_ms broker_version topics partitions deep every rule engine "
     "master metrics html json quiet"
 )
 def check(
@@ -23,7 +24,7 @@ def check(
         ),
     ] = None,
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Find what is wrong. Writes nothing; exits with 2 when there are findings.
 
@@ -31,14 +32,12 @@ def check(
 
     Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
-    code = parse_rule(typed.rule)
-    options = typed.options()
     from krepair.cli.views.check import Asked, check_view, later_version_note
     from krepair.cli.views.text import terminal_width
     from krepair.ops import check as ops
     from krepair.ops.log_dirs_given import log_dirs_asked_for
 
-    paths = log_dirs_asked_for(log_dirs or (), typed.config)
+    paths = log_dirs_asked_for(log_dirs or (), options.config)
     only = paths[0] if len(paths) == 1 else ""
     run_and_finish(
         "check",
@@ -48,12 +47,12 @@ def check(
             report,
             Asked(
                 width=terminal_width(),
-                every=typed.every,
-                rule=code,
+                every=options.every,
+                rule=options.rule,
                 rows=bool(options.topics or options.partitions),
                 note=later_version_note(options.broker_version),
             ),
         ),
-        typed,
+        options,
         fill=Filling(log_dir=only, options=options),
     )

@@ -57,9 +57,8 @@ def filled(command: str, *, plan: str = "", log_dir: str = "", options: Options 
     if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
         return command
     if not command.startswith(_PLAN_AGAIN):
-        return with_options(command, options.as_words())
-    scratch = ("--scratch", options.scratch) if options.scratch else ()
-    return with_options(command, (*options.as_plan_words(), *scratch))
+        return with_options(command, options.words("reading"))
+    return with_options(command, options.words("plan", "reading", "scratch"))
 
 
 def _operand(path: str) -> str:

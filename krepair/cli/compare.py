@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from krepair.cli.one_run import run_and_finish
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
+from krepair.options import Options
 
 
 @takes(
-    "config topic_config setting topic partition every_partition engine master scratch metrics html "
+    "config topic_config settings topics partitions every_partition engine master scratch metrics html "
     "ticket_format json quiet"
 )
 def compare(
@@ -24,7 +25,7 @@ def compare(
         ),
     ],
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Find where the replicas of partitions disagree, and who is right. Writes nothing.
 
@@ -32,22 +33,19 @@ def compare(
 
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
-    options = typed.options()
     from krepair.cli.views.compare import compare_view
     from krepair.errors import UsageError
     from krepair.ops import compare as ops
     from krepair.ops.sides import parse_sides
 
-    if typed.ticket_format not in {"text", "md"} or (typed.json and typed.ticket_format != "text"):
-        raise UsageError(
-            f"--format {typed.ticket_format!r}: expected text or md, and not together with --json"
-        )
+    if options.json and options.ticket_format != "text":
+        raise UsageError(f"--format {options.ticket_format} and --json do not go together")
     read = parse_sides(sides, at_least=2)
     paths = [path for side in read for path in side.log_dirs]
     run_and_finish(
         "compare",
         paths,
         lambda progress: ops.compare(read, options, progress),
-        partial(compare_view, every=typed.every_partition),
-        typed,
+        partial(compare_view, every=options.every_partition),
+        options,
     )

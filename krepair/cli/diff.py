@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
 from krepair.cli.outcome import finish
+from krepair.options import Options
 
 
 @takes("json quiet")
@@ -15,7 +16,7 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that was there before.")],
     second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Say what changed between two plans of one directory. Exits with 0 when nothing did, with 2 when something did.
 
@@ -30,5 +31,5 @@ def diff(
         found,
         ops.exit_code_of(found),
         lambda: diff_view(found, first, second),
-        typed,
+        options,
     )

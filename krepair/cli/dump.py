@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
+from krepair.options import Options
 
 
 @takes("batches records offsets grep limit keys values cut decode json_lines")
@@ -19,7 +20,7 @@ def dump(
         ),
     ],
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Show what is in files of a log directory. Writes nothing; exits with 2 when something is damaged.
 
@@ -27,23 +28,7 @@ def dump(
     """
     from krepair.ops import dump as ops
 
-    lowest, highest = ops.parse_offsets(typed.offsets) if typed.offsets is not None else (-(2**63), 2**63 - 1)
-    run = ops.Dump(
-        files,
-        ops.DumpOptions(
-            batches=typed.batches,
-            records=typed.records,
-            as_json=typed.json_lines,
-            lowest=lowest,
-            highest=highest,
-            grep=typed.grep,
-            limit=typed.limit,
-            keys=typed.keys,
-            values=typed.values,
-            cut=typed.cut,
-            decode=typed.decode,
-        ),
-    )
+    run = ops.Dump(files, options)
     out = sys.stdout.buffer
     sys.stdout.flush()
     for piece in run.lines():

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode
+from krepair.options import Options
 
 
 @takes("json")
@@ -21,7 +22,7 @@ def explain(
         ),
     ] = None,
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Say what a code means: its danger, its fix, and where it was read.
 
@@ -31,4 +32,4 @@ def explain(
 
     page = ops.explain_all() if code is None else ops.explain(code)
     report = ops.rows() if code is None else ops.row(code)
-    finish("explain", report, ExitCode.DONE, lambda: page, typed)
+    finish("explain", report, ExitCode.DONE, lambda: page, options)

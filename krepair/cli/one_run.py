@@ -10,10 +10,10 @@ from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.page_file import PageFile
 from krepair.cli.progress import ProgressOf
+from krepair.options import Options
 from krepair.pipeline.progress import Progress
 
 if TYPE_CHECKING:
-    from krepair.cli.options import Typed
     from krepair.plan.view import View
 
 
@@ -22,7 +22,7 @@ def run_and_finish(
     log_dirs: Sequence[str],
     run: Callable[[Progress], Report],
     page: Callable[[Report], View],
-    typed: Typed,
+    options: Options,
     *,
     fill: Fill = as_it_is,
 ) -> NoReturn:
@@ -33,16 +33,16 @@ def run_and_finish(
         log_dirs: of this run; neither metrics nor a page is written into them.
         run: the verb.
         page: of its report.
-        typed: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
+        options: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
         fill: fills in the next command, of the report and of an error.
 
     Raises:
         typer.Exit: always, unless there is an error.
     """
-    html = PageFile(typed.html, log_dirs)
-    with MetricsOf(typed.metrics, verb, log_dirs) as measured:
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
+    html = PageFile(options.html, log_dirs)
+    with MetricsOf(options.metrics, verb, log_dirs) as measured:
+        with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
             report = run(progress)
         measured.report = report = exact(report, fill)
         html.write(report)
-        finish(verb, report, report.exit_code, lambda: page(report), typed)
+        finish(verb, report, report.exit_code, lambda: page(report), options)

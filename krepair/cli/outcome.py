@@ -8,16 +8,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 import typer
 
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError, UnwritableError
+from krepair.options import Options
 from krepair.plan.view import View, typable, visible
-
-if TYPE_CHECKING:
-    from krepair.cli.options import Typed
 
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
@@ -47,7 +45,9 @@ ONE_OBJECT_A_LINE: Final = ("dump",)
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
-def finish(verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], typed: Typed) -> NoReturn:
+def finish(
+    verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], options: Options
+) -> NoReturn:
     """Print what a verb handed back and leave with its exit code.
 
     Args:
@@ -55,20 +55,20 @@ def finish(verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View]
         report: any msgspec value; the JSON document holds it.
         exit_code: of the report.
         page: makes the page, only called when there is one to print.
-        typed: says whether a document is wanted instead of a page, or a ticket in Markdown, or nothing.
+        options: says whether a document is wanted instead of a page, or a ticket in Markdown, or nothing.
 
     Raises:
         typer.Exit: always.
     """
     try:
-        if typed.json:
+        if options.json:
             from krepair.cli.views import json
 
             json.write(json.report_document(verb, report, exit_code))
-        elif not typed.quiet:
+        elif not options.quiet:
             from krepair.cli.views.text import print_markdown, print_view
 
-            (print_markdown if typed.ticket_format == "md" else print_view)(page())
+            (print_markdown if options.ticket_format == "md" else print_view)(page())
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

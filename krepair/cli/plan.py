@@ -8,22 +8,22 @@ import typer
 
 from krepair.cli.commands import Filling, exact_errors
 from krepair.cli.metrics import MetricsOf
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode
+from krepair.options import Options
 
 if TYPE_CHECKING:
-    from krepair.options import Options
     from krepair.pipeline.progress import Progress
     from krepair.plan.model import Plan
     from krepair.plan.view import View
 
 
 @takes(
-    "out preview fix accept_data_loss replicas "
-    "cluster delete_horizon keep no_merge assume_high_watermark only_replica "
-    "as_broker config topic_config setting now broker_version topic partition scratch "
+    "out preview fixes accepted_losses replicas "
+    "cluster delete_horizon keep merge assume_high_watermark only_replica "
+    "as_broker config topic_config settings now_ms broker_version topics partitions scratch "
     "engine master metrics json quiet"
 )
 def plan(
@@ -31,7 +31,7 @@ def plan(
         str, typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; a plan is of one.")
     ],
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Write down every change for review. Touches nothing; exits with 2 when there is something to do.
 
@@ -58,20 +58,21 @@ def plan(
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
-    options = typed.options()
     fill = Filling(log_dir=log_dir, options=options)
-    with MetricsOf(typed.metrics, "plan", [log_dir]) as run:
-        if typed.out is not None:
+    with MetricsOf(options.metrics, "plan", [log_dir]) as run:
+        if options.out is not None:
             from krepair.ops import show
 
             with exact_errors(fill):
-                show.check_place(typed.out, log_dir)
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(fill):
-            run.report = made = _made(log_dir, options, progress, preview=typed.preview)
-        if typed.out is not None:
+                show.check_place(options.out, log_dir)
+        with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
+            run.report = made = _made(log_dir, options, progress, preview=options.preview)
+        if options.out is not None:
             with exact_errors(fill):
-                show.save(typed.out, made)
-        finish("plan", made, _exit_code_of(made), lambda: _view_of(made, typed.out or "PLAN", options), typed)
+                show.save(options.out, made)
+        finish(
+            "plan", made, _exit_code_of(made), lambda: _view_of(made, options.out or "PLAN", options), options
+        )
 
 
 def _made(log_dir: str, options: Options, progress: Progress, *, preview: bool) -> Plan:

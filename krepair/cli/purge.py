@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
-from krepair.cli.options import PlanOrLogDirArgument, Typed, takes
+from krepair.cli.options import PlanOrLogDirArgument, takes
+from krepair.options import Options
 
 
 @takes("plan_id engine master json quiet")
-def purge(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
+def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Free the kept originals of a plan that was applied. There is no undo after it.
 
     Where the plan file is lost: krepair purge LOGDIR lists what plans keep there and changes nothing;
@@ -16,10 +17,10 @@ def purge(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
 
     Example: krepair purge offsets.krplan
     """
-    if is_log_dir(plan, typed.plan_id):
+    if is_log_dir(plan, options.plan_id):
         from krepair.ops import by_id
 
-        carry_out_by_id("purge", plan, by_id.purge_by_id, typed)
+        carry_out_by_id("purge", plan, by_id.purge_by_id, options)
     from krepair.ops import purge as ops
 
-    carry_out("purge", plan, ops.purge, typed)
+    carry_out("purge", plan, ops.purge, options)

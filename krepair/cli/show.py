@@ -6,41 +6,38 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
-from krepair.cli.options import PlanArgument, Typed, parse_section, takes
+from krepair.cli.options import PlanArgument, takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
+from krepair.options import Options
 
 if TYPE_CHECKING:
     from krepair.plan.around import Observed
     from krepair.plan.model import Plan
     from krepair.plan.view import View
 
-_FORMATS: Final = ("text", "md", "html", "json")
 _IN_SECTIONS: Final = ("text", "md")
 
 
 @takes("output_format section json")
-def show(plan: PlanArgument, *, typed: Typed) -> None:
+def show(plan: PlanArgument, *, options: Options) -> None:
     """Show a plan again: its short page, and all the rest in sections.
 
     Example: krepair show offsets.krplan --section risks
     """
     from krepair.ops.show import load
 
-    if typed.output_format != "text" and typed.json:
+    if options.output_format != "text" and options.json:
         raise UsageError(
             "--json and --format do not go together; --format json gives the plan file's own text"
         )
-    if typed.output_format not in _FORMATS:
-        raise UsageError(f"--format {typed.output_format!r}: the formats are {', '.join(_FORMATS)}")
-    part = parse_section(typed.section)
-    if part and typed.output_format not in _IN_SECTIONS:
+    if options.section and options.output_format not in _IN_SECTIONS:
         raise UsageError(f"--section goes with --format {' and '.join(_IN_SECTIONS)}")
     read = load(plan)
-    observed = "" if typed.json or typed.output_format == "json" else _observed(read)
-    if typed.output_format == "text":
-        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed, part), typed)
-    sys.stdout.buffer.write(_text(read, plan, typed.output_format, observed, part).encode())
+    observed = "" if options.json or options.output_format == "json" else _observed(read)
+    if options.output_format == "text":
+        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed, options.section), options)
+    sys.stdout.buffer.write(_text(read, plan, options.output_format, observed, options.section).encode())
 
 
 def _observed(read: Plan) -> Observed | str:

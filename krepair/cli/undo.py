@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
-from krepair.cli.options import PlanOrLogDirArgument, Typed, takes
+from krepair.cli.options import PlanOrLogDirArgument, takes
+from krepair.options import Options
 
 
 @takes("plan_id engine master json quiet")
-def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
+def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 
     Where the plan file is lost: krepair undo LOGDIR lists what plans keep there and changes nothing;
@@ -16,10 +17,10 @@ def undo(plan: PlanOrLogDirArgument, *, typed: Typed) -> None:
 
     Example: krepair undo offsets.krplan
     """
-    if is_log_dir(plan, typed.plan_id):
+    if is_log_dir(plan, options.plan_id):
         from krepair.ops import by_id
 
-        carry_out_by_id("undo", plan, by_id.undo_by_id, typed)
+        carry_out_by_id("undo", plan, by_id.undo_by_id, options)
     from krepair.ops import undo as ops
 
-    carry_out("undo", plan, ops.undo, typed)
+    carry_out("undo", plan, ops.undo, options)

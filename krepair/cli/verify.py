@@ -12,21 +12,21 @@ from krepair.cli.carry_out import run_on_plan, without_plan_file
 from krepair.cli.commands import Filling, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.one_run import run_and_finish
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import UsageError
 from krepair.options import Options
 
 
-@takes("config topic_config setting topic partition originals scratch engine master metrics json quiet")
+@takes("config topic_config settings topics partitions originals scratch engine master metrics json quiet")
 def verify(
     targets: Annotated[
         list[str],
         typer.Argument(metavar="LOGDIR...|PLAN", help="Log directories of one broker, or one plan file."),
     ],
     *,
-    typed: Typed,
+    options: Options,
 ) -> None:
     """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
 
@@ -34,9 +34,8 @@ def verify(
 
     Example: krepair verify offsets.krplan --originals
     """
-    options = typed.options()
     if len(targets) > 1:
-        _verify_each(targets, options, typed)
+        _verify_each(targets, options)
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
 
@@ -48,14 +47,14 @@ def verify(
     from krepair.ops import verify as ops
 
     if plan is not None:
-        run_on_plan("verify", plan, target, partial(ops.verify_plan, plan, options), verify_view, typed)
+        run_on_plan("verify", plan, target, partial(ops.verify_plan, plan, options), verify_view, options)
     fill = Filling(log_dir=target, options=options)
     run_and_finish(
-        "verify", (target,), partial(ops.verify_log_dir, target, options), verify_view, typed, fill=fill
+        "verify", (target,), partial(ops.verify_log_dir, target, options), verify_view, options, fill=fill
     )
 
 
-def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn:
+def _verify_each(targets: list[str], options: Options) -> NoReturn:
     """Several log directories in one job."""
     plan = next((path for path in targets if not os.path.isdir(path)), "")
     if plan:
@@ -63,7 +62,7 @@ def _verify_each(targets: list[str], options: Options, typed: Typed) -> NoReturn
     from krepair.cli.views.reports import verify_each_view
     from krepair.ops import verify as ops
 
-    with MetricsOf(typed.metrics, "verify", targets) as run:
-        with ProgressOf(quiet=typed.quiet) as progress, exact_errors(Filling(options=options)):
+    with MetricsOf(options.metrics, "verify", targets) as run:
+        with ProgressOf(quiet=options.quiet) as progress, exact_errors(Filling(options=options)):
             run.report = report = ops.verify_log_dirs(targets, options, progress)
-        finish("verify", report, report.exit_code, lambda: verify_each_view(report), typed)
+        finish("verify", report, report.exit_code, lambda: verify_each_view(report), options)

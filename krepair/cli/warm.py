@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from krepair.cli.compiling import CompilingLines
-from krepair.cli.options import Typed, takes
+from krepair.cli.options import takes
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode
+from krepair.options import Options
 
 
 @takes("into json quiet")
-def warm(*, typed: Typed) -> None:
+def warm(*, options: Options) -> None:
     """Compile now what the first run of the other verbs would compile. Part of an installation.
 
     Example: krepair warm
     """
     from krepair.ops import warm as ops
 
-    report = ops.warm(typed.into, None if typed.quiet or typed.json else CompilingLines())
-    finish("warm", report, ExitCode.DONE, lambda: ops.warm_view(report), typed)
+    report = ops.warm(options.into, None if options.quiet or options.json else CompilingLines())
+    finish("warm", report, ExitCode.DONE, lambda: ops.warm_view(report), options)

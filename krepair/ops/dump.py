@@ -16,7 +16,6 @@ from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,
-    MAX_OFFSET,
     META_PROPERTIES,
     FileKind,
     FolderKind,
@@ -26,9 +25,9 @@ from krepair.formats.filenames import (
 from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
 from krepair.logdir.view import CHECKPOINTS
+from krepair.options import Options
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
-from krepair.pipeline.dump.log_walk import LOWEST_OFFSET
-from krepair.pipeline.dump.record import AUTO, DEFAULT_CUT, FORMS, RecordLines
+from krepair.pipeline.dump.record import RecordLines
 from krepair.pipeline.dump.style import FORMAT_VERSION, Style, Word
 
 DECODERS: Final[dict[str, RecordTable]] = {
@@ -36,42 +35,10 @@ DECODERS: Final[dict[str, RecordTable]] = {
     "transactions": transaction_state.RECORDS,
     "share": share_group_state.RECORDS,
 }
-DECODE_NAMES: Final = ("auto", *DECODERS, "none")
 _TOPICS: Final = {table.topic: table for table in DECODERS.values()}
 _KRAFT_SNAPSHOT: Final = re.compile(r"(bootstrap|[0-9]{20}-[0-9]{10})\.checkpoint")
 _ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", "partition.metadata", "offsets",
                  "meta.properties", "text")  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class DumpOptions:
-    """What ``krepair dump`` shows.
-
-    Attributes:
-        batches: headers of batches; with neither this nor ``records`` both are shown.
-        records: records.
-        as_json: one object a line, else words.
-        lowest: offsets below are left out.
-        highest: offsets above are left out.
-        grep: a regular expression; only records with it in key, value or headers, only other lines with it.
-        limit: at most so many lines (those of files and damage not counted), None for all.
-        keys: how keys are shown, see ``FORMS``.
-        values: how values are shown.
-        cut: at most so many bytes of a key or a value.
-        decode: a name of ``DECODE_NAMES``; ``auto`` goes by the topic in the folder's name.
-    """
-
-    batches: bool = False
-    records: bool = False
-    as_json: bool = False
-    lowest: int = LOWEST_OFFSET
-    highest: int = MAX_OFFSET
-    grep: str = ""
-    limit: int | None = None
-    keys: str = AUTO
-    values: str = AUTO
-    cut: int = DEFAULT_CUT
-    decode: str = "auto"
 
 
 class Target(NamedTuple):
@@ -109,7 +76,7 @@ class Dump:
     """
 
     paths: Sequence[str]
-    options: DumpOptions
+    options: Options
     exit_code: ExitCode = field(default=ExitCode.DONE, init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +84,7 @@ class Dump:
             WantedLines,
         )  # takes pyarrow, which others that import this do not need
 
-        self._style = Style(as_json=self.options.as_json)
+        self._style = Style(as_json=self.options.json_lines)
         self._grep = _pattern(self.options)
         both = not self.options.batches and not self.options.records
         self._wanted = WantedLines(
@@ -126,8 +93,8 @@ class Dump:
             searched=self._grep is not None,
             batches=self.options.batches or both,
             records=self.options.records or both,
-            lowest=self.options.lowest,
-            highest=self.options.highest,
+            lowest=self.options.offsets[0],
+            highest=self.options.offsets[1],
             left=2**62 if self.options.limit is None else self.options.limit,
         )
         self._logs_only = not both or self._grep is not None
@@ -136,7 +103,7 @@ class Dump:
 
     def lines(self) -> Iterator[bytes | memoryview]:
         """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
-        if self.options.as_json:
+        if self.options.json_lines:
             yield self._style.line("dump", {"format_version": FORMAT_VERSION, "tool_version": __version__})
         unreadable = 0
         files = 0
@@ -248,7 +215,7 @@ class Dump:
         return LogDump(read_into_from(descriptor), size, target.base_offset, self._wanted).lines()
 
     def _other(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        entries = EntryDump(self._style, target.base_offset, self.options.lowest, self.options.highest)
+        entries = EntryDump(self._style, target.base_offset, *self.options.offsets)
         walks = {
             "index": entries.offset_index,
             "timeindex": entries.time_index,
@@ -296,12 +263,7 @@ def _target(path: str, named: str) -> Target | None:
     )
 
 
-def _pattern(options: DumpOptions) -> re.Pattern[bytes] | None:
-    for name, form in (("--keys", options.keys), ("--values", options.values)):
-        if form not in FORMS:
-            raise UsageError(f"{name} {form!r}: expected one of {', '.join(FORMS)}")
-    if options.decode not in DECODE_NAMES:
-        raise UsageError(f"--decode {options.decode!r}: expected one of {', '.join(DECODE_NAMES)}")
+def _pattern(options: Options) -> re.Pattern[bytes] | None:
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit {options.limit}: expected a number of lines from 1 on")
     if options.cut < 1:
@@ -314,22 +276,3 @@ def _pattern(options: DumpOptions) -> re.Pattern[bytes] | None:
         return re.compile(os.fsencode(options.grep))
     except re.error as error:
         raise UsageError(f"--grep {options.grep!r}: not a regular expression: {shown(str(error))}") from error
-
-
-def parse_offsets(text: str) -> tuple[int, int]:
-    """Read ``--offsets``: ``A..B``, both included; either may be left out, and ``A`` alone is ``A..A``.
-
-    Raises:
-        UsageError: not of that form.
-    """
-    first, dots, last = text.partition("..")
-    numbers = [first, last if dots else first]
-    good = all(
-        not number or (number.isascii() and number.isdigit() and len(number) < 20) for number in numbers
-    )
-    if not good or not (first or last):
-        raise UsageError(f"--offsets {text!r}: expected A..B, as 100..200, 100.. or ..200")
-    lowest, highest = int(numbers[0] or 0), int(numbers[1] or MAX_OFFSET)
-    if lowest > highest:
-        raise UsageError(f"--offsets {text!r}: {lowest} is above {highest}")
-    return lowest, highest

@@ -67,7 +67,7 @@ def not_mended(plan: Plan) -> Section:
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )
-        commands.append(with_options(f"krepair check {name}", options_of(plan).as_words()))
+        commands.append(with_options(f"krepair check {name}", options_of(plan).words("reading")))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")

@@ -33,7 +33,7 @@ from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import is_same, other_dirs
-from krepair.ops.plan_command import asked_of, left_alone_command, second_plan_command
+from krepair.ops.plan_command import left_alone_command, second_plan_command
 from krepair.ops.room import room_of
 from krepair.ops.sides import Side, sides_of_plan, with_whole_paths
 from krepair.options import Options
@@ -290,7 +290,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
         root=root,
         kept=[kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
         others_have=others_have(view, options, partitions, context.surveys),
-        asked=asked_of(options),
+        asked=options.words("plan", "reading"),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from krepair.options import Options
-from krepair.plan.model import Asked, Plan, Preview
+from krepair.plan.model import Plan, Preview
 from krepair.plan.view import time_text
 from krepair.rules.evidence import WITH_CLUSTER
 
@@ -53,64 +52,36 @@ def left_alone_command(command: str, options: Options) -> str:
         command: with ``LOGDIR`` in the place of the path; it may be empty.
         options: of the plan.
     """
-    asked = asked_of(options)
-    made = replace(
-        options,
-        config=asked.config or None,
-        topic_config=asked.topic_config or None,
+    if command.startswith("krepair check "):
+        return with_options(command, options.words("reading"))
+    if not command.startswith("krepair plan "):
+        return command
+    if "--accept-data-loss" not in command:
         # Those of one fix are refused beside another.
-        accepted_losses=options.accepted_losses if "--accept-data-loss" in command else (),
-    )
-    if command.startswith("krepair plan "):
-        return with_options(command, made.as_plan_words())
-    return with_options(command, made.as_words()) if command.startswith("krepair check ") else command
-
-
-def asked_of(options: Options) -> Asked:
-    """What was typed, as a plan records it. Paths are made absolute: the command may be typed elsewhere."""
-    return Asked(
-        topics=options.topics,
-        partitions=options.partitions,
-        config=os.path.abspath(options.config) if options.config else "",
-        topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
-        settings=options.settings,
-    )
+        options = replace(options, accepted_losses=())
+    return with_options(command, options.words("plan", "reading"))
 
 
 def options_of(plan: Plan) -> Options:
     """The options and the clock that a plan was made with.
 
-    A plan does not hold how it was made: engine, scratch folder, reserve.
+    A plan does not hold where the work was done: engine, scratch folder.
+
+    Raises:
+        UsageError: its words are not those of a plan.
     """
-    policy = plan.policy
-    asked = plan.asked if isinstance(plan.asked, Asked) else Asked()
-    others = policy.others
-    return Options(
-        config=asked.config or None,
-        topic_config=asked.topic_config or None,
-        settings=asked.settings,
-        now_ms=policy.now_ms,
-        delete_horizon=policy.horizon,
-        broker_version=policy.broker_version,
-        topics=asked.topics,
-        partitions=asked.partitions,
-        fixes=policy.fixes,
-        keep=policy.keep,
-        merge=policy.merge,
-        assume_high_watermark=policy.assume_high_watermark,
-        accepted_losses=policy.accepted_losses,
-        replicas=others.replicas,
-        cluster=others.cluster,
-        only_replica=others.only_replica,
-        as_broker=others.as_broker,
-    )
+    return Options.of_words(plan.asked, now_ms=plan.policy.now_ms)
+
+
+def _command(log_dir: str, options: Options, *more: str, preview: bool = False) -> str:
+    words = (*(("--preview",) if preview else ()), *options.words("plan", "reading"), *more)
+    return shlex.join(("krepair", "plan", log_dir, *words, "--out", "PLAN"))
 
 
 def evidence_command(plan: Plan) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
     # What was given as the state of the cluster is no evidence: it is asked for anew.
-    words = replace(options_of(plan), cluster="").as_plan_words()
-    return shlex.join(("krepair", "plan", plan.log_dir, *words, *WITH_CLUSTER, "--out", "PLAN"))
+    return _command(plan.log_dir, replace(options_of(plan), cluster=""), *WITH_CLUSTER)
 
 
 def is_with_evidence(command: str) -> bool:
@@ -120,8 +91,7 @@ def is_with_evidence(command: str) -> bool:
 
 def later_horizon_command(plan: Plan) -> str:
     """What to type for the same plan with the time at which it was made as the delete horizon."""
-    options = replace(options_of(plan), delete_horizon=time_text(plan.policy.now_ms))
-    return shlex.join(("krepair", "plan", plan.log_dir, *options.as_plan_words(), "--out", "PLAN"))
+    return _command(plan.log_dir, replace(options_of(plan), delete_horizon=time_text(plan.policy.now_ms)))
 
 
 def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> str:
@@ -135,27 +105,13 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
         fix: word for ``--fix``.
         only: the partition, as topic and number.
     """
-    asked = asked_of(options)
-    narrowed = replace(
-        options,
-        fixes=(fix,),
-        topics=(),
-        partitions=(only,),
-        config=asked.config or None,
-        topic_config=asked.topic_config or None,
-        accepted_losses=(),
-    )
-    # Defaults are left out of the words, and that default is markers alone.
-    words = narrowed.as_plan_words()
-    named = words if "--fix" in words else ("--fix", fix, *words)
-    return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
+    narrowed = replace(options, fixes=(fix,), topics=(), partitions=(only,), accepted_losses=())
+    return _command(log_dir, narrowed)
 
 
 def after_stop_command(preview: Plan) -> str:
     """What to type for the real plan of a preview: the same command without ``--preview``."""
-    return shlex.join(
-        ("krepair", "plan", preview.log_dir, *options_of(preview).as_plan_words(), "--out", "PLAN")
-    )
+    return _command(preview.log_dir, options_of(preview))
 
 
 def plan_command(
@@ -171,14 +127,14 @@ def plan_command(
         plan: any plan; of a preview, the command makes a preview.
         keep: where originals stay instead, as ``--keep`` takes it.
         only: the partitions (topic, number) to plan instead of all.
-        at: where the work is done: of these options, the engine, the scratch folder and the reserve count.
+        at: where the work is done: of these options, the engine and the scratch folder count.
     """
     options = options_of(plan)
     if keep is not None:
         options = replace(options, keep=keep)
     if only:
         options = replace(options, topics=(), partitions=tuple(only))
-    preview = ("--preview",) if isinstance(plan.preview, Preview) else ()
-    clock = ("--now", str(options.now_ms))
-    words = (*preview, *options.as_plan_words(), *clock, *(at.as_place_words() if at is not None else ()))
-    return shlex.join(("krepair", "plan", plan.log_dir, *words, "--out", "PLAN"))
+    where = at.words("scratch", "place") if at is not None else ()
+    return _command(
+        plan.log_dir, options, *options.words("clock"), *where, preview=isinstance(plan.preview, Preview)
+    )

@@ -42,7 +42,6 @@ from krepair.ops.plan import (
     read_sides,
     work_of,
 )
-from krepair.ops.plan_command import asked_of
 from krepair.ops.sides import with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -182,7 +181,7 @@ class Reading:
             _NOT_KNOWN,
             copied_mtimes=self.copied_mtimes,
             dead_cleaner=self.dead_cleaner,
-            asked=asked_of(self.options),
+            asked=self.options.words("plan", "reading"),
             preview=Preview(unknown=UNKNOWN),
         )
 

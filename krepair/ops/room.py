@@ -226,7 +226,7 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
         options: as typed; where the work is done counts.
     """
     options = options or Options()
-    place = ("--scratch", options.scratch) if options.scratch else ()
+    place = options.words("scratch")
     around = around_of(plan, path, place)._replace(
         observed=observe(plan, options),
         unmended=not_mended(plan),

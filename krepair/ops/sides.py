@@ -92,12 +92,18 @@ def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
 
 
 def with_whole_paths(options: Options) -> Options:
-    """The options with the sides of ``--replicas`` as they can be typed anywhere.
+    """The options with absolute paths: what a plan says of them may be typed in another folder.
 
     Raises:
         UsageError: see ``sides_of_plan``.
     """
-    return replace(options, replicas=tuple(side.text for side in sides_of_plan(options.replicas)))
+    return replace(
+        options,
+        replicas=tuple(side.text for side in sides_of_plan(options.replicas)),
+        cluster=options.cluster and os.path.abspath(options.cluster),
+        config=options.config and os.path.abspath(options.config),
+        topic_config=options.topic_config and os.path.abspath(options.topic_config),
+    )
 
 
 def _unique(values: Sequence[object], text: str) -> None:

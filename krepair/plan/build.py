@@ -13,7 +13,6 @@ from krepair.formats.words import all_printable
 from krepair.plan.figures import expected_seconds, with_figures
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
-    Asked,
     Commit,
     PartitionPlan,
     Plan,
@@ -57,7 +56,7 @@ def build_plan(
     root: RootPlan | None = None,
     kept: Sequence[Risk] = (),
     others_have: Sequence[Risk] = (),
-    asked: Asked | None = None,
+    asked: Sequence[str] = (),
     preview: Preview | None = None,
 ) -> Plan:
     """Build and seal a plan.
@@ -75,7 +74,7 @@ def build_plan(
         root: changes of checkpoint files in the root, if any.
         kept: of each earlier plan whose originals are still kept.
         others_have: for each partition that loses records or changes its epochs, who else has them.
-        asked: the options that were given, as far as they are not in the policy.
+        asked: the options that were given, as words.
         preview: set if the plan is made while a broker is running.
     """
     figured = [with_figures(partition, policy) for partition in partitions]
@@ -102,7 +101,7 @@ def build_plan(
             *kept,
             *risks_of(policy, figured, root, copied_mtimes=copied_mtimes, dead_cleaner=dead_cleaner),
         ),
-        asked=UNSET if asked is None else asked,
+        asked=tuple(asked),
         preview=UNSET if preview is None else preview,
     )
     plan = _encodable(plan)

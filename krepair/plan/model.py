@@ -597,24 +597,6 @@ class Commit(Struct, frozen=True, kw_only=True):
     looked_at: str | UnsetType = UNSET
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """The options with which a plan was made, as far as they are not in its policy. Both can make the plan again.
-
-    Attributes:
-        topics: values of ``--topic``.
-        partitions: (topic, number) from ``--partition``.
-        config: absolute path from ``--config``, or empty.
-        topic_config: absolute path from ``--topic-config``, or empty.
-        settings: (key, value) from ``--set``.
-    """
-
-    topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[str, int], ...] = ()
-    config: str = ""
-    topic_config: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
-
-
 class Preview(Struct, frozen=True, kw_only=True):
     """Marks a plan that was made while a broker was running. ``apply`` refuses it.
 
@@ -649,7 +631,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         uncleanable_partitions: number of partitions left alone for damage (KIP-346).
         uncleanable_bytes: their bytes.
         risks: risks for the reviewer.
-        asked: the options that were given; absent in plans of earlier versions of krepair.
+        asked: the options that it was made with, as words of a command line; its clock is in the policy.
         preview: set if the plan was made while a broker was running; otherwise absent.
         digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
     """
@@ -673,7 +655,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     risks: tuple[Risk, ...] = ()
-    asked: Asked | UnsetType = UNSET
+    asked: tuple[str, ...] = ()
     preview: Preview | UnsetType = UNSET
     digest: str = ""
 

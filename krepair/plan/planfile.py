@@ -317,7 +317,7 @@ def _check_outside(target: str, log_dir: str) -> None:
         )
 
 
-_BEGINS: Final = re.compile(rb'\s*\{\s*"(broker_id|asked)"')
+_BEGINS: Final = re.compile(rb'\s*\{\s*"asked"')
 """The beginning of a plan, whose keys are sorted, also if it was cut off or damaged."""
 
 

@@ -14,7 +14,8 @@ import pytest
 from krepair.formats import message_set
 from krepair.formats.codec import Codec
 from krepair.formats.group_metadata import GROUP_METADATA_VALUE
-from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.dump import Dump
+from krepair.options import Options
 from tests import builders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
@@ -81,7 +82,7 @@ def theirs(version: str, folders: list[Path], *options: str) -> dict[Path, list[
 
 def ours(folders: list[Path]) -> dict[Path, list[dict[str, Any]]]:
     """File -> our lines about it."""
-    run = Dump([str(folder) for folder in folders], DumpOptions(as_json=True))
+    run = Dump([str(folder) for folder in folders], Options(json_lines=True))
     found: dict[Path, list[dict[str, Any]]] = {}
     for line in b"".join(bytes(piece) for piece in run.lines()).splitlines():
         fields = json.loads(line)

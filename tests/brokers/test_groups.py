@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.dump import Dump
 from krepair.ops.groups import GroupsReport, groups
 from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE, topics_of
@@ -210,7 +210,7 @@ def while_they_live(work: Path, copy: Path) -> dict[str, list[list[str]]]:
 def share_starts(log_dir: Path) -> dict[tuple[str, str, int], int]:
     """Group, topic id and partition -> where the share group is, by the dump of ``__share_group_state``."""
     folders = sorted(map(str, log_dir.glob("__share_group_state-*")))
-    dump = Dump(folders, DumpOptions(records=True, as_json=True))
+    dump = Dump(folders, Options(records=True, json_lines=True))
     starts: dict[tuple[str, str, int], int] = {}
     for row in map(json.loads, b"".join(map(bytes, dump.lines())).splitlines()):
         if row["type"] == "record":

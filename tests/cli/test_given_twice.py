@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from krepair.cli.options import Typed
+from krepair.cli.options import options_of
 from krepair.cli.outcome import VERBS
 from krepair.cli.verbs import Verbs
 from krepair.errors import ExitCode, UsageError
@@ -15,9 +15,9 @@ from tests.hostile.verbs import run
 
 def test_fixes_that_are_typed_one_by_one_are_joined() -> None:
     for words in (["epochs", "index"], ["index,epochs"], ["index", "epochs", "index"]):
-        assert Typed(fix=words).options().fixes == ("epochs", "index")
+        assert options_of({"fixes": words}).fixes == ("epochs", "index")
     with pytest.raises(UsageError, match="one way of tail at a time"):
-        Typed(fix=["tail", "tail=broker"]).options()
+        options_of({"fixes": ["tail", "tail=broker"]})
     told = run("plan", "/nowhere", "--fix", "epochs", "--fix", "indexes").err
     assert "--fix 'indexes': unknown" in told
 

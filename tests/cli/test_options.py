@@ -14,21 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.cli import options
+from krepair.cli.options import options_of
 from krepair.cli.outcome import VERBS
 from krepair.cli.verbs import Verbs
 from krepair.errors import ExitCode, UsageError
 from krepair.fixes.table import parse_fixes
+from krepair.ops.dump import DECODERS
 from krepair.options import (
+    OPTIONS,
     Options,
-    parse_assume_high_watermark,
     parse_clock_ms,
     parse_delete_horizon,
-    parse_keep,
     parse_partition,
     parse_setting,
     parse_time_ms,
 )
+from krepair.pipeline.dump.record import AUTO, BASE64, HEX, JSON, TEXT
+from krepair.plan.view import PARTS
 from tests.hostile.verbs import run
 
 
@@ -123,13 +125,15 @@ def test_indexes_are_mended_in_one_way_at_a_time():
 
 
 def test_words_that_mean_nothing_are_told_from_those_that_do():
-    assert (parse_keep("inplace"), parse_assume_high_watermark("log-end")) == ("inplace", "log-end")
-    assert parse_keep("until-verified") == "until-verified"
+    given = options_of({"keep": "until-verified", "assume_high_watermark": "log-end"})
+    assert (given.keep, given.assume_high_watermark) == ("until-verified", "log-end")
     for wrong in ("none", "/backup", ""):
-        with pytest.raises(UsageError, match="expected inplace"):
-            parse_keep(wrong)
+        with pytest.raises(
+            UsageError, match=f"--keep '{wrong}': expected one of inplace, until-verified, auto"
+        ):
+            options_of({"keep": wrong})
     with pytest.raises(UsageError, match="log-end"):
-        parse_assume_high_watermark("start")
+        options_of({"assume_high_watermark": "start"})
 
 
 def test_topics_and_partitions_are_a_union_and_nothing_means_all():
@@ -169,16 +173,17 @@ def verb_function(verb: str) -> Any:
 
 
 def test_every_option_has_one_row_and_every_row_a_verb() -> None:
-    rows = options.rows()
-    assert list(rows) == list(options.Typed.__struct_fields__)
     taken = {
-        name for verb in VERBS for name in inspect.signature(verb_function(verb)).parameters if name in rows
+        name
+        for verb in VERBS
+        for name in inspect.signature(verb_function(verb)).parameters
+        if name in OPTIONS
     }
-    assert taken == set(rows)
+    assert taken == set(OPTIONS)
 
 
 def test_rows_of_one_name_say_different_things() -> None:
-    said = [(row.param_decls, row.default, row.metavar, row.help) for row in options.rows().values()]
+    said = [(row.names, row.default, row.metavar, row.text) for row in OPTIONS.values()]
     assert all(said.count(each) == 1 for each in said)
 
 
@@ -186,7 +191,7 @@ def test_rows_of_one_name_say_different_things() -> None:
 def test_a_verb_reads_no_option_that_it_does_not_take(verb: str) -> None:
     taken = set(inspect.signature(verb_function(verb)).parameters)
     source = inspect.getsource(importlib.import_module(f"krepair.cli.{verb}"))
-    assert set(re.findall(r"\btyped\.(\w+)", source)) - {"options"} <= taken
+    assert set(re.findall(r"\boptions\.(\w+)", source)) <= taken | {"words"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -199,3 +204,52 @@ def test_an_empty_word_is_not_the_folder_in_which_krepair_was_started(verb: str)
         ran = run(verb, *words)
         assert (ran.code, ran.out) == (ExitCode.USAGE, "")
         assert "found an empty word: is a variable of the shell empty?" in ran.err
+
+
+TYPED = {
+    "fixes": ["tail,epochs", "index"],
+    "merge": True,
+    "as_broker": True,
+    "accepted_losses": ["KR303:t-1:9", "KR302:my-topic-0:12"],
+    "replicas": ["2=/b2/a,/b2/b", "3=/b3"],
+    "delete_horizon": "2023-11-14T22:13:20Z",
+    "keep": "auto",
+    "assume_high_watermark": "log-end",
+    "cluster": "/c d/describe.txt",
+    "only_replica": ["t", "s"],
+    "config": "/etc/server.properties",
+    "topic_config": "/etc/topics.json",
+    "broker_version": "3.9.2",
+    "settings": ["segment.bytes=1000", "cleanup.policy=compact,delete"],
+    "topics": ["a-b", "c"],
+    "partitions": ["a-b-7", "c-0"],
+    "now_ms": "1700000000123",
+    "scratch": "/scratch",
+    "engine": "inline",
+    "master": "local[2]",
+}
+
+
+def test_what_is_typed_can_be_typed_again_from_the_words_of_its_values() -> None:
+    assert {name for name, option in OPTIONS.items() if option.use} == set(TYPED)
+    for chosen in (*([name] for name in TYPED), list(TYPED)):
+        given = options_of({"now_ms": "1700000000123"} | {name: TYPED[name] for name in chosen})
+        words = given.words("plan", "reading", "clock", "scratch", "place")
+        assert Options.of_words(words) == given
+        assert set(chosen) <= {name for name in TYPED if OPTIONS[name].names[0] in words}
+
+
+@pytest.mark.parametrize("words", [("--out", "x"), ("--keep",), ("keep",), ("--keep", "x")])
+def test_other_words_of_a_plan_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        Options.of_words(words)
+
+
+def test_the_choices_in_the_help_are_those_of_the_code() -> None:
+    choices = {
+        name: tuple(OPTIONS[name].metavar.split("|")) for name in ("section", "decode", "keys", "values")
+    }
+    forms = (AUTO, TEXT, JSON, HEX, BASE64)
+    assert choices == {
+        "section": tuple(PARTS), "decode": ("auto", *DECODERS, "none"), "keys": forms, "values": forms,
+    }  # fmt: skip

@@ -26,7 +26,7 @@ from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.text import COLUMNS, on_screen, plain
 from krepair.cli.views.transactions import transactions_view
 from krepair.ops.compare import CompareReport, SideSummary
-from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.dump import Dump
 from krepair.ops.explain import explain
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
@@ -44,6 +44,7 @@ from krepair.ops.reports import (
 )
 from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
+from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Commit, Group
 from krepair.plan.diff import diff_plans
 from krepair.plan.markdown import markdown
@@ -460,14 +461,14 @@ def test_a_plan_in_a_ticket_is_the_one_that_was_read_and_agreed_on() -> None:
 
 
 DUMPS: Final = {
-    "batches": (("__consumer_offsets-0",), DumpOptions(batches=True, limit=3)),
-    "records": (("__consumer_offsets-0",), DumpOptions(records=True, limit=3)),
-    "grep": (("__consumer_offsets-0",), DumpOptions(grep="group", limit=2)),
+    "batches": (("__consumer_offsets-0",), Options(batches=True, limit=3)),
+    "records": (("__consumer_offsets-0",), Options(records=True, limit=3)),
+    "grep": (("__consumer_offsets-0",), Options(grep="group", limit=2)),
     "root": (
         ("meta.properties", "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"),
-        DumpOptions(),
+        Options(),
     ),
-    "damaged": (("nothing-here",), DumpOptions()),
+    "damaged": (("nothing-here",), Options()),
 }
 
 

@@ -6,12 +6,15 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from krepair.errors import ExitCode
 from krepair.logdir.holder import Holder
 from krepair.ops import plan as plan_module
+from krepair.ops.plan_command import plan_command
 from krepair.ops.room import planned_view
-from krepair.ops.show import show_view
+from krepair.ops.show import load, show_view
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs
 from tests.hostile.verbs import run
@@ -77,3 +80,33 @@ def test_the_scratch_folder_is_carried_on(tmp_path: Path) -> None:
     assert not any(
         "--scratch" in command for command in commands(planned_view(Verbs(log_dir, chosen).plan(), "P"))
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "--fix epochs,tail --topic t --topic u",
+        "--fix markers,index=truncate --keep auto --no-merge --set segment.bytes=4096 --broker-version 3.9.2",
+        "--partition t-0 --as-broker --delete-horizon 2023-11-14T22:13:20Z --assume-high-watermark log-end",
+        "--only-replica t --config server.properties --topic-config topics.json",
+    ],
+)
+def test_a_saved_plan_says_from_any_folder_what_makes_it_again(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    (tmp_path / "server.properties").write_text(f"broker.id=1\nlog.dirs={log_dir}\n")
+    (tmp_path / "topics.json").write_text('{"t": {"cleanup.policy": "compact"}}')
+    monkeypatch.chdir(tmp_path)
+    run("plan", str(log_dir), *words.split(), "--out", "first")
+    first = load("first")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = shlex.split(plan_command(first))
+    run(*again[1:-1], "second")
+    second = load("second")
+    assert second.asked == first.asked
+    assert replace(second.policy, room=UNSET) == replace(first.policy, room=UNSET)
+    assert second.partitions == first.partitions

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
-from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.dump import Dump
+from krepair.options import Options
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 
@@ -23,7 +24,7 @@ NAMES = ("00000000000000000000.index", "00000000000000000000.timeindex", "000000
 
 
 def dumped(path: Path, **options: Any) -> tuple[list[dict[str, Any]], ExitCode]:
-    run = Dump([str(path)], DumpOptions(as_json=True, **options))
+    run = Dump([str(path)], Options(json_lines=True, **options))
     lines = [json.loads(line) for line in b"".join(bytes(piece) for piece in run.lines()).split(b"\n")[:-1]]
     return [line for line in lines if line["type"] not in {"dump", "file", "end"}], run.exit_code
 
@@ -47,7 +48,7 @@ def test_entries_of_an_index_have_the_offsets_of_the_log(tmp_path: Path) -> None
         (None, 24),
     ]
     assert (lines[-1]["type"], lines[-1]["entries"], code) == ("padding", 10, ExitCode.DONE)
-    lines, _ = dumped(path, lowest=105, highest=110)
+    lines, _ = dumped(path, offsets=(105, 110))
     assert [line["offset"] for line in lines if line["type"] == "index_entry"] == [109]
 
 

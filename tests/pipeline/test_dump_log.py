@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from krepair.formats import batch_v2, compression, group_metadata, message_set, record
 from krepair.formats.compression import Codec
 from krepair.formats.damage import Damage
-from krepair.ops.dump import Dump, DumpOptions
+from krepair.ops.dump import Dump
+from krepair.options import Options
 from krepair.pipeline.contents import ContentWalk
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
@@ -300,7 +301,7 @@ def test_members_of_consumer_groups_are_decoded_and_those_of_other_protocols_sta
 
 def test_a_real_member_is_decoded(tmp_path: Path) -> None:
     folder = unpack("offsets-bloat-2.2.0-clean", tmp_path) / "__consumer_offsets-0"
-    run = Dump([str(folder)], DumpOptions(as_json=True))
+    run = Dump([str(folder)], Options(json_lines=True))
     lines = [json.loads(line) for line in b"".join(bytes(piece) for piece in run.lines()).splitlines()]
     [(kind, member)] = members_of([line for line in lines if "value_fields" in line])
     assert (kind, member["subscription_version"], member["assignment_version"]) == ("consumer", 3, 0)

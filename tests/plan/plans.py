@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.options import Options
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,
@@ -248,7 +249,28 @@ COMMIT = Commit(order="P1", fence=True, why="one order for every version")
 
 
 def good_plan(*partitions: PartitionPlan, **fields: object) -> Plan:
-    return build_plan(FACTS, policy(**fields), partitions or (left_alone(), partition(), nothing()), COMMIT)
+    made = policy(**fields)
+    return build_plan(
+        FACTS, made, partitions or (left_alone(), partition(), nothing()), COMMIT, asked=words_of(made)
+    )
+
+
+def words_of(made: Policy) -> tuple[str, ...]:
+    """The options with which a plan of this policy would be made."""
+    others = made.others
+    options = Options(
+        **{
+            name: getattr(made, name)
+            for name in ("fixes", "merge", "keep", "broker_version", "accepted_losses")
+        },
+        assume_high_watermark=made.assume_high_watermark,
+        delete_horizon=made.horizon,
+        replicas=others.replicas,
+        cluster=others.cluster,
+        only_replica=others.only_replica,
+        as_broker=others.as_broker,
+    )
+    return options.words("plan", "reading")
 
 
 def write_plan(path: str, plan: Plan, disk: Disk) -> None:

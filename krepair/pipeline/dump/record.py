@@ -19,7 +19,6 @@ from krepair.kernels import dump_rows as r
 from krepair.pipeline.dump.style import MARKERS, TIMESTAMP_TYPES, Raw, Style, Word, json_of
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
-FORMS: Final = (AUTO, TEXT, JSON, HEX, BASE64)
 """How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
 BULK_FORMS: Final = (AUTO, HEX, BASE64)
 """Those that ``columns.quoted`` knows, by their numbers there."""
@@ -60,7 +59,7 @@ class RecordLines:
 
     Attributes:
         style: JSON or words.
-        key_form: one of ``FORMS``.
+        key_form: how keys are shown, a value of ``--keys``.
         value_form: likewise; of header values, too.
         table: how the topic's records are decoded, or None.
         grep: only records with a key, value, header or decoded text that it is found in; None for all.
