@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from krepair.derive.transactions import aborted_of
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, ListedLog, OtherReplicas, place_of
 from krepair.fixes.other_dirs import LockedDirs
@@ -20,7 +21,6 @@ from krepair.pipeline.items import Failed, LogElsewhere
 from krepair.rules.evidence import OtherLog, why_other_topic
 from krepair.rules.replicas.epochs import History
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
-from krepair.rules.replicas.transactions import aborted_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile

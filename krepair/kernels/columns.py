@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import message_set
-from krepair.formats.arrays import Uint8s
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.kernels.compact_records import SLACK
 from krepair.kernels.crc32 import crc32_update
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.large_batches import checksum_huge
@@ -68,8 +69,9 @@ BATCH: Final = np.dtype(
 )
 """The columns. Of v0 and v1 ``record_count`` is -1, as are timestamps that are not there. ``control_type`` is
 ``NO_CONTROL`` of data and of an emptied control batch, and ``UNREADABLE`` where the control record cannot be read."""
-Batches = np.ndarray[Any, np.dtype[np.void]]
+Batches = np.ndarray[Any, Any]
 """A window's rows of ``BATCH``: ``rows["base_offset"]`` is a column."""
+_WORDS: Final = BATCH.itemsize // 8
 MOST_ROWS: Final = 1 << 13
 NO_CONTROL: Final = -2
 UNREADABLE: Final = -1
@@ -239,6 +241,17 @@ def _front_row(buf: Any, filled: Any, position: Any, last_offset: Any, rows: Any
     _read_header(buf, filled, 0, position, last_offset, rows[0])
 
 
+def words_of(rows: Batches) -> Int64s:
+    """The rows as int64[N, 10]: numpy copies and compares them ten times faster than field by field."""
+    return rows.view(np.int64).reshape(-1, _WORDS)
+
+
+def copy_of(*parts: Batches) -> Batches:
+    """A copy of rows, one part behind the other."""
+    copied: Batches = np.concatenate([words_of(part) for part in parts]).view(BATCH)[:, 0]
+    return copied
+
+
 def front_row(window: Uint8s, position: int, last_offset: int) -> Batches:
     """The row of the batch at the front of a window, as ``BATCH``[1]. Its checksum is not checked.
 
@@ -260,9 +273,12 @@ class BatchWalk:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         file_size: where the log ends.
         position: position of the first batch; during and after the walk, position of the next one.
+        last_offset: last offset before the walk; during it, the highest so far.
         until: the walk ends after the window in which it reaches this position.
         whole: whether batches are read whole, and their checksums are checked; else only their headers.
         window_bytes: size of the window.
+        window: uint8[W] that the rows were read from; ``SLACK`` bytes more can be read.
+        origin: file position of its place 0, -1 if the batch is larger than the window.
         suspect: what ended the walk, if that is a batch with a wrong checksum: its row, else None.
         rest: the bytes from ``position`` on that the last window has.
     """
@@ -270,9 +286,12 @@ class BatchWalk:
     read_into: ReadInto
     file_size: int
     position: int = 0
+    last_offset: int = -1
     until: int = 2**63 - 1
     whole: bool = False
     window_bytes: int = WINDOW_BYTES
+    window: Any = b""
+    origin: int = -1
     suspect: Any = None
     rest: Any = b""
 
@@ -285,12 +304,13 @@ class BatchWalk:
         """Yield the rows of at most ``MOST_ROWS`` batches; they are valid until the next ones."""
         # A window as small as the log: zeroing a large one takes longer than the walk of a small log.
         left = min(self.file_size, self.until + FRONT) - self.position
-        window: Any = np.zeros(max(min(self.window_bytes, left), FRONT), np.uint8)
+        size = max(min(self.window_bytes, left), FRONT)
+        window = self.window = np.zeros(size + SLACK, np.uint8)[:size]
         rows: Batches = np.empty(min(MOST_ROWS, len(window) // SMALLEST_BYTES + 1) + 1, BATCH)
-        state = np.array([0, -1], np.int64)
+        state = np.array([0, self.last_offset], np.int64)
         status = NEED_BYTES
         while status == NEED_BYTES and self.position < min(self.file_size, self.until):
-            origin = self.position
+            self.origin = origin = self.position
             filled = fill(self.read_into, window.data, origin, self.file_size)
             state[W_PLACE], status = 0, ROWS_FULL
             while status == ROWS_FULL:
@@ -300,30 +320,31 @@ class BatchWalk:
                     )
                 )
                 status, count = packed >> 32, packed & 0xFFFFFFFF
-                self.position = origin + int(state[W_PLACE])
+                self.position, self.last_offset = origin + int(state[W_PLACE]), int(state[W_LAST_OFFSET])
                 if status == SUSPECT:
                     self.suspect = rows[count].copy()
                 if count:
                     yield rows[:count]
             self.rest = window[int(state[W_PLACE]) : filled]
             if status == HUGE:
-                status, row = NEED_BYTES, self._huge(window, int(state[W_LAST_OFFSET]))
+                status, row = NEED_BYTES, self._huge()
                 if self.suspect is not None:
                     return
-                state[W_LAST_OFFSET] = max(int(state[W_LAST_OFFSET]), int(row["last_offset"][0]))
+                state[W_LAST_OFFSET] = self.last_offset
                 yield row
             elif self.position == origin:
                 return
 
-    def _huge(self, window: Any, last_offset: int) -> Batches:
+    def _huge(self) -> Batches:
         """The batch at ``position``, which is larger than the window."""
-        filled = fill(self.read_into, window.data, self.position, self.file_size)
-        self.rest = window[:filled]
-        row = front_row(window[:filled], self.position, last_offset)
-        checksum = checksum_huge(window[:filled], filled, self.read_into, self.position)
+        filled = fill(self.read_into, self.window.data, self.position, self.file_size)
+        self.origin, self.rest = -1, self.window[:filled]
+        row = front_row(self.rest, self.position, self.last_offset)
+        checksum = checksum_huge(self.rest, filled, self.read_into, self.position)
         if not checksum.valid:
             row["computed"], row["problem"] = checksum.computed, BAD_CRC
             self.suspect = row[0]
         else:
             self.position += int(row["size"][0])
+            self.last_offset = max(self.last_offset, int(row["last_offset"][0]))
         return row

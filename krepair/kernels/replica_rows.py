@@ -25,8 +25,6 @@ from krepair.kernels.compact_records import (
     read_message,
 )
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.scan_window import HEADER
-from krepair.kernels.transactions import _marker_type
 from krepair.kernels.words import byte_at, le64, product_high, product_low
 
 # columns of a record's hashes
@@ -70,17 +68,6 @@ ENTER_STATE: Final = 5
 ENTERED: Final = 0
 TABLE_FULL: Final = 1
 DIGESTS_FULL: Final = 2
-
-# state of a sum of headers
-S_END: Final = 0  # last offset so far, -1 none
-S_HOLE: Final = 1  # highest offset without a record, -1 none
-S_RANGES: Final = 2  # rows that the last call has written
-S_EPOCHS: Final = 3
-S_EVENTS: Final = 4
-SUM_STATE: Final = 5
-DATA_EVENT: Final = -2
-RANGE_BITS: Final = 12
-"""A range of offsets whose batches are summed up has 4096 of them."""
 
 _CONTROL = batch_v2.CONTROL
 _TRANSACTIONAL = batch_v2.TRANSACTIONAL
@@ -201,7 +188,7 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
 
     Args:
         buf: uint8[W + SLACK], where the records lie.
-        batches: int64[B, dump_rows.BATCH_COLUMNS].
+        batches: ``columns.BATCH``[B].
         counts: int64[B or more], records of each batch.
         records: int64[N, dump_rows.RECORD_COLUMNS].
         secret: uint64[2], the key of the hash.
@@ -210,19 +197,19 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
     row = np.int64(0)
     for number in range(batches.shape[0]):
         batch = batches[number]
-        append_time = batch[r.B_ATTRIBUTES] & _LOG_APPEND_TIME != 0
+        append_time = batch.attributes & _LOG_APPEND_TIME != 0
         for _ in range(counts[number]):
             record = records[row]
-            timestamp = batch[r.B_BASE_TIMESTAMP] + record[r.R_TIMESTAMP_DELTA]
+            timestamp = batch.base_timestamp + record[r.R_TIMESTAMP_DELTA]
             if append_time:
-                timestamp = batch[r.B_MAX_TIMESTAMP]
-            sequence = batch[r.B_BASE_SEQUENCE]
+                timestamp = batch.max_timestamp
+            sequence = batch.base_sequence
             if sequence >= 0:
                 sequence += record[r.R_OFFSET_DELTA]
             _hash_record(
                 buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE],
-                record[r.R_START] + record[r.R_SIZE], timestamp, batch[r.B_PRODUCER_ID], batch[r.B_PRODUCER_EPOCH],
-                sequence, batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA], secret, out[row],
+                record[r.R_START] + record[r.R_SIZE], timestamp, batch.producer_id, batch.producer_epoch,
+                sequence, batch.base_offset + record[r.R_OFFSET_DELTA], secret, out[row],
             )  # fmt: skip
             row += 1
 
@@ -277,20 +264,20 @@ def batch_fates(batches: Any, known: Any, out: Any) -> None:
     """What becomes of the records of batches.
 
     Args:
-        batches: int64[B, dump_rows.BATCH_COLUMNS].
+        batches: ``columns.BATCH``[B].
         known: int64[T, 3] (producer id, first offset, bits) of transactions, ascending by the first two.
         out: int64[B], out: bits, or ``MARKER``.
     """
     for number in range(batches.shape[0]):
         row = batches[number]
-        attributes = row[r.B_ATTRIBUTES]
+        attributes = row.attributes
         out[number] = 0
-        if row[r.B_MAGIC] < 2:
+        if row.magic < 2:
             continue
         if attributes & _CONTROL != 0:
             out[number] = MARKER
         elif attributes & _TRANSACTIONAL != 0:
-            producer, base = row[r.B_PRODUCER_ID], row[r.B_BASE_OFFSET]
+            producer, base = row.producer_id, row.base_offset
             low, high = np.int64(0), np.int64(known.shape[0])
             while low < high:
                 middle = (low + high) >> 1
@@ -434,71 +421,3 @@ def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
         while table[slot, K_FIRST] != row[K_FIRST] or table[slot, K_SECOND] != row[K_SECOND]:
             slot = (slot + np.uint64(1)) & mask
         out[number] = table[slot, K_BITS] != same
-
-
-@inlined
-def _summed(row: Any, factor: Any, other: Any) -> Any:
-    state = other
-    for column in (r.B_BASE_OFFSET, r.B_LAST_OFFSET, r.B_LEADER_EPOCH, r.B_CRC):
-        state = (state ^ np.uint64(row[column])) * factor
-        state ^= state >> _31
-    return state * other
-
-
-@kernel
-def sum_batches(
-    buf: Any, origin: Any, batches: Any, state: Any, ranges: Any, epochs: Any, events: Any
-) -> None:
-    """Sum up the headers of the batches of a window.
-
-    Args:
-        buf: uint8[W]; place 0 is file position ``origin``.
-        origin: file position of place 0; -1 if the batches do not lie in the window, then markers are not looked at.
-        batches: int64[B, dump_rows.BATCH_COLUMNS], in offset order.
-        state: int64[SUM_STATE].
-        ranges: uint64[B or more, 4], out: number of the range of offsets, batches, sum, other sum.
-        epochs: int64[B or more, 3], out: leader epoch, first base offset, last offset of each run of batches.
-        events: int64[B or more, 4], out: producer id, offset, ``DATA_EVENT`` or kind of marker, producer epoch.
-    """
-    state[S_RANGES] = state[S_EPOCHS] = state[S_EVENTS] = 0
-    for number in range(batches.shape[0]):
-        row = batches[number]
-        base, last = row[r.B_BASE_OFFSET], row[r.B_LAST_OFFSET]
-        index = np.uint64(base >> RANGE_BITS)
-        at = state[S_RANGES]
-        if at == 0 or ranges[at - 1, 0] != index:
-            ranges[at, 0] = index
-            ranges[at, 1] = ranges[at, 2] = ranges[at, 3] = np.uint64(0)
-            at += 1
-            state[S_RANGES] = at
-        ranges[at - 1, 1] += np.uint64(1)
-        ranges[at - 1, 2] += _summed(row, _SUM_1, _SUM_2)
-        ranges[at - 1, 3] += _summed(row, _SUM_3, _SUM_4)
-        at = state[S_EPOCHS]
-        if at == 0 or epochs[at - 1, 0] != row[r.B_LEADER_EPOCH]:
-            epochs[at, 0] = row[r.B_LEADER_EPOCH]
-            epochs[at, 1] = base
-            at += 1
-            state[S_EPOCHS] = at
-        epochs[at - 1, 2] = last
-        if state[S_END] >= 0 and base > state[S_END] + 1:
-            state[S_HOLE] = max(state[S_HOLE], base - 1)
-        if row[r.B_MAGIC] >= 2 and row[r.B_COUNT] < last - base + 1:
-            state[S_HOLE] = max(state[S_HOLE], last)
-        state[S_END] = last
-        if row[r.B_MAGIC] < 2:
-            continue
-        kind = np.int64(-1)
-        if row[r.B_ATTRIBUTES] & _CONTROL != 0:
-            if origin >= 0 and row[r.B_COUNT] > 0:
-                start = row[r.B_POSITION] - origin
-                kind = np.int64(_marker_type(buf, start + HEADER, start + row[r.B_SIZE]))
-        elif row[r.B_ATTRIBUTES] & _TRANSACTIONAL != 0:
-            kind = np.int64(DATA_EVENT)
-        if kind == DATA_EVENT or 0 <= kind <= 1:
-            at = state[S_EVENTS]
-            events[at, 0] = row[r.B_PRODUCER_ID]
-            events[at, 1] = base
-            events[at, 2] = kind
-            events[at, 3] = row[r.B_PRODUCER_EPOCH]
-            state[S_EVENTS] = at + 1

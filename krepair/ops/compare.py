@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode
 from krepair.formats.coordinator_record import RecordTable
@@ -44,7 +45,6 @@ from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
 from krepair.pipeline.replicas.sources import GroupWork, RowSource, RowsUnreadError, UnreadRows
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import Content, Group, groups_of, verdict_of
-from krepair.rules.replicas.transactions import last_stable_offset
 
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""

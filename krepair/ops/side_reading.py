@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from krepair.derive.epochs import EPOCH_COLUMNS
+from krepair.derive.transactions import without_end
 from krepair.errors import RefusedError, UnreadableError
 from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import half_done
@@ -38,9 +40,7 @@ from krepair.pipeline.replicas.headers import read_headers_of_all
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
 from krepair.pipeline.replicas.sources import RowSource
-from krepair.rules.replicas.epochs import EPOCH_COLUMNS
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
-from krepair.rules.replicas.transactions import without_end
 
 _SECRET_BYTES: Final = 16
 _AGAIN: Final = "krepair facts LOGDIR... --out FILE"

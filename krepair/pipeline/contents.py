@@ -10,7 +10,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
-from krepair.kernels import dump_rows as r
+from krepair.kernels.columns import BAD_CRC
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
@@ -46,12 +46,12 @@ class ContentWalk(LogWalk):
         yield from ()
 
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if row[r.B_PROBLEM] != r.BAD_CRC and row[r.B_ATTRIBUTES] & batch_v2.CODEC_MASK:
+        if row["problem"] != BAD_CRC and row["attributes"] & batch_v2.CODEC_MASK:
             yield from super()._one_batch(row, origin)
 
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
         if rule == KR307:
-            self._found.append((int(row[r.B_ATTRIBUTES]) & batch_v2.CODEC_MASK, found))
+            self._found.append((int(row["attributes"]) & batch_v2.CODEC_MASK, found))
         return b""
 
 

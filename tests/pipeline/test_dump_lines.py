@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from krepair.formats import batch_v2, record
 from krepair.kernels import dump_rows as r
+from krepair.kernels.columns import front_row
 from krepair.pipeline.dump.columns import AUTO, BASE64, HEX, gathered, numbers, quoted, text_of, times
 from krepair.pipeline.dump.lines import LineColumns
 from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, shown_of
@@ -152,11 +153,9 @@ def test_lines_of_records_are_those_of_plain_python(
     raw = batch_v2.encode_batch(header, record.encode(records))
     lines = RecordLines(Style(as_json=as_json), keys, values)
     buf = array(raw)
-    rows = np.empty((2, r.BATCH_COLUMNS), np.int64)
-    state = np.array([0, -1], np.int64)
-    assert r.batch_rows(buf, len(raw), 0, len(raw), state, rows, 2) == 1
+    rows = front_row(buf, 0, -1)
     found, counts = np.empty((9, r.RECORD_COLUMNS), np.int64), np.zeros(1, np.int64)
-    assert r.window_records(buf, 0, rows[:1], found, counts) == 1
+    assert r.window_records(buf, 0, rows, found, counts) == 1
     assert counts[0] == len(records)
     shown = [shown_of(rows[0], row, buf) for row in found[: len(records)]]
     assert [(each.key, each.value, each.headers) for each in shown] == [
@@ -168,7 +167,7 @@ def test_lines_of_records_are_those_of_plain_python(
         as_json=as_json, key_form=BULK_FORMS.index(keys), value_form=BULK_FORMS.index(values)
     )
     of = np.zeros(len(records), np.int64)
-    got = bytes(text_of(columns.records(buf, rows[:1], of, found[: len(records)]))) if records else b""
+    got = bytes(text_of(columns.records(buf, rows, of, found[: len(records)]))) if records else b""
     assert got == b"".join(line for line in expected if line is not None)
     assert not STEERS.search(got.decode().replace("\n", ""))
     if as_json:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode, RefusedError
 from krepair.formats.facts_file import FactsReader
@@ -24,7 +25,6 @@ from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.replicas import contents
 from krepair.pipeline.replicas.find_keys import find_keys
 from krepair.rules.replicas import model as m
-from krepair.rules.replicas.transactions import last_stable_offset
 from tests.builders import LogDir, Record
 from tests.builders import data as batch_of
 from tests.flips import flip

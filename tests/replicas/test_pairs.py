@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from krepair.derive.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
 from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
 from krepair.rules.replicas.pairs import Ledger, judge_transactions
-from krepair.rules.replicas.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
 
 PRODUCER, MARKER = 7, 117
 

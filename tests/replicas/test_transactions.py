@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from krepair.rules.replicas.transactions import (
+from krepair.derive.transactions import (
     ABORT,
     COMMIT,
     DATA,

@@ -111,7 +111,7 @@ class Commits:
 
         Args:
             buf: uint8[W], holds the records.
-            batches: int64[B, BATCH_COLUMNS].
+            batches: ``columns.BATCH``[B].
             counts: int64[B], records of each batch.
             records: int64[N, RECORD_COLUMNS].
             lowest: records of lower offsets do not count.
@@ -122,9 +122,9 @@ class Commits:
         of = np.repeat(np.arange(len(batches)), counts[: len(batches)])
         records = records[: len(of)]
         rows: Int64s = np.zeros((_COLUMNS, len(of)), np.int64)
-        rows[_OFFSET] = batches[of, r.B_BASE_OFFSET] + records[:, r.R_OFFSET_DELTA]
-        rows[_PRODUCER], rows[_EPOCH] = batches[of, r.B_PRODUCER_ID], batches[of, r.B_PRODUCER_EPOCH]
-        attributes = batches[of, r.B_ATTRIBUTES]
+        rows[_OFFSET] = batches["base_offset"][of] + records[:, r.R_OFFSET_DELTA]
+        rows[_PRODUCER], rows[_EPOCH] = batches["producer_id"][of], batches["producer_epoch"][of]
+        attributes = batches["attributes"][of]
         counted = rows[_OFFSET] >= lowest
         control = attributes & batch_v2.CONTROL != 0
         marker = _number(buf, records, counted & control, _VERSION_BYTES)

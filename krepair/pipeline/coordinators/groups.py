@@ -75,7 +75,7 @@ class _GroupWalk(RecordWalk):
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         """As for every walk; but what is too large for the tables, and no commit, passes them by."""
         key, value = shown.key or b"", shown.value or b""
-        control = row[r.B_MAGIC] == batch_v2.MAGIC and row[r.B_ATTRIBUTES] & batch_v2.CONTROL
+        control = row["magic"] == batch_v2.MAGIC and row["attributes"] & batch_v2.CONTROL
         if len(key) + len(value) <= LARGEST_RECORD:
             yield from super()._one_record(row, shown)
         elif not control and shown.offset >= self._log_start:
@@ -92,7 +92,7 @@ class _GroupWalk(RecordWalk):
                 else buf[record[column] : record[column] + record[column + 1]].tobytes()
                 for column in (r.R_KEY, r.R_VALUE)
             )
-            offset = int(batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA])
+            offset = int(batch["base_offset"] + record[r.R_OFFSET_DELTA])
             self._book.take(group_metadata.RECORDS.decode(key, value), offset)
         yield from ()
 

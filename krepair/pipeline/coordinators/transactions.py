@@ -70,7 +70,7 @@ class _TransactionWalk(RecordWalk):
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         view = buf.data
-        batches = rows[:, [r.B_BASE_OFFSET, r.B_LAST_OFFSET, r.B_MAX_TIMESTAMP, r.B_ATTRIBUTES]].tolist()
+        batches = rows[["base_offset", "last_offset", "max_timestamp", "attributes"]].tolist()
         columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
         of_each = counts[: len(rows)].tolist()
         fields = iter(records[: sum(of_each), columns].tolist())

@@ -14,6 +14,7 @@ from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
+from krepair.kernels.columns import BAD_CRC
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
@@ -64,7 +65,7 @@ class RecordWalk(LogWalk):
     """Hands every record of a log to ``_record_lines``; batches with a wrong checksum are left out."""
 
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if row[r.B_PROBLEM] != r.BAD_CRC:
+        if row["problem"] != BAD_CRC:
             yield from super()._one_batch(row, origin)
 
     @abstractmethod
@@ -76,14 +77,14 @@ class RecordWalk(LogWalk):
         key, value = shown.key or b"", shown.value or b""
         buf = np.frombuffer(b"".join((key, value, bytes(64))), np.uint8)
         batch = row.copy()
-        batch[r.B_BASE_OFFSET] = shown.offset
-        if batch[r.B_MAGIC] < batch_v2.MAGIC:
-            batch[r.B_ATTRIBUTES] = 0
+        batch["base_offset"] = shown.offset
+        if batch["magic"] < batch_v2.MAGIC:
+            batch["attributes"] = 0
         record = np.zeros(r.RECORD_COLUMNS, np.int64)
         record[r.R_KEY_SIZE] = -1 if shown.key is None else len(key)
         record[r.R_VALUE], record[r.R_VALUE_SIZE] = len(key), -1 if shown.value is None else len(value)
         one = np.ones(1, np.int64)
-        for _ in self._record_lines(buf, batch.reshape(1, -1), one, record.reshape(1, -1)):
+        for _ in self._record_lines(buf, batch.reshape(1), one, record.reshape(1, -1)):
             pass
         yield from ()
 

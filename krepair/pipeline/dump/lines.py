@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.kernels import dump_rows as r
+from krepair.kernels.columns import BAD_CRC, BATCH, Batches, copy_of, words_of
 from krepair.pipeline.dump.columns import (
     Column,
     big_endian,
@@ -38,6 +39,7 @@ _FORMS: Final = ("", "_hex", "_base64")
 _NULL: Final = len(_FORMS)
 _BATCH, _RECORD, _READY, _KINDS = range(4)
 _ONE_READY: Final = np.full(1, _READY)
+_SHOWN: Final = [name for name in BATCH.names or () if name not in {"computed", "control_type"}]
 _PLACES: Final = [r.R_KEY, r.R_VALUE, r.R_HEADERS, r.R_START]
 _MANY_LINES: Final = 1 << 10
 _MANY_BYTES: Final = 1 << 19
@@ -92,62 +94,62 @@ class LineColumns:
         return column
 
     # -- batches ----------------------------------------------------------------------------------
-    def batches(self, rows: Int64s) -> Any:
-        """The lines of batches and messages, int64[B, BATCH_COLUMNS]."""
+    def batches(self, rows: Batches) -> Any:
+        """The lines of batches and messages, ``columns.BATCH``[B]."""
         self._known.clear()
         return one_or_other(
-            rows[:, r.B_MAGIC] > 1,
-            lambda some: self._batch_lines(rows[some], new=True),
-            lambda some: self._batch_lines(rows[some], new=False),
+            rows["magic"] > 1,
+            lambda some: self._batch_lines(np.take(rows, some), new=True),
+            lambda some: self._batch_lines(np.take(rows, some), new=False),
         )
 
-    def _batch_lines(self, rows: Int64s, *, new: bool) -> Any:
+    def _batch_lines(self, rows: Batches, *, new: bool) -> Any:
         self._known.clear()
-        return of_rows(joined(*self._batch(rows.T.copy(), new=new)), len(rows))
+        return of_rows(joined(*self._batch(_columns_of(rows), new=new)), len(rows))
 
-    def _batch(self, rows: Int64s, *, new: bool) -> list[Column]:
-        """The parts of the lines of batches, int64[BATCH_COLUMNS, B]."""
+    def _batch(self, rows: dict[str, Int64s], *, new: bool) -> list[Column]:
+        """The parts of the lines of batches, as columns."""
         name, number = self._name, self._number
-        attributes = rows[r.B_ATTRIBUTES]
+        attributes = rows["attributes"]
         parts: list[Column] = [
             self._front("batch", "batch"),
-            name("position"), number(rows[r.B_POSITION]),
-            name("base_offset"), number(rows[r.B_BASE_OFFSET]),
-            name("last_offset"), number(rows[r.B_LAST_OFFSET]),
-            name("max_timestamp"), self._time(rows[r.B_MAX_TIMESTAMP]),
+            name("position"), number(rows["position"]),
+            name("base_offset"), number(rows["base_offset"]),
+            name("last_offset"), number(rows["last_offset"]),
+            name("max_timestamp"), self._time(rows["max_timestamp"]),
         ]  # fmt: skip
         if new:
             parts += [
-                name("base_timestamp"), self._time(rows[r.B_BASE_TIMESTAMP]),
-                name("producer_id"), number(rows[r.B_PRODUCER_ID]),
+                name("base_timestamp"), self._time(rows["base_timestamp"]),
+                name("producer_id"), number(rows["producer_id"]),
             ]  # fmt: skip
         parts += [
-            name("crc"), number(rows[r.B_CRC]),
-            name("valid"), words(_BOOLEANS, (rows[r.B_PROBLEM] != r.BAD_CRC).astype(np.int64)),
-            name("size"), number(rows[r.B_SIZE]),
-            name("magic"), number(rows[r.B_MAGIC]),
+            name("crc"), number(rows["crc"]),
+            name("valid"), words(_BOOLEANS, (rows["problem"] != BAD_CRC).astype(np.int64)),
+            name("size"), number(rows["size"]),
+            name("magic"), number(rows["magic"]),
             name("codec"), self._words(_CODECS, attributes & batch_v2.CODEC_MASK),
             name("timestamp_type"), self._timestamp_type(rows),
         ]  # fmt: skip
         if new:
-            deltas = rows[r.B_LAST_OFFSET] - rows[r.B_BASE_OFFSET]
+            deltas = rows["last_offset"] - rows["base_offset"]
             horizon = attributes & batch_v2.DELETE_HORIZON != 0
-            begun = rows[r.B_BASE_TIMESTAMP]
+            begun = rows["base_timestamp"]
             parts += [
-                name("records"), number(rows[r.B_COUNT]),
-                name("producer_epoch"), number(rows[r.B_PRODUCER_EPOCH]),
-                name("base_sequence"), number(rows[r.B_BASE_SEQUENCE]),
-                name("last_sequence"), number(_sequences(rows[r.B_BASE_SEQUENCE], deltas)),
-                name("leader_epoch"), number(rows[r.B_LEADER_EPOCH]),
+                name("records"), number(rows["record_count"]),
+                name("producer_epoch"), number(rows["producer_epoch"]),
+                name("base_sequence"), number(rows["base_sequence"]),
+                name("last_sequence"), number(_sequences(rows["base_sequence"], deltas)),
+                name("leader_epoch"), number(rows["leader_epoch"]),
                 *self._bits(attributes),
                 name("delete_horizon_ms"),
                 one_or_other(horizon, lambda some: self._time(begun[some]), lambda some: "null"),
             ]  # fmt: skip
         return [*parts, self._end]
 
-    def _timestamp_type(self, rows: Int64s) -> Column:
-        by_log = (rows[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME != 0).astype(np.int64)
-        return self._words(TIMESTAMP_TYPES, np.where(rows[r.B_MAGIC] == 0, 2, by_log))
+    def _timestamp_type(self, rows: dict[str, Int64s]) -> Column:
+        by_log = (rows["attributes"] & batch_v2.LOG_APPEND_TIME != 0).astype(np.int64)
+        return self._words(TIMESTAMP_TYPES, np.where(rows["magic"] == 0, 2, by_log))
 
     def _bits(self, attributes: Int64s) -> list[Column]:
         parts: list[Column] = []
@@ -157,13 +159,13 @@ class LineColumns:
 
     # -- records ----------------------------------------------------------------------------------
     def records(
-        self, buf: Uint8s, batches: Int64s, of: Int64s, records: Int64s, *, with_batches: bool = False
+        self, buf: Uint8s, batches: Batches, of: Int64s, records: Int64s, *, with_batches: bool = False
     ) -> Any:
         """The lines of records of v2 batches.
 
         Args:
             buf: uint8[W], holds the records.
-            batches: int64[B, BATCH_COLUMNS].
+            batches: ``columns.BATCH``[B].
             of: int64[N], the row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
             with_batches: whether the line of its batch stands before that of a batch's first record.
@@ -175,37 +177,37 @@ class LineColumns:
         if with_batches and not one_each:
             lines = pa.concat_arrays([self.batches(batches), pa.array([""])])
             before = [lines.take(pa.array(np.where(np.diff(of, prepend=-1), of, len(batches))))]
-        rows: Int64s = batches.T.copy()
+        rows = _columns_of(batches)
         if with_batches and one_each:
             before = self._batch(rows, new=True)
         front = [
             self._front("record", "| record"),
             name("position"),
-            number(rows[r.B_POSITION]),
+            number(rows["position"]),
             name("offset"),
         ]
         kind = [name("timestamp_type"), self._timestamp_type(rows), name("sequence")]
         producer = [
-            name("producer_id"), number(rows[r.B_PRODUCER_ID]),
-            name("producer_epoch"), number(rows[r.B_PRODUCER_EPOCH]),
-            *self._bits(rows[r.B_ATTRIBUTES]),
+            name("producer_id"), number(rows["producer_id"]),
+            name("producer_epoch"), number(rows["producer_epoch"]),
+            *self._bits(rows["attributes"]),
         ]  # fmt: skip
         if not one_each:
             front, kind, producer = (
                 [joined(*parts) if isinstance(joined(*parts), str) else joined(*parts).take(pa.array(of))]
                 for parts in (front, kind, producer)
             )
-            rows = rows[:, of]
+            rows = {name: column[of] for name, column in rows.items()}
         of_record: Int64s = records.T.copy()
-        attributes, deltas = rows[r.B_ATTRIBUTES], of_record[r.R_OFFSET_DELTA]
-        created = rows[r.B_BASE_TIMESTAMP] + of_record[r.R_TIMESTAMP_DELTA]
+        attributes, deltas = rows["attributes"], of_record[r.R_OFFSET_DELTA]
+        created = rows["base_timestamp"] + of_record[r.R_TIMESTAMP_DELTA]
         by_log = attributes & batch_v2.LOG_APPEND_TIME != 0
         keys, values = of_record[r.R_KEY : r.R_KEY + 2], of_record[r.R_VALUE : r.R_VALUE + 2]
         parts = [
             *before,
-            *front, number(rows[r.B_BASE_OFFSET] + deltas),
-            name("timestamp"), self._time(np.where(by_log, rows[r.B_MAX_TIMESTAMP], created)),
-            *kind, number(_sequences(rows[r.B_BASE_SEQUENCE], deltas)),
+            *front, number(rows["base_offset"] + deltas),
+            name("timestamp"), self._time(np.where(by_log, rows["max_timestamp"], created)),
+            *kind, number(_sequences(rows["base_sequence"], deltas)),
             *producer,
             name("key_size"), number(keys[1]),
             name("value_size"), number(values[1]),
@@ -300,9 +302,9 @@ class HeldLines:
 
     def _clear(self) -> None:
         self.added = self._lines = self._bytes = self._ready_bytes = self._rows = 0
-        self._said: list[Int64s] = []
+        self._said: list[Batches] = []
         self._of: list[Int64s] = []
-        self._batches: list[Int64s] = []
+        self._batches: list[Batches] = []
         self._records: list[Int64s] = []
         self._buffers: list[Uint8s] = []
         self._ready: list[bytes] = []
@@ -324,19 +326,19 @@ class HeldLines:
         self._ready_bytes += len(line)
         self._add(_ONE_READY)
 
-    def add_batches(self, rows: Int64s) -> None:
+    def add_batches(self, rows: Batches) -> None:
         """Add the lines of batches; before they change, call ``keep``."""
         self._said.append(rows)
         self._add(np.full(len(rows), _BATCH))
 
     def add_records(
-        self, buf: Uint8s, rows: Int64s, of: Int64s, records: Int64s, most: int, *, batches: bool
+        self, buf: Uint8s, rows: Batches, of: Int64s, records: Int64s, most: int, *, batches: bool
     ) -> None:
         """Add the lines of records.
 
         Args:
             buf: uint8[W], where they lie; before it changes, call ``keep``.
-            rows: int64[B, BATCH_COLUMNS].
+            rows: ``columns.BATCH``[B].
             of: int64[N], the row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
             most: lines that may be added.
@@ -364,10 +366,11 @@ class HeldLines:
 
     def keep(self) -> None:
         """The buffers of what was added last change."""
-        held: tuple[list[Any], ...] = (self._said, self._batches, self._buffers)
-        for parts in held:
+        for parts in (self._said, self._batches):
             if parts:
-                parts[-1] = parts[-1].copy()
+                parts[-1] = copy_of(parts[-1])
+        if self._buffers:
+            self._buffers[-1] = self._buffers[-1].copy()
 
     def given(self) -> Iterator[memoryview]:
         """The lines, in the order in which they were added."""
@@ -375,12 +378,17 @@ class HeldLines:
             return
         kinds = np.concatenate(self._order)
         parts = [strings([])] * _KINDS
-        said = _whole(self._said) if self._said else None
-        rows = _whole(self._batches) if self._batches else None
+        said = _whole_rows(self._said)
+        rows = _whole_rows(self._batches)
         if said is not None and rows is not None and not self._ready and len(said) == len(rows):
             # the usual case: each batch has a line, and records behind it
             batch = kinds == _BATCH
-            first = batch[0] and not batch[-1] and not (batch[1:] & batch[:-1]).any() and (said == rows).all()
+            first = (
+                batch[0]
+                and not batch[-1]
+                and not (batch[1:] & batch[:-1]).any()
+                and np.array_equal(words_of(said), words_of(rows))
+            )
         else:
             first = False
         if said is not None and not first:
@@ -402,8 +410,19 @@ class HeldLines:
         yield text_of(lines)
 
 
+def _columns_of(rows: Batches) -> dict[str, Int64s]:
+    """The columns of batches one by one, each in one piece."""
+    return {name: rows[name].astype(np.int64) for name in _SHOWN}
+
+
 def _whole(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _whole_rows(parts: list[Batches]) -> Batches | None:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else copy_of(*parts)
 
 
 def _sequences(bases: Int64s, deltas: Int64s) -> Int64s:

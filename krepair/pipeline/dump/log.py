@@ -88,7 +88,7 @@ class LogDump(LogWalk):
 
     def _decoded_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         """Runs of markers in bulk, of other batches by plain Python."""
-        markers = rows[:, r.B_ATTRIBUTES] & batch_v2.CONTROL != 0
+        markers = rows["attributes"] & batch_v2.CONTROL != 0
         edges = [0, *(np.flatnonzero(markers[1:] != markers[:-1]) + 1).tolist(), len(rows)]
         first = 0
         for begin, end in pairwise(edges):
@@ -96,13 +96,13 @@ class LogDump(LogWalk):
             way = self._bulk_lines if markers[begin] else self._slow_lines
             yield from way(buf, rows[begin:end], counts[begin:end], records[first : first + count])
             first += count
-            if self._done:
+            if self._is_done():
                 return
 
     def _bulk_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes]:
         wanted = self._wanted
         of = np.repeat(np.arange(len(rows)), counts[: len(rows)])
-        offsets = rows[of, r.B_BASE_OFFSET] + records[: len(of), r.R_OFFSET_DELTA]
+        offsets = rows["base_offset"][of] + records[: len(of), r.R_OFFSET_DELTA]
         chosen = np.flatnonzero((offsets >= wanted.lowest) & (offsets <= wanted.highest))
         self._held.add_records(buf, rows, of[chosen], records[chosen], wanted.left, batches=self._say_batches)
         wanted.left -= self._held.added

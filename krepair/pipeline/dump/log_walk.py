@@ -21,7 +21,7 @@ from krepair.formats.filenames import MAX_OFFSET
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
-from krepair.kernels.large_batches import checksum_huge
+from krepair.kernels.columns import BAD_COUNTS, BAD_OFFSETS, MOST_ROWS, OK, BatchWalk, copy_of
 from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.byte_stream import ByteStream, StoredBytes
@@ -32,7 +32,6 @@ from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 KR307: Final = "KR307"
 WINDOW_BYTES: Final = 1 << 20
-_BATCH_ROWS: Final = 1 << 13
 _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
 LOWEST_OFFSET: Final = -(2**63)
@@ -114,16 +113,16 @@ class LogWalk:
         self._declared_size = file_size
         self._size = min(file_size, LARGEST_LOG_BYTES)
         self._wanted = wanted
-        self._window: Any = np.empty(window_bytes + _SLACK, np.uint8)[:window_bytes]
-        self._state = np.array([0, base_offset - 1], np.int64)
-        self._rows: Any = np.empty((_BATCH_ROWS + 1, r.BATCH_COLUMNS), np.int64)
+        self._window_bytes = window_bytes
+        self._window: Any = None
+        self._last_offset = base_offset - 1
         self._records: Any = np.empty((_RECORD_ROWS, r.RECORD_COLUMNS), np.int64)
-        self._counts: Any = np.zeros(_BATCH_ROWS, np.int64)
+        self._counts: Any = np.zeros(MOST_ROWS, np.int64)
         self._say_batches = wanted.batches
         self._unsaid: Any = None
         self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
-        self._packed: Any = np.zeros((_BATCH_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBatches(_BATCH_ROWS, _BATCH_ROWS)
+        self._packed: Any = np.zeros((MOST_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBatches(MOST_ROWS, MOST_ROWS)
         self._search_left = search_budget(self._size)
         self._past = False
 
@@ -131,60 +130,44 @@ class LogWalk:
     def lines(self) -> Iterator[bytes | memoryview]:
         """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
         position = 0
-        while position < self._size and not self._done:
-            filled = self._fill(self._window.data, position)
-            if filled == 0:
+        while position < self._size and not self._is_done():
+            walk = BatchWalk(
+                self._read_into, self._size, position, self._last_offset, whole=True, window_bytes=self._window_bytes
+            )  # fmt: skip
+            for rows in walk:
+                self._window, self._last_offset = walk.window, walk.last_offset
+                yield from self._batches(rows, walk.origin)
+                if self._is_done():
+                    return
+            self._window, position = walk.window, walk.position
+            if walk.suspect is not None:
+                position = yield from self._suspect(walk.suspect, walk.origin)
+            elif position < self._size and not len(walk.rest):
                 gone = Damage(position, self._size - position, f"a file of {self._size} bytes", "its end")
                 yield self._wanted.damage(gone)
                 return
-            self._state[r.W_PLACE] = 0
-            status, count = r.ROWS_FULL, 0
-            while status == r.ROWS_FULL and not self._done:
-                status, count = self._read_rows(filled, position)
-                yield from self._batches(self._rows[:count], position)
-            if not self._done:
-                position = yield from self._go_on(status, self._rows[count].copy(), position, filled)
-        if self._declared_size > self._size and not self._done:
+            elif position < self._size:
+                position = yield from self._no_batch(position)
+        if self._declared_size > self._size and not self._is_done():
             more = self._declared_size - self._size
             found = Damage(
                 self._size, more, f"a log of at most {self._size} bytes", "more, which was not read"
             )
             yield self._wanted.damage(found)
 
-    @property
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         return self._past or self._wanted.left <= 0
-
-    def _read_rows(self, filled: int, position: int) -> tuple[int, int]:
-        packed = int(
-            r.batch_rows(self._window, filled, position, self._size, self._state, self._rows, _BATCH_ROWS)
-        )
-        return packed >> 32, packed & 0xFFFFFFFF
-
-    def _go_on(self, status: int, row: Any, position: int, filled: int) -> Walk:
-        """Deal with what stopped a window; returns where the next one begins."""
-        place = int(self._state[r.W_PLACE])
-        here = position + place
-        if status == r.SUSPECT:
-            return (yield from self._suspect(row, position))
-        if status == r.HUGE:
-            return (yield from self._huge(here))
-        if here >= self._size:
-            return self._size
-        if status == r.NEED_BYTES and place and position + filled < self._size:
-            return here
-        return (yield from self._no_batch(here))
 
     def _suspect(self, row: Any, origin: int) -> Walk:
         """A batch with a wrong checksum; returns where to go on."""
-        start = int(row[r.B_POSITION])
-        end = start + int(row[r.B_SIZE])
+        start = int(row["position"])
+        end = start + int(row["size"])
         wrong = _wrong_crc(row)
-        if not self._could_be(end, int(row[r.B_BASE_OFFSET])):
+        if not self._could_be(end, int(row["base_offset"])):
             return (yield from self._damaged(start, *wrong))
         yield from self._one_batch(row, origin)
         yield self._wanted.damage(Damage(start, end - start, *wrong))
-        self._state[r.W_LAST_OFFSET] = max(int(self._state[r.W_LAST_OFFSET]), int(row[r.B_BASE_OFFSET]))
+        self._last_offset = max(self._last_offset, int(row["base_offset"]))
         return end
 
     def _could_be(self, position: int, offset_before: int) -> bool:
@@ -215,7 +198,7 @@ class LogWalk:
 
     def _damaged(self, position: int, expected: str, found: str) -> Walk:
         """Find the next valid batch and show what lies before it as damage; returns its position, or the end."""
-        lowest = int(self._state[r.W_LAST_OFFSET]) + 1
+        lowest = self._last_offset + 1
         search = find_batch(
             self._read_into, position + 1, self._size, lowest, MAX_OFFSET, budget=self._search_left
         )
@@ -225,20 +208,6 @@ class LogWalk:
             found += "; krepair stopped its search for the next batch"
         yield self._wanted.damage(Damage(position, end - position, expected, found))
         return end
-
-    def _huge(self, position: int) -> Walk:
-        """A batch larger than the window; returns where to go on."""
-        filled = self._fill(self._window.data, position)
-        row = np.empty(r.BATCH_COLUMNS, np.int64)
-        r.read_header(self._window, 0, position, self._state[r.W_LAST_OFFSET], row)
-        checksum = checksum_huge(self._window[:filled], filled, self._read_into, position)
-        row[r.B_COMPUTED] = checksum.computed
-        if not checksum.valid:
-            row[r.B_PROBLEM] = r.BAD_CRC
-            return (yield from self._suspect(row, -1))
-        self._state[r.W_LAST_OFFSET] = max(int(self._state[r.W_LAST_OFFSET]), int(row[r.B_LAST_OFFSET]))
-        yield from self._batches(row.reshape(1, -1), -1)
-        return position + int(row[r.B_SIZE])
 
     def _fill(self, view: memoryview, position: int) -> int:
         return fill(self._read_into, view, position, self._size)
@@ -251,17 +220,17 @@ class LogWalk:
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         """Lines of batches; those side by side that are read in the same way go together."""
         self._wanted.batches_read += len(rows)
-        if len(rows) and rows[0, r.B_BASE_OFFSET] > self._wanted.highest:
+        if len(rows) and rows["base_offset"][0] > self._wanted.highest:
             self._past = True
             return
         chosen = self._in_range(rows)
         if not chosen.all():
-            rows = rows[chosen]
+            rows = rows.take(np.flatnonzero(chosen))
         ways = self._ways(rows, origin)
         edges = [0, *(np.flatnonzero(ways[1:] != ways[:-1]) + 1).tolist(), len(rows)]
         for first, after in itertools.pairwise(edges):
             some = rows[first:after]
-            if self._done or not len(some):
+            if self._is_done() or not len(some):
                 return
             if ways[first] == _PLAIN:
                 yield from self._together(some, origin)
@@ -274,38 +243,38 @@ class LogWalk:
         """How each batch is read."""
         ways = np.full(len(rows), _PLAIN)
         if self._wanted.records:
-            packed = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK != Codec.NONE
-            in_window = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (origin >= 0)
+            packed = rows["attributes"] & batch_v2.CODEC_MASK != Codec.NONE
+            in_window = (rows["magic"] == batch_v2.MAGIC) & (origin >= 0)
             # beside compressed batches the others are copied too, so that all are read together
             ways = np.where(in_window, _PACKED if (packed & in_window).any() else _PLAIN, _ALONE)
-        return np.where(rows[:, r.B_PROBLEM] == r.OK, ways, _ALONE)
+        return np.where(rows["problem"] == OK, ways, _ALONE)
 
     def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         for row in rows:
-            if self._done:
+            if self._is_done():
                 return
             yield from self._one_batch(row, origin)
             yield from self._problem(row)
 
     def _in_range(self, rows: Any) -> Any:
         """Batches of which an offset may be wanted; of a wrapper of v0 or v1 only the last offset is known."""
-        below = rows[:, r.B_BASE_OFFSET] <= self._wanted.highest
-        return (below | (rows[:, r.B_MAGIC] < batch_v2.MAGIC)) & (
-            np.maximum(rows[:, r.B_LAST_OFFSET], rows[:, r.B_BASE_OFFSET]) >= self._wanted.lowest
+        below = rows["base_offset"] <= self._wanted.highest
+        return (below | (rows["magic"] < batch_v2.MAGIC)) & (
+            np.maximum(rows["last_offset"], rows["base_offset"]) >= self._wanted.lowest
         )
 
     def _problem(self, row: Any) -> Iterator[bytes]:
-        if row[r.B_PROBLEM] == r.BAD_COUNTS:
-            delta = int(row[r.B_LAST_OFFSET]) - int(row[r.B_BASE_OFFSET])
+        if row["problem"] == BAD_COUNTS:
+            delta = int(row["last_offset"]) - int(row["base_offset"])
             expected, found = (
                 "last offset delta and record count of 0 or more",
-                f"{delta} and {int(row[r.B_COUNT])}",
+                f"{delta} and {int(row['record_count'])}",
             )
-        elif row[r.B_PROBLEM] == r.BAD_OFFSETS:
-            expected, found = "an offset above those before", f"{int(row[r.B_BASE_OFFSET])}"
+        elif row["problem"] == BAD_OFFSETS:
+            expected, found = "an offset above those before", f"{int(row['base_offset'])}"
         else:
             return
-        yield self._wanted.damage(Damage(int(row[r.B_POSITION]), int(row[r.B_SIZE]), expected, found))
+        yield self._wanted.damage(Damage(int(row["position"]), int(row["size"]), expected, found))
 
     def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         if not self._wanted.records:
@@ -321,11 +290,11 @@ class LogWalk:
         Args:
             buf: uint8[W]; place 0 is position ``start`` of ``rows``.
             start: position of the front of the buffer.
-            rows: int64[B, BATCH_COLUMNS], as the batches lie in the buffer.
+            rows: ``columns.BATCH``[B], as the batches lie in the buffer.
             stored: the same, as they lie in the log.
             origin: file position of the window.
         """
-        while len(rows) and not self._done:
+        while len(rows) and not self._is_done():
             read = int(r.window_records(buf, start, rows, self._records, self._counts))
             if read:
                 yield from self._record_lines(buf, stored[:read], self._counts, self._records)
@@ -337,11 +306,11 @@ class LogWalk:
     def _unpacked_together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         """Compressed v2 batches: unpacked one behind the other, many at once. Large ones are read in pieces."""
         count, packed, unpacked = len(rows), self._packed, self._unpacked
-        packed[:count, k.P_PLACE] = rows[:, r.B_POSITION] - origin
-        packed[:count, k.P_SIZE] = rows[:, r.B_SIZE]
-        packed[:count, k.P_CODEC] = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK
+        packed[:count, k.P_PLACE] = rows["position"] - origin
+        packed[:count, k.P_SIZE] = rows["size"]
+        packed[:count, k.P_CODEC] = rows["attributes"] & batch_v2.CODEC_MASK
         first = 0
-        while first < count and not self._done:
+        while first < count and not self._is_done():
             after = unpacked.unpack(self._window, packed, first, count)
             starts, ends = packed[first:after, k.P_START], packed[first:after, k.P_END]
             large = np.flatnonzero(ends - starts > WINDOW_BYTES)
@@ -351,9 +320,9 @@ class LogWalk:
                 yield from self._one_batch(rows[first], origin)
                 first += 1
                 continue
-            some = rows[first:after].copy()
-            some[:, r.B_POSITION] = starts[: len(some)] - batch_v2.HEADER_SIZE
-            some[:, r.B_SIZE] = (ends - starts)[: len(some)] + batch_v2.HEADER_SIZE
+            some = copy_of(rows[first:after])
+            some["position"] = starts[: len(some)] - batch_v2.HEADER_SIZE
+            some["size"] = (ends - starts)[: len(some)] + batch_v2.HEADER_SIZE
             yield from self._side_by_side(unpacked.bytes, 0, some, rows[first:after], origin)
             first = after
 
@@ -367,7 +336,7 @@ class LogWalk:
 
         Args:
             buf: uint8[W], where they lie.
-            rows: int64[B, BATCH_COLUMNS].
+            rows: ``columns.BATCH``[B].
             counts: int64[B], records of each.
             records: int64[N, RECORD_COLUMNS].
         """
@@ -383,10 +352,10 @@ class LogWalk:
         wanted = self._wanted
         late = wanted.searched and wanted.records
         if wanted.batches and not late:
-            yield from self._batch_lines(row.reshape(1, -1))
-        if not wanted.records or row[r.B_COUNT] == 0 or self._done:
+            yield from self._batch_lines(row.reshape(1))
+        if not wanted.records or row["record_count"] == 0 or self._is_done():
             return
-        lines = self._records_of_v2(row) if row[r.B_MAGIC] == batch_v2.MAGIC else self._messages(row)
+        lines = self._records_of_v2(row) if row["magic"] == batch_v2.MAGIC else self._messages(row)
         keep, self._say_batches = self._say_batches, False
         self._unsaid = row if wanted.batches and late else None
         try:
@@ -401,28 +370,26 @@ class LogWalk:
         """Take the batch that waited for a record that is taken, or for damage."""
         if self._unsaid is not None:
             row, self._unsaid = self._unsaid, None
-            yield from self._batch_lines(row.reshape(1, -1))
+            yield from self._batch_lines(row.reshape(1))
 
     def _content(self, row: Any, start: int) -> StoredBytes:
-        position = int(row[r.B_POSITION])
-        return StoredBytes(self._read_into, position + start, position + int(row[r.B_SIZE]))
+        position = int(row["position"])
+        return StoredBytes(self._read_into, position + start, position + int(row["size"]))
 
     def _records_of_v2(self, row: Any) -> Iterator[bytes | memoryview]:
-        codec = int(row[r.B_ATTRIBUTES]) & batch_v2.CODEC_MASK
+        codec = int(row["attributes"]) & batch_v2.CODEC_MASK
         content = self._content(row, batch_v2.HEADER_SIZE)
         stream = ByteStream(compression.chunks(codec, content, max_bytes=self.most_content_bytes))
-        left = int(row[r.B_COUNT])
-        start = int(row[r.B_POSITION]) + batch_v2.HEADER_SIZE
+        left = int(row["record_count"])
+        start = int(row["position"]) + batch_v2.HEADER_SIZE
         buf, end = self._buffer, 0
-        while left > 0 and not self._done:
+        while left > 0 and not self._is_done():
             end += _fill_from(stream, buf[end:WINDOW_BYTES])
             status, count, place = r.record_rows(buf, 0, end, left, self._records)
             left -= count
             if count:
                 self._counts[0] = count
-                yield from self._record_lines(
-                    buf, row.reshape(1, -1), self._counts[:1], self._records[:count]
-                )
+                yield from self._record_lines(buf, row.reshape(1), self._counts[:1], self._records[:count])
             full = end == WINDOW_BYTES and count == 0
             if status == r.NEED_BYTES and left and full:
                 shown = _giant(
@@ -446,10 +413,12 @@ class LogWalk:
                 return
             buf[: end - place] = buf[place:end].copy()
             end -= place
-        if self._done:
+        if self._is_done():
             return
         if end or stream.some(1):
-            more = Damage(0, 0, f"the end after {count_text(int(row[r.B_COUNT]), 'record')}", "more bytes")
+            more = Damage(
+                0, 0, f"the end after {count_text(int(row['record_count']), 'record')}", "more bytes"
+            )
             yield self._bad_records(row, codec, start, more, stream)
         elif stream.damage is not None:
             yield self._bad_records(row, codec, start, stream.damage, stream)
@@ -458,7 +427,7 @@ class LogWalk:
         """Damage of a batch's content; its range is all of it."""
         if stream.damage is not None:
             wrong = stream.damage
-        size = int(row[r.B_POSITION]) + int(row[r.B_SIZE]) - start
+        size = int(row["position"]) + int(row["size"]) - start
         return self._damage_of(row, wrong._replace(position=start, length=size), KR307 if codec else "")
 
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
@@ -468,13 +437,13 @@ class LogWalk:
 
     # -- messages of v0 and v1 --------------------------------------------------------------------
     def _messages(self, row: Any) -> Iterator[bytes]:
-        magic = int(row[r.B_MAGIC])
-        codec = int(row[r.B_ATTRIBUTES]) & message_set.CODEC_MASK
+        magic = int(row["magic"])
+        codec = int(row["attributes"]) & message_set.CODEC_MASK
         header = message_set.HEADERS[magic].size
         content = self._content(row, header)
         if codec == Codec.NONE:
             body = ByteStream(compression.chunks(Codec.NONE, content, max_bytes=self.most_content_bytes))
-            shown, wrong = self._message_body(body, int(row[r.B_BASE_OFFSET]), int(row[r.B_MAX_TIMESTAMP]))
+            shown, wrong = self._message_body(body, int(row["base_offset"]), int(row["max_timestamp"]))
             yield from self._message_lines(row, header, shown, wrong, "")
             return
         key_size = _int32(bytes(content[0:4]))
@@ -497,17 +466,17 @@ class LogWalk:
             last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
             if size < 0 or stream.skip(size) < size:
                 break
-        wrapper_offset = int(row[r.B_BASE_OFFSET])
+        wrapper_offset = int(row["base_offset"])
         # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
         base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
-        append_time = bool(row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME) and magic > 0
+        append_time = bool(row["attributes"] & message_set.LOG_APPEND_TIME) and magic > 0
         if base < 0 and stream.damage is None:
             wrong = Damage(0, 0, f"a wrapper of offset {last} or more", f"offset {wrapper_offset}")
             yield from self._message_lines(row, header, None, wrong, KR307)
             return
         stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
         messages = 0
-        while not self._done and (head := stream.take(message_set.HEADER_V0.size)):
+        while not self._is_done() and (head := stream.take(message_set.HEADER_V0.size)):
             size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
             # each by its own format (KAFKA-4298)
             inner = message_set.HEADERS.get(head[16]) if size >= 0 else None
@@ -519,13 +488,13 @@ class LogWalk:
                 int.from_bytes(stream.take(8), "big", signed=True) if has_time else message_set.NO_TIMESTAMP
             )
             offset = base + int.from_bytes(head[:8], "big", signed=True)
-            timestamp = int(row[r.B_MAX_TIMESTAMP]) if append_time and has_time else timestamp
+            timestamp = int(row["max_timestamp"]) if append_time and has_time else timestamp
             shown, wrong = self._message_body(stream, offset, timestamp)
             if wrong is not None:
                 break
             messages += 1
             yield from self._message_lines(row, header, shown, None, "")
-        if wrong is None and not messages and not self._done:
+        if wrong is None and not messages and not self._is_done():
             wrong = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
         if wrong is not None or stream.damage is not None:
             yield from self._message_lines(row, header, None, stream.damage or wrong, KR307)
@@ -555,8 +524,8 @@ class LogWalk:
         if shown is not None:
             yield from self._one_record(row, shown)
         if wrong is not None:
-            start = int(row[r.B_POSITION]) + header
-            size = int(row[r.B_SIZE]) - header
+            start = int(row["position"]) + header
+            size = int(row["size"]) - header
             yield self._damage_of(row, wrong._replace(position=start, length=size), rule)
 
 
@@ -654,4 +623,4 @@ def _int32(data: bytes) -> int:
 
 
 def _wrong_crc(row: Any) -> tuple[str, str]:
-    return f"CRC {int(row[r.B_CRC]):#010x} as stored", f"{int(row[r.B_COMPUTED]):#010x} computed"
+    return f"CRC {int(row['crc']):#010x} as stored", f"{int(row['computed']):#010x} computed"

@@ -87,27 +87,27 @@ class RecordLines:
         """The line of one record, or None if it is not looked for.
 
         Args:
-            batch: int64[BATCH_COLUMNS], of its batch.
+            batch: of its batch.
             shown: the record.
         """
-        attributes = int(batch[r.B_ATTRIBUTES])
-        is_control = bool(attributes & batch_v2.CONTROL and batch[r.B_MAGIC] > 1)
+        attributes = int(batch["attributes"])
+        is_control = bool(attributes & batch_v2.CONTROL and batch["magic"] > 1)
         decoded = None
         if self.table is not None and not is_control:
             decoded = self._decoded(shown)
         if self.grep is not None and not self._found(shown, decoded):
             return None
         fields: dict[str, Any] = {
-            "position": int(batch[r.B_POSITION]),
+            "position": int(batch["position"]),
             "offset": shown.offset,
             "timestamp": shown.timestamp,
             "timestamp_type": Word(TIMESTAMP_TYPES[timestamp_type(batch)]),
         }
-        if batch[r.B_MAGIC] > 1:
+        if batch["magic"] > 1:
             fields |= {
                 "sequence": shown.sequence,
-                "producer_id": int(batch[r.B_PRODUCER_ID]),
-                "producer_epoch": int(batch[r.B_PRODUCER_EPOCH]),
+                "producer_id": int(batch["producer_id"]),
+                "producer_epoch": int(batch["producer_epoch"]),
                 "transactional": bool(attributes & batch_v2.TRANSACTIONAL),
                 "control": is_control,
             }
@@ -231,16 +231,16 @@ def named_bytes(name: str, data: bytes | None, form: str) -> dict[str, Any]:
 
 def timestamp_type(batch: Any) -> int:
     """Place in ``style.TIMESTAMP_TYPES`` of a batch's or message's."""
-    if batch[r.B_MAGIC] == 0:
+    if batch["magic"] == 0:
         return 2
-    return int(bool(batch[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME))
+    return int(bool(batch["attributes"] & batch_v2.LOG_APPEND_TIME))
 
 
 def shown_of(batch: Any, row: Any, buf: Any) -> Shown:
     """A record of which the whole lies in a buffer.
 
     Args:
-        batch: int64[BATCH_COLUMNS].
+        batch: of its batch.
         row: int64[RECORD_COLUMNS].
         buf: uint8[W].
     """
@@ -279,13 +279,11 @@ def of_fields(
     cut_headers: int,
 ) -> Shown:
     """A record of a v2 batch from its parts."""
-    base_sequence = int(batch[r.B_BASE_SEQUENCE])
-    append_time = bool(batch[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME)
-    timestamp = (
-        int(batch[r.B_MAX_TIMESTAMP]) if append_time else int(batch[r.B_BASE_TIMESTAMP]) + timestamp_delta
-    )
+    base_sequence = int(batch["base_sequence"])
+    append_time = bool(batch["attributes"] & batch_v2.LOG_APPEND_TIME)
+    timestamp = int(batch["max_timestamp"]) if append_time else int(batch["base_timestamp"]) + timestamp_delta
     return Shown(
-        _int64(int(batch[r.B_BASE_OFFSET]) + offset_delta),
+        _int64(int(batch["base_offset"]) + offset_delta),
         _int64(timestamp),
         -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
         key[0],

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.derive.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
@@ -20,7 +21,6 @@ from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 
 _CUT: Final = 256
 
@@ -114,7 +114,7 @@ class _Finder(RecordWalk):
         yield from ()
         out = self._hashes_of(row, shown)
         if self._chosen(out)[0]:
-            self._take(out[0], int(self._fates_of(row.reshape(1, -1))[0]), shown)
+            self._take(out[0], int(self._fates_of(row.reshape(1))[0]), shown)
 
     def _take(self, hashed: Any, fate: int, shown: Shown) -> None:
         if fate == h.MARKER:

@@ -12,6 +12,22 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.derive.epochs import EPOCH_COLUMNS, EpochRuns
+from krepair.derive.sums import RANGE_COLUMNS, joined_ranges, ranges_of
+from krepair.derive.transactions import (
+    ABORT,
+    EVENT_COLUMNS,
+    NONE,
+    T_FIRST,
+    T_KIND,
+    TRANSACTION_COLUMNS,
+    events_of,
+    in_order,
+    no_rows,
+    runs_of,
+    settled,
+    transactions_of,
+)
 from krepair.durable.spilled import spilled
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
@@ -19,8 +35,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
-from krepair.kernels import dump_rows as r
-from krepair.kernels import replica_rows as h
+from krepair.kernels.columns import BAD_CRC, Batches
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
@@ -28,25 +43,11 @@ from krepair.pipeline.dump.style import Style
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.replicas.histories import EpochRuns, read_epoch_starts
+from krepair.pipeline.replicas.histories import read_epoch_starts
 from krepair.pipeline.replicas.items import ReplicaItem, map_in_parts
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
-from krepair.rules.replicas.epochs import EPOCH_COLUMNS
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.replica import RANGE_COLUMNS, DamagedOffsets, ReplicaHeaders, table
-from krepair.rules.replicas.transactions import (
-    ABORT,
-    EVENT_COLUMNS,
-    NONE,
-    T_FIRST,
-    T_KIND,
-    TRANSACTION_COLUMNS,
-    in_order,
-    no_rows,
-    runs_of,
-    settled,
-    transactions_of,
-)
+from krepair.rules.replicas.replica import DamagedOffsets, ReplicaHeaders, table
 
 _MOST_DAMAGES: Final = 100
 _SETTLE_ROWS: Final = 1 << 18
@@ -94,26 +95,26 @@ class _HeaderWalk(LogWalk):
         self.last = base_offset - 1
 
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if len(rows) and not rows[:, r.B_PROBLEM].any():
-            self._take(rows, origin)
+        if len(rows) and not rows["problem"].any():
+            self._take(rows)
             yield b""  # who reads takes what the window gave
         else:
             yield from super()._batches(rows, origin)
 
     def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        self._take(np.ascontiguousarray(rows), origin)
+        self._take(rows)
         yield b""
 
-    def _take(self, rows: Any, origin: int) -> None:
+    def _take(self, rows: Batches) -> None:
         if self._noted.found:
-            self._noted.goes_on(int(rows[0, r.B_BASE_OFFSET]))
-        self.last = self._noted.last_offset = int(rows[-1, r.B_LAST_OFFSET])
-        self._to.take(rows, self._window, origin)
+            self._noted.goes_on(int(rows["base_offset"][0]))
+        self.last = self._noted.last_offset = int(rows["last_offset"][-1])
+        self._to.take(rows)
 
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
         yield from ()
-        if row[r.B_PROBLEM] == r.BAD_CRC and 0 <= row[r.B_LAST_OFFSET] - row[r.B_BASE_OFFSET] < 2**31:
-            self.last = max(self.last, int(row[r.B_LAST_OFFSET]))
+        if row["problem"] == BAD_CRC and 0 <= row["last_offset"] - row["base_offset"] < 2**31:
+            self.last = max(self.last, int(row["last_offset"]))
 
 
 class Headers:
@@ -126,11 +127,11 @@ class Headers:
     def __init__(self, *, evidence: bool) -> None:
         self.batches = 0
         self.first_offset = -1
+        self.last_offset = -1
+        self.highest_hole = -1
         self.cleaned_to = -1
         self._evidence = evidence
         self._runs: list[Int64s] = []
-        self._state = np.full(h.SUM_STATE, -1, np.int64)
-        self._room = 0
         self._ranges: list[Words] = []
         self._epochs = EpochRuns()
         self._settled: list[Int64s] = [no_rows(TRANSACTION_COLUMNS)]
@@ -138,40 +139,16 @@ class Headers:
         self._event_rows = 0
         self._settle_at = _SETTLE_ROWS
 
-    @property
-    def last_offset(self) -> int:
-        """Last offset of the last batch, -1 none."""
-        return int(self._state[h.S_END])
-
-    @property
-    def highest_hole(self) -> int:
-        """Highest offset that has no record although it lies between batches or in one, -1 none."""
-        return int(self._state[h.S_HOLE])
-
-    def take(self, rows: Int64s, window: Any, origin: int) -> None:
-        """Take batches in offset order.
-
-        Args:
-            rows: int64[B, dump_rows.BATCH_COLUMNS].
-            window: uint8[W], where they lie.
-            origin: file position of its place 0; -1 if they do not lie there.
-        """
-        if len(rows) > self._room:
-            self._room = 2 * len(rows)
-            self._range_rows = np.empty((self._room, RANGE_COLUMNS), np.uint64)
-            self._epoch_rows = np.empty((self._room, EPOCH_COLUMNS), np.int64)
-            self._event_room = np.empty((self._room, EVENT_COLUMNS), np.int64)
-        state, hole = self._state, self.highest_hole
-        h.sum_batches(window, origin, rows, state, self._range_rows, self._epoch_rows, self._event_room)
+    def take(self, rows: Batches) -> None:
+        """Take batches in offset order, at least one."""
         if self.first_offset < 0:
-            self.first_offset = int(rows[0, r.B_BASE_OFFSET])
+            self.first_offset = int(rows["base_offset"][0])
         self.batches += len(rows)
-        if self.highest_hole > hole:
-            self._note_cleaned(rows)
-        self._ranges.append(self._range_rows[: state[h.S_RANGES]].copy())
-        self._epochs.add(self._epoch_rows[: state[h.S_EPOCHS]])
-        if state[h.S_EVENTS]:
-            events = self._event_room[: state[h.S_EVENTS]].copy()
+        self._note_holes(rows)
+        self._ranges.append(ranges_of(rows))
+        self._epochs.take(rows)
+        events = events_of(rows)
+        if len(events):
             if self._evidence:
                 self._runs.append(runs_of(events))
             self._events.append(events)
@@ -179,18 +156,21 @@ class Headers:
             if self._event_rows > self._settle_at:
                 self._settle()
         if len(self._ranges) > _FOLD_RANGES:
-            self._ranges = [summed_ranges(self._ranges)]
+            self._ranges = [joined_ranges(self._ranges)]
 
-    def _note_cleaned(self, rows: Int64s) -> None:
+    def _note_holes(self, rows: Batches) -> None:
         """A broker gives the records of a batch one offset after the other, so one with fewer was cleaned."""
-        last = rows[:, r.B_LAST_OFFSET]
-        fewer = rows[:, r.B_COUNT] < last - rows[:, r.B_BASE_OFFSET] + 1
-        cleaned = last[fewer & (rows[:, r.B_MAGIC] >= MAGIC)]
-        self.cleaned_to = max(self.cleaned_to, int(cleaned.max(initial=-2)) + 1)
+        base, last = rows["base_offset"], rows["last_offset"]
+        before = np.append(self.last_offset, last[:-1])
+        missing = base[(before >= 0) & (base > before + 1)] - 1
+        fewer = last[(rows["record_count"] < last - base + 1) & (rows["magic"] >= MAGIC)]
+        self.cleaned_to = max(self.cleaned_to, int(fewer.max(initial=-2)) + 1)
+        self.highest_hole = max(self.highest_hole, int(missing.max(initial=-1)), int(fewer.max(initial=-1)))
+        self.last_offset = int(last[-1])
 
     def ranges(self) -> Words:
         """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
-        return summed_ranges(self._ranges)
+        return joined_ranges(self._ranges)
 
     def epochs(self) -> Int64s:
         """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
@@ -214,18 +194,6 @@ class Headers:
         self._settled.append(rows)
         self._events, self._event_rows = [events], len(events)
         self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
-
-
-def summed_ranges(parts: Sequence[Words]) -> Words:
-    """One row for each range."""
-    if not parts:
-        return np.empty((0, RANGE_COLUMNS), np.uint64)
-    rows = np.concatenate(parts)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    starts = np.flatnonzero(np.append(True, rows[1:, 0] != rows[:-1, 0]))
-    summed: Words = np.add.reduceat(rows, starts, axis=0) if len(rows) else rows
-    summed[:, 0] = rows[starts, 0] if len(rows) else summed[:, 0]
-    return summed
 
 
 @shown("headers")
@@ -298,7 +266,7 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
         if 0 <= last < part.first_offset - 1:
             hole = max(hole, part.first_offset - 1)
         hole, last = max(hole, part.highest_hole), max(last, part.last_offset)
-    ranges = summed_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
+    ranges = joined_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
     events = np.concatenate([table(part.events, EVENT_COLUMNS) for part in parts])
     of_parts = [table(part.transactions, TRANSACTION_COLUMNS) for part in parts]
     return ReplicaHeaders(

@@ -1,4 +1,4 @@
-"""The leader epochs of one replica: of its batches, and of its ``leader-epoch-checkpoint``.
+"""The leader epochs of one replica by its ``leader-epoch-checkpoint``.
 
 Source: LeaderEpochFileCache (4.3.1), KIP-101, KIP-279.
 """
@@ -14,7 +14,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import decode_epochs
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
-from krepair.rules.replicas.epochs import EPOCH_COLUMNS, START_COLUMNS
+from krepair.rules.replicas.epochs import START_COLUMNS
 
 _FILE_AT_MOST: Final = 64 << 20
 
@@ -31,27 +31,3 @@ def read_epoch_starts(place: Place, tree: Tree) -> Int64s:
         return np.empty((0, START_COLUMNS), np.int64)
     rows = [tuple(entry) for entry in decode_epochs(data).entries]
     return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
-
-
-class EpochRuns:
-    """Runs of one log, from those of its parts in order. Nearly always there is one run that goes on."""
-
-    def __init__(self) -> None:
-        self._found: list[Int64s] = []
-
-    def add(self, runs: Int64s) -> None:
-        """Add the runs of the next part; they are copied.
-
-        Args:
-            runs: int64[N, 3], (leader epoch, first base offset, last offset).
-        """
-        if len(runs) and self._found and self._found[-1][-1, 0] == runs[0, 0]:
-            self._found[-1][-1, 2] = runs[0, 2]
-            runs = runs[1:]
-        if len(runs):
-            self._found.append(runs.copy())
-
-    @property
-    def rows(self) -> Int64s:
-        """int64[N, 3] (leader epoch, first base offset, last offset)."""
-        return np.concatenate(self._found) if self._found else np.empty((0, EPOCH_COLUMNS), np.int64)

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.derive.sums import RANGE_BITS
+from krepair.derive.transactions import TRANSACTION_COLUMNS, fates_of
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s
@@ -19,8 +21,8 @@ from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
-from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
+from krepair.kernels.columns import BAD_CRC, OK, Batches
 from krepair.kernels.compact_records import FIELD_COUNT, SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
@@ -41,7 +43,6 @@ from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run, map_in_parts
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, fates_of
 
 OnHashes = Callable[[Words, Int64s, Int64s, Any], None]
 """Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
@@ -65,11 +66,11 @@ class Differing:
         self._all = numbers is None
         self._numbers = np.frombuffer(numbers or b"", np.int64)
 
-    def of(self, rows: Int64s) -> Any:
+    def of(self, rows: Batches) -> Any:
         """Whether batches begin in one of them, uint8[B]."""
         if self._all or not len(self._numbers):
             return np.full(len(rows), self._all, np.uint8)
-        numbers = rows[:, r.B_BASE_OFFSET] >> h.RANGE_BITS
+        numbers = rows["base_offset"] >> RANGE_BITS
         places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
         return (self._numbers[places] == numbers).astype(np.uint8)
 
@@ -115,7 +116,7 @@ class RecordWalk(LogWalk):
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         """Those side by side that are read in the same way go together."""
         if self._only_differing:
-            rows = rows[self._differing.of(rows) != 0]
+            rows = rows.take(np.flatnonzero(self._differing.of(rows)))
         if not len(rows):
             return
         ways = _ways(rows, origin)
@@ -146,7 +147,7 @@ class RecordWalk(LogWalk):
 
         Args:
             buf: uint8[W + SLACK], where they lie.
-            rows: int64[B, dump_rows.BATCH_COLUMNS].
+            rows: ``columns.BATCH``[B].
             counts: int64[B or more], records of each.
             records: int64[N, dump_rows.RECORD_COLUMNS].
         """
@@ -163,11 +164,11 @@ class RecordWalk(LogWalk):
     def _messages_side_by_side(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         """Plain messages of one format."""
         while len(rows):
-            start = int(rows[0, r.B_POSITION]) - origin
-            gaps = np.flatnonzero(rows[1:, r.B_POSITION] != rows[:-1, r.B_POSITION] + rows[:-1, r.B_SIZE])
+            start = int(rows["position"][0]) - origin
+            gaps = np.flatnonzero(rows["position"][1:] != rows["position"][:-1] + rows["size"][:-1])
             many = min(int(gaps[0]) + 1 if len(gaps) else len(rows), len(self._hashed))
-            end = int(rows[many - 1, r.B_POSITION] + rows[many - 1, r.B_SIZE]) - origin
-            magic = int(rows[0, r.B_MAGIC])
+            end = int(rows["position"][many - 1] + rows["size"][many - 1]) - origin
+            magic = int(rows["magic"][0])
             read, _ = h.hash_messages(
                 self._window, start, end, magic, 0, -1, self.secret, self._fields, self._hashed[:many]
             )
@@ -185,18 +186,18 @@ class RecordWalk(LogWalk):
 
     def _wrapper(self, row: Any, origin: int) -> bool:
         """Read a wrapper of v0 or v1; whether it could be."""
-        place, size = int(row[r.B_POSITION]) - origin, int(row[r.B_SIZE])
+        place, size = int(row["position"]) - origin, int(row["size"])
         if size > LARGEST_MESSAGE_BYTES:
             return False
         try:
             data, base, _ = wrapper_content(self._window[place : place + size].tobytes(), place)
         except ContentError:
             return False
-        magic = int(row[r.B_MAGIC])
-        by_log = magic > 0 and row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME
+        magic = int(row["magic"])
+        by_log = magic > 0 and row["attributes"] & message_set.LOG_APPEND_TIME
         out: Words = np.empty((len(data) // message_set.HEADER_V0.size + 1, h.HASH_COLUMNS), np.uint64)
         buffer = np.frombuffer(data + bytes(SLACK), np.uint8).copy()
-        time = int(row[r.B_MAX_TIMESTAMP]) if by_log else -1
+        time = int(row["max_timestamp"]) if by_log else -1
         read, end = h.hash_messages(buffer, 0, len(data), -1, base, time, self.secret, self._fields, out)
         if end != len(data):
             return False
@@ -204,12 +205,12 @@ class RecordWalk(LogWalk):
 
     def _given_wrapper(self, row: Any, hashed: Words) -> bool:
         """Take the messages of a wrapper; False to have them one at a time."""
-        self._give(hashed, np.array([len(hashed)], np.int64), row.reshape(1, -1))
+        self._give(hashed, np.array([len(hashed)], np.int64), row.reshape(1))
         return True
 
     # -- one at a time ----------------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if row[r.B_PROBLEM] != r.BAD_CRC:
+        if row["problem"] != BAD_CRC:
             yield from super()._one_batch(row, origin)
 
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
@@ -218,8 +219,8 @@ class RecordWalk(LogWalk):
         Raises:
             ReplicaError: always, but where the header is damaged: that was told with the headers.
         """
-        if row[r.B_PROBLEM] == r.OK:
-            position = int(row[r.B_POSITION])
+        if row["problem"] == OK:
+            position = int(row["position"])
             text = f"position {position}: {found.expected} was expected in the batch, found {found.found}"
             raise ReplicaError("verify", f"{text}; its records cannot be compared")
         return super()._damage_of(row, found, rule)
@@ -231,17 +232,17 @@ class RecordWalk(LogWalk):
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         yield from ()
         hashed = self._hashes_of(row, shown)
-        self._give(hashed, np.ones(1, np.int64), row.reshape(1, -1))
+        self._give(hashed, np.ones(1, np.int64), row.reshape(1))
 
 
 def _ways(rows: Any, origin: int) -> Any:
     """How each batch is read."""
-    magic = rows[:, r.B_MAGIC]
-    packed = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK != Codec.NONE
+    magic = rows["magic"]
+    packed = rows["attributes"] & batch_v2.CODEC_MASK != Codec.NONE
     new = magic == batch_v2.MAGIC
     old = np.where(packed, _WRAPPER, np.where(magic == 0, _V0, _V1))
     ways = np.where(new, np.where(packed, _PACKED, _PLAIN), old)
-    alone = rows[:, r.B_PROBLEM] != r.OK
+    alone = rows["problem"] != OK
     return np.where(alone, _ALONE, ways) if origin >= 0 else np.full(len(rows), _ALONE)
 
 
@@ -262,18 +263,18 @@ def hashes_of(row: Any, shown: Shown, found: Hashed) -> tuple[int, ...]:
     """The hashes of one record, the same as the kernel's.
 
     Args:
-        row: int64[dump_rows.BATCH_COLUMNS] of its batch.
+        row: of its batch.
         shown: the record, perhaps without its bytes.
         found: hashes of its bytes.
     """
-    sequence = int(row[r.B_BASE_SEQUENCE])
+    sequence = int(row["base_sequence"])
     if sequence >= 0:
-        sequence += shown.offset - int(row[r.B_BASE_OFFSET])
+        sequence += shown.offset - int(row["base_offset"])
     numbers = (
         shown.timestamp,
         shown.key_size,
-        int(row[r.B_PRODUCER_ID]),
-        int(row[r.B_PRODUCER_EPOCH]),
+        int(row["producer_id"]),
+        int(row["producer_epoch"]),
         sequence,
     )
     digest = h.digest_of(*map(np.uint64, found.body), *map(np.int64, numbers))

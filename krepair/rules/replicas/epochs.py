@@ -15,7 +15,6 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s
 
-EPOCH_COLUMNS: Final = 3
 START_COLUMNS: Final = 2
 
 

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from krepair.kernels.replica_rows import RANGE_BITS
+from krepair.derive.sums import RANGE_BITS
+from krepair.derive.transactions import last_stable_offset
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
 from krepair.rules.replicas.keys import CatchUp, KeyFinding, Standing
 from krepair.rules.replicas.leading import certainly_committed, harm_by_leaders
 from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions
 from krepair.rules.replicas.replica import NOWHERE, Replica
-from krepair.rules.replicas.transactions import last_stable_offset
 
 _AGREEING: Final = 2
 

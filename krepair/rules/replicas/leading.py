@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, STUCK
-from krepair.rules.replicas.pairs import Ledger, next_markers
-from krepair.rules.replicas.transactions import (
+from krepair.derive.transactions import (
     ABORT,
     COMMIT,
     NONE,
@@ -27,6 +25,8 @@ from krepair.rules.replicas.transactions import (
     open_transactions,
     touching,
 )
+from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, STUCK
+from krepair.rules.replicas.pairs import Ledger, next_markers
 
 _NOWHERE = np.iinfo(np.int64).max
 

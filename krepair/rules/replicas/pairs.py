@@ -8,9 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from krepair.formats.arrays import Int64s
-from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, MARKER_MISSED, STUCK
-from krepair.rules.replicas.transactions import (
+from krepair.derive.transactions import (
     ABORT,
     NONE,
     T_EPOCHS,
@@ -22,6 +20,8 @@ from krepair.rules.replicas.transactions import (
     open_transactions,
     touching,
 )
+from krepair.formats.arrays import Int64s
+from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, MARKER_MISSED, STUCK
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
 _WITNESSES: Final = 2

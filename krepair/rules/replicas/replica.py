@@ -10,14 +10,15 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.derive.epochs import EPOCH_COLUMNS
+from krepair.derive.sums import RANGE_COLUMNS
+from krepair.derive.transactions import TRANSACTION_COLUMNS
 from krepair.durable.spilled import SpilledRows
 from krepair.formats.arrays import Int64s
 from krepair.logdir.replica import ReplicaState
-from krepair.rules.replicas.epochs import EPOCH_COLUMNS, START_COLUMNS, History
+from krepair.rules.replicas.epochs import START_COLUMNS, History
 from krepair.rules.replicas.keys import Words
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
 
-RANGE_COLUMNS: Final = 4
 NOWHERE: Final = 2**63 - 1
 """An offset that no log reaches."""
 
@@ -50,7 +51,7 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
         ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``pipeline.replicas.headers``.
         epochs: (leader epoch, first base offset, last offset) of runs of batches of one epoch, in offset order.
         epoch_file: (epoch, start offset) of ``leader-epoch-checkpoint``.
-        transactions: see ``krepair.rules.replicas.transactions``; of some segments those that no other one changes.
+        transactions: see ``krepair.derive.transactions``; of some segments those that no other one changes.
         events: of some segments what is left of their transactions, see there; of a whole log empty.
         runs: of a reading for evidence, part by part: (producer id, offset of the first and of the last batch of data)
             of data without a marker of the producer in between, ascending by the first offset.

@@ -1,4 +1,4 @@
-"""Transactions of one replica as rows, made of its headers alone, and what they say of records. Pure.
+"""Transactions of a log as rows, made of its headers alone, and what they say of records. Pure.
 
 A transaction reaches from the first batch of data behind a marker of its producer to the next marker. An emptied batch
 of data counts, because it opens a transaction; an emptied marker does not, because no broker looks at it.
@@ -14,12 +14,14 @@ from typing import Final
 import numpy as np
 
 from krepair.formats.arrays import Bools, Int64s
+from krepair.formats.batch_v2 import CONTROL, MAGIC, TRANSACTIONAL
+from krepair.kernels import columns
 from krepair.kernels import replica_rows as bits
 
 # columns of an event
 E_PRODUCER, E_OFFSET, E_KIND, E_EPOCH = range(4)
 EVENT_COLUMNS: Final = 4
-DATA: Final = -2
+DATA: Final = columns.NO_CONTROL
 ABORT: Final = 0
 COMMIT: Final = 1
 
@@ -40,6 +42,15 @@ _FEW: Final = 3
 def no_rows(columns: int) -> Int64s:
     """int64[0, columns]."""
     return np.empty((0, columns), np.int64)
+
+
+def events_of(rows: columns.Batches) -> Int64s:
+    """Data in transactions and their markers, int64[N, EVENT_COLUMNS], of batches in offset order."""
+    attributes, kinds = rows["attributes"], rows["control_type"]
+    data = (attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL) & (rows["magic"] >= MAGIC)
+    found = rows.take(np.flatnonzero(data | (kinds == ABORT) | (kinds == COMMIT)))
+    names = ("producer_id", "base_offset", "control_type", "producer_epoch")
+    return np.column_stack([found[name].astype(np.int64) for name in names])
 
 
 def transactions_of(events: Int64s) -> Int64s:

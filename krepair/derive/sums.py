@@ -1,0 +1,53 @@
+"""Sums of batches by ranges of offsets, so that replicas can be held against each other without their headers.
+
+A sum does not depend on the order, and a batch counts in the range of its base offset. Two replicas that never cleaned
+have equal sums, since a follower appends its leader's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from krepair.formats.arrays import Uint64s
+from krepair.kernels.columns import Batches
+
+RANGE_BITS: Final = 12
+"""A range of offsets whose batches are summed up has 4096 of them."""
+RANGE_COLUMNS: Final = 4
+
+_FACTORS: Final = (
+    (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)),
+    (np.uint64(0x165667B19E3779F9), np.uint64(0xD6E8FEB86659FD93)),
+)
+_31: Final = np.uint64(31)
+
+
+def ranges_of(rows: Batches) -> Uint64s:
+    """uint64[N, RANGE_COLUMNS] (number of the range, batches, sum, other sum) of batches in offset order."""
+    numbers = rows["base_offset"] >> RANGE_BITS
+    starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+    ranges = np.empty((len(starts), RANGE_COLUMNS), np.uint64)
+    ranges[:, 0] = numbers[starts]
+    ranges[:, 1] = np.diff(np.append(starts, len(rows)))
+    for column, (factor, other) in enumerate(_FACTORS, 2):
+        state = np.full(len(rows), other)
+        for name in ("base_offset", "last_offset", "leader_epoch", "crc"):
+            state = (state ^ rows[name].astype(np.uint64)) * factor
+            state ^= state >> _31
+        ranges[:, column] = np.add.reduceat(state * other, starts)
+    return ranges
+
+
+def joined_ranges(parts: Sequence[Uint64s]) -> Uint64s:
+    """One row for each range, ascending."""
+    if not parts:
+        return np.empty((0, RANGE_COLUMNS), np.uint64)
+    rows = np.concatenate(parts)
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.append(True, rows[1:, 0] != rows[:-1, 0]))
+    summed: Uint64s = np.add.reduceat(rows, starts, axis=0) if len(rows) else rows
+    summed[:, 0] = rows[starts, 0] if len(rows) else summed[:, 0]
+    return summed
