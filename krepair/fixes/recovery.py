@@ -31,7 +31,6 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
-from krepair.formats import producer_snapshot
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,
@@ -110,7 +109,7 @@ class Recovery(Fix):
         if context.view.clean_shutdown:
             if purpose == "plan":
                 for survey in surveys:
-                    survey.put(RECOVERY_SEEN, Recovered(notes=(f"recovery: {CLEAN}",)))
+                    survey.put(RECOVERY_SEEN, Recovered(Seen(notes=(f"recovery: {CLEAN}",))))
             return
         if purpose == "check":
             for survey in surveys:
@@ -124,16 +123,7 @@ class Recovery(Fix):
 
     def look(self, context: Context, survey: Survey) -> Seen:
         """The files of the range as a recovery would leave them, and the new segment."""
-        seen = survey.seen(RECOVERY_SEEN) or Recovered()
-        note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
-        return Seen(
-            changes=seen.changes,
-            notes=seen.notes,
-            left=seen.left,
-            left_note=note,
-            log_end=seen.log_end,
-            raises_point=seen.line is not None,
-        )
+        return (survey.seen(RECOVERY_SEEN) or Recovered()).seen
 
     def look_root(self, context: Context) -> SeenRoot:
         """The lines of the recovery points, in the order of the partitions."""
@@ -239,26 +229,20 @@ class Recovered(NamedTuple):
     """What is planned for one partition.
 
     Attributes:
-        changes: in the order in which they are carried out.
+        seen: its changes.
         line: of the recovery point, None if it stays.
-        log_end: offset at which the log will end, 0 if it is not known.
         before: bytes that a start would read of it.
         batches: in them.
         after: bytes that it will read.
         still: why it will read them; empty if it will read none.
-        notes: for the reviewer.
-        left: why it is left alone, or None.
     """
 
-    changes: tuple[Change, ...] = ()
+    seen: Seen = Seen()
     line: ChangedLine | None = None
-    log_end: int = 0
     before: int = 0
     batches: int = 0
     after: int = 0
     still: str = ""
-    notes: tuple[str, ...] = ()
-    left: LeftAlone | None = None
 
 
 RECOVERY_SEEN: Sight[Recovered] = Sight("what an unclean start would recover")
@@ -275,7 +259,9 @@ class Range:
         left: why it is left alone, or None.
         log_end: offset at which the log will end.
         roll: whether it gets a new segment.
-        changes: worked out so far.
+        changes: to its log, worked out so far.
+        small: the small files to make or remove, but for indexes.
+        aborts: the transaction indexes to make.
         notes: for the reviewer.
     """
 
@@ -296,10 +282,8 @@ class Range:
         self.changes: list[Change] = []
         self.notes: list[str] = []
         self.log_end = 0
-        self.snapshot: ReplaceFile | None = None
-        self.removed: list[ReplaceFile] = []
+        self.small: list[ReplaceFile] = []
         self.aborts: list[ReplaceFile] = []
-        self.epochs: ReplaceFile | None = None
         self.not_rolled = why_not_rolled(partition.topic, context.version)
         self.roll = not self.not_rolled
         self.left = self._why_left()
@@ -337,8 +321,9 @@ class Range:
     def outcome(self) -> Recovered:
         """The changes, their order, and what is told."""
         if self.left is not None:
+            note = f"recovery: its recovery point stays: {self.left.why}"
             still = f"left alone, code {self.left.code}"
-            return Recovered(before=self.before, after=self.before, still=still, left=self.left)
+            return self._still_reads(Seen(left=self.left, left_note=note), still)
         folder = self.survey.partition.folder
         if not self.wins:
             text = (
@@ -346,17 +331,13 @@ class Range:
                 if self.not_rolled and self.before
                 else self.not_rolled or "the next start reads nothing that it need not"
             )
-            return Recovered(
-                before=self.before, after=self.before, still=self.not_rolled, notes=(f"recovery: {text}",)
-            )
+            return self._still_reads(Seen(notes=(f"recovery: {text}",)), self.not_rolled)
         if self.not_rolled:
             self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
         taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
         indexes, _ = index_changes(self.part, bases_touched(self.all_changes))
-        small = [self.epochs, self.snapshot, *self.removed, *indexes, *self.aborts]
-        made: list[Change] = [
-            replace(one, rule=RECOVERED) for one in small if one is not None and one.name not in taken
-        ]
+        small = (*self.small, *indexes, *self.aborts)
+        made: list[Change] = [replace(one, rule=RECOVERED) for one in small if one.name not in taken]
         made += self.changes
         last = self.part.segments_after[-1]
         size = last.summary.valid_bytes
@@ -372,17 +353,23 @@ class Range:
             )
         topic, number = self.key
         line = ChangedLine(topic=topic, partition=number, old=self.point, new=self.log_end)
-        after = 0 if self.roll else size
+        after, raises = 0 if self.roll else size, line.old != line.new
         return Recovered(
-            changes=tuple(made),
-            line=line if line.old != line.new else None,
-            log_end=self.log_end,
+            Seen(
+                changes=tuple(made),
+                notes=(self._told(after), *self.notes),
+                log_end=self.log_end,
+                raises_point=raises,
+            ),
+            line=line if raises else None,
             before=self.before,
             batches=sum(facts.summary.batches for facts in self.part.segments),
             after=after,
             still=self.not_rolled if after else "",
-            notes=(self._told(after), *self.notes),
         )
+
+    def _still_reads(self, seen: Seen, still: str) -> Recovered:
+        return Recovered(seen, before=self.before, after=self.before, still=still)
 
     def _told(self, after: int) -> str:
         mark = self.survey.high_watermark
@@ -491,17 +478,18 @@ def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) 
     one.left = one.left or chosen.left
     if chosen.entries is None:
         return
-    after = chosen.entries
-    new = epochs.MergedEpochs(after, (), needed=True).data
     if data is not None:
         one.survey.digests[LEADER_EPOCH_CHECKPOINT] = digest_bytes(data)
-    one.epochs = made_anew(
-        partition.folder,
-        LEADER_EPOCH_CHECKPOINT,
-        partition.leader_epoch_checkpoint,
-        new,
-        RECOVERED,
-        f"{count_text(len(after), 'entry', 'entries')}: a recovery appends the epochs of the batches that it reads",
+    count = count_text(len(chosen.entries), "entry", "entries")
+    one.small.append(
+        made_anew(
+            partition.folder,
+            LEADER_EPOCH_CHECKPOINT,
+            partition.leader_epoch_checkpoint,
+            epochs.MergedEpochs(chosen.entries, (), needed=True).data,
+            RECOVERED,
+            f"{count}: a recovery appends the epochs of the batches that it reads",
+        )
     )
 
 
@@ -527,25 +515,20 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
 def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
     folder, data = one.survey.partition.folder, seen.data or b""
     there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
-    counted = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
-    opened = producer_snapshot.table(data)
-    name = segment_name(one.log_end, ".snapshot")
-    if one.log_end > seen.bases[0]:
-        reason = f"{counted}, at the log end"
-        one.snapshot = made_anew(folder, name, None if there is None else there.file, data, RECOVERED, reason)
-    if there is not None and same_bytes(there.file, data):
-        one.snapshot = None
-    one.removed = [
+    file = None if there is None else there.file
+    if one.log_end > seen.bases[0] and not (file is not None and same_bytes(file, data)):
+        text = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction, at the log end"
+        name = segment_name(one.log_end, ".snapshot")
+        one.small.append(made_anew(folder, name, file, data, RECOVERED, text))
+    one.small += [
         removed(folder, file, RECOVERED, reason.value)
         for file, reason in seen.judged.wrong
         if reason is SnapshotReason.PAST_END
     ]
-    waiting = int((opened[:, -1] >= 0).sum())
-    if waiting:
+    if seen.open_transactions:
+        count = count_text(seen.open_transactions, "transaction is", "transactions are")
         one.notes.append(
-            f"recovery: {count_text(waiting, 'transaction is', 'transactions are')} open at its log end, as "
-            f"after any crash: "
-            "read_committed stops there until the end of it"
+            f"recovery: {count} open at its log end, as after any crash: read_committed stops there until the end of it"
         )
 
 
