@@ -31,7 +31,6 @@ from krepair.journal.actions.lines import LARGEST_BYTES
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
-from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
@@ -79,20 +78,8 @@ class Checkpoints(Fix):
     name = "checkpoints"
     after = ("tail",)
     of_root = True
+    losses = frozenset({RULE})
     mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
-
-    def check_options(self, options: Options) -> None:
-        """A consent means nothing where this fix is not asked for.
-
-        Raises:
-            UsageError: there is one, and no ``--fix checkpoints``.
-        """
-        mine = consents_of_rule(options.accepted_losses, mine=True)
-        if mine and not self.is_asked(options.fixes):
-            raise UsageError(
-                f"--accept-data-loss {mine[0]}: means nothing without --fix checkpoints",
-                next_command=f"krepair plan LOGDIR --fix checkpoints --accept-data-loss {mine[0]} --out PLAN",
-            )
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.

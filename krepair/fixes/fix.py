@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from krepair.checks.catalogue import Finding
+from krepair.errors import UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
@@ -82,6 +83,7 @@ class Fix(ABC):
         ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
         after: names of the fixes whose changes it has to know.
         mends: rules of the findings that it answers.
+        losses: rules that ``--accept-data-loss`` may name for it.
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
             reads logs through ``krepair.fixes.logs``.
@@ -94,6 +96,7 @@ class Fix(ABC):
     ways: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
     mends: ClassVar[frozenset[str]] = frozenset()
+    losses: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
     takes: ClassVar[str] = ""
@@ -118,12 +121,17 @@ class Fix(ABC):
         return self.name
 
     def check_options(self, options: Options) -> None:
-        """Refuse options that make no sense.
+        """A consent means nothing where the fix that it is for is not asked for.
 
         Raises:
-            UsageError: they do not.
+            UsageError: there is one.
         """
-        del options
+        mine = [one for one in options.accepted_losses if one.partition(":")[0] in self.losses]
+        if mine and not self.is_asked(options.fixes):
+            raise UsageError(
+                f"--accept-data-loss {mine[0]}: means nothing without --fix {self.name}",
+                next_command=f"krepair plan LOGDIR --fix {self.name} --accept-data-loss {mine[0]} --out PLAN",
+            )
 
     def wants(self, context: Context, partition: Partition) -> bool:
         """Whether ``plan`` has it look at a partition that the command line lets in."""

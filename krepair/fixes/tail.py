@@ -55,21 +55,8 @@ class Tail(Fix):
     name = "tail"
     ways = ("excise", "broker")
     after = ("leftovers",)
+    losses = frozenset({"KR302", "KR303", "KR304", "KR305"})
     mends = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
-
-    def check_options(self, options: Options) -> None:
-        """A consent means nothing where this fix is not asked for.
-
-        Raises:
-            UsageError: there is one, and no ``--fix tail``.
-        """
-        mine = consents_of_rule(options.accepted_losses, mine=False)
-        if mine and not self.is_asked(options.fixes):
-            raise UsageError(
-                f"--accept-data-loss {mine[0]}: means nothing without --fix tail",
-                next_command="krepair plan LOGDIR --fix tail --accept-data-loss RULE:TOPIC-PARTITION:OFFSET "
-                "--out PLAN",
-            )
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Damage may be anywhere."""

@@ -17,7 +17,7 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
-from krepair.fixes.table import COMMIT_ORDER, asked
+from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import Settings, load_settings
@@ -89,7 +89,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     """
     fixes = asked(options.fixes)
     options = with_whole_paths(options)
-    for fix in COMMIT_ORDER:
+    for fix in FIXES:
         fix.check_options(options)
     view = read_log_dir(log_dir)
     for path in (view.path, options.keep):

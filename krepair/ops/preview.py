@@ -22,7 +22,7 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import Clusters, others_of, read_clusters
 from krepair.fixes.fix import Fix
 from krepair.fixes.survey import Survey, log_end_of
-from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
+from krepair.fixes.table import FIXES, asked
 from krepair.formats.words import count_text
 from krepair.logdir.cluster import configs_of
 from krepair.logdir.config import Settings, load_settings
@@ -76,7 +76,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
     """
     fixes = asked(options.fixes)
-    for fix in COMMIT_ORDER:
+    for fix in FIXES:
         fix.check_options(options)
     options = with_whole_paths(options)
     _refuse_what_needs_a_stop(fixes, options)

@@ -10,8 +10,6 @@ import pytest
 
 from krepair.checks.catalogue import Severity
 from krepair.errors import ExitCode, UsageError
-from krepair.fixes.checkpoints import CHECKPOINTS
-from krepair.fixes.tail import TAIL
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.purge import purge
@@ -151,8 +149,7 @@ def test_a_consent_that_means_nothing_is_refused(log_dir: Path) -> None:
     with pytest.raises(UsageError, match="type --accept-data-loss KR312:t-0:10"):
         planned(log_dir, accepted_losses=("KR312:t-0:11",))
     with pytest.raises(UsageError, match="means nothing without --fix checkpoints"):
-        CHECKPOINTS.check_options(options(accepted_losses=("KR312:t-0:10",), fixes=("tail",)))
-    TAIL.check_options(options(accepted_losses=("KR312:t-0:10",), fixes=("checkpoints",)))
+        planned(log_dir, accepted_losses=("KR312:t-0:10",), fixes=("tail",))
 
 
 def applied_then(log_dir: Path, damage: Callable[[Path], None]) -> Plan:
