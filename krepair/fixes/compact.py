@@ -47,6 +47,7 @@ class Compact(Fix):
     """Segments are written anew with the last record of each key."""
 
     name = "compact"
+    reads_logs = True
     work = WorkKind.KEYS
     after = ("leftovers",)
     previews = True
@@ -63,10 +64,6 @@ class Compact(Fix):
         if options.topics or options.partitions or partition.unreadable:
             return True
         return not _not_asked_for(partition, context.settings.topic(partition.topic))
-
-    def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Every record is decided on."""
-        return bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""

@@ -8,17 +8,14 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew
-from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
-    beside_leftovers,
-    left_for_leftovers,
     waits_for_swap,
     why_not_looked_at,
-    why_untouched,
 )
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage
@@ -42,19 +39,13 @@ class Epochs(Fix):
     """``leader-epoch-checkpoint``, rebuilt by merging what it says with what the log shows."""
 
     name = "epochs"
+    reads_logs = True
     after = ("tail",)
     mends = frozenset({"KR401", "KR402"})
 
-    def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Every batch has its epoch in its header."""
-        return bool(partition.segments)
-
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
-        looked = list(surveys)
-        if purpose == "plan":
-            looked = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-            looked += beside_leftovers(surveys)
+        looked = looked_at(surveys, purpose)
         for survey in looked:
             if waits_for_swap(survey.partition, survey.settings):
                 survey.put(EPOCHS_SEEN, see_epochs_file(survey.partition))
@@ -71,8 +62,7 @@ class Epochs(Fix):
         apart = beside(survey)
         waiting = None if apart is None else apart.seen(EPOCHS_SEEN)
         if waiting is not None and waiting.merged.needed:
-            left = left_for_leftovers(survey.partition, "leader epochs")
-            return Seen(left=left, left_note=f"its leader epochs are left alone: {left.why}")
+            return waits(survey, "leader epochs")
         seen = survey.seen(EPOCHS_SEEN)
         return Seen() if seen is None else Seen(_findings(survey, seen), *_changes(survey, seen))
 

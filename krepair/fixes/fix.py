@@ -20,6 +20,7 @@ from krepair.fixes.files import Made, stage_again
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
+from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.costs import WorkKind
@@ -84,6 +85,7 @@ class Fix(ABC):
         after: names of the fixes whose changes it has to know.
         mends: rules of the findings that it answers.
         losses: rules that ``--accept-data-loss`` may name for it.
+        reads_logs: whether ``plan`` reads every batch of the logs for it.
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
             reads logs through ``krepair.fixes.logs``.
@@ -101,6 +103,7 @@ class Fix(ABC):
     asks_others: ClassVar[bool] = False
     takes: ClassVar[str] = ""
     of_root: ClassVar[bool] = False
+    reads_logs: ClassVar[bool] = False
     work: ClassVar[WorkKind] = WorkKind.READ
 
     def way(self, asked: Collection[str]) -> str:
@@ -139,7 +142,7 @@ class Fix(ABC):
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
         """Whether ``plan`` has to read the logs of a partition for it: more of that calls for a larger engine."""
-        return False
+        return self.reads_logs and bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:  # noqa: B027
         """Read what ``look`` has to know of partitions, in as few jobs as possible, and put it into their surveys."""
@@ -176,6 +179,25 @@ class Fix(ABC):
                 yield gone(staging, change, (change.name,))
             else:
                 yield as_planned(staging, change)
+
+
+def looked_at(surveys: Sequence[Survey], purpose: Purpose) -> list[Survey]:
+    """Those whose files are looked at: ``plan`` leaves some as they are, and looks at those that wait apart."""
+    if purpose == "check":
+        return list(surveys)
+    touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+    return touched + beside_leftovers(surveys)
+
+
+def waits(survey: Survey, what: str) -> Seen:
+    """Of a partition in which something is to be mended once its leftovers are gone.
+
+    Args:
+        survey: of it.
+        what: would be mended, such as ``indexes``.
+    """
+    left = left_for_leftovers(survey.partition, what)
+    return Seen(left=left, left_note=f"its {what} are left alone: {left.why}")
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:

@@ -14,7 +14,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
-from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, aborts_again
@@ -22,8 +22,6 @@ from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
-    beside_leftovers,
-    left_for_leftovers,
     waits_for_swap,
     why_not_looked_at,
     why_untouched,
@@ -90,11 +88,9 @@ class Index(Fix):
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
-        touched = list(surveys)
+        touched = looked_at(surveys, purpose)
         if purpose == "plan":
             depth = cast("Depth", self.way(context.options.fixes))
-            touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-            touched += beside_leftovers(surveys)
             look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 
@@ -102,8 +98,7 @@ class Index(Fix):
         """KR201 to KR207; the files to replace, but for those of segments that get fresh ones anyway."""
         apart = beside(survey)
         if apart is not None and index_changes(apart, set())[0]:
-            left = left_for_leftovers(survey.partition, "indexes")
-            return Seen(left=left, left_note=f"its indexes are left alone: {left.why}")
+            return waits(survey, "indexes")
         changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
         if context.beside_broker:

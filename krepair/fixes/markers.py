@@ -100,6 +100,7 @@ class Markers(Fix):
     """Segments are written anew without the markers and emptied batches that go, neighbours merged."""
 
     name = "markers"
+    reads_logs = True
     after = ("leftovers", "compact")
     mends = frozenset({"KR101"})
     previews = True
@@ -114,10 +115,6 @@ class Markers(Fix):
         options = context.options
         named = bool(options.topics or options.partitions)
         return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
-
-    def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Every batch is decided on."""
-        return bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""

@@ -46,7 +46,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
-from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.values import FileRef, LogDir
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import Failed
 from krepair.plan.effects import bases_touched, changes_logs
@@ -87,6 +87,7 @@ class Recovery(Fix):
     """After an unclean stop: the work of the next start is done before it, and the recovery points are raised."""
 
     name = "recovery"
+    reads_logs = True
     work = WorkKind.RECOVER
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
     mends = frozenset({RECOVERED, "KR804"})
@@ -95,10 +96,6 @@ class Recovery(Fix):
         """Nothing, where no partition has anything to win."""
         seen = (survey.seen(RECOVERY_SEEN) for survey in surveys)
         return self.name if any(one is not None and one.before > one.after for one in seen) else ""
-
-    def reads_whole(self, partition: Partition, way: str) -> bool:
-        """What is above the recovery point, which is not known here."""
-        return bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Read the segments that a start would recover, in one job, and work out what it would leave.

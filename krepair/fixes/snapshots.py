@@ -10,7 +10,7 @@ import numpy as np
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew, removed
-from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.snapshot_state import (
     SNAPSHOT_AT_MOST_BYTES,
     read_snapshot_file,
@@ -22,11 +22,8 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
-    beside_leftovers,
-    left_for_leftovers,
     waits_for_swap,
     why_not_looked_at,
-    why_untouched,
 )
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import Version
@@ -75,10 +72,7 @@ class Snapshots(Fix):
 
         Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
         """
-        looked = list(surveys)
-        if purpose == "plan":
-            looked = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-            looked += beside_leftovers(surveys)
+        looked = looked_at(surveys, purpose)
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         targets = [target_of(context.view, one.partition, one.segments_after, one.changes) for one in touched]
         clean = context.view.clean_shutdown
@@ -91,8 +85,7 @@ class Snapshots(Fix):
         apart = beside(survey)
         damaged = apart is not None and any(one.rule == "KR501" for one in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
-            left = left_for_leftovers(survey.partition, "producer snapshots")
-            return Seen(left=left, left_note=f"its producer snapshots are left alone: {left.why}")
+            return waits(survey, "producer snapshots")
         seen = survey.seen(SNAPSHOTS_SEEN)
         if seen is None:
             return Seen(_beside_swap(survey))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of, recorded
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
-from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.fix import Fix, Purpose, Seen, waits
 from krepair.fixes.logs import Ranges, read_logs
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
@@ -18,12 +18,11 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
     beside_leftovers,
-    left_for_leftovers,
     waits_for_leftovers,
     why_untouched,
 )
 from krepair.formats.filenames import log_name, offset_name, segment_name
-from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
@@ -53,14 +52,11 @@ class Tail(Fix):
     """Damaged logs: a torn tail is cut; anything else is cut out, or cut off as a broker would, by consent."""
 
     name = "tail"
+    reads_logs = True
     ways = ("excise", "broker")
     after = ("leftovers",)
     losses = frozenset({"KR302", "KR303", "KR304", "KR305"})
     mends = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
-
-    def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Damage may be anywhere."""
-        return bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.
@@ -238,8 +234,7 @@ def _left(survey: Survey, why: str) -> Seen:
     apart = beside(survey)
     if apart is None or not any(facts.summary.damage for facts in apart.segments):
         return Seen(notes=(f"its logs are left alone: {why}",))
-    left = left_for_leftovers(survey.partition, "logs")
-    return Seen(left=left, left_note=f"its logs are left alone: {left.why}")
+    return waits(survey, "logs")
 
 
 def _decision(context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]) -> Seen:
