@@ -11,7 +11,7 @@ from typing import Final, Literal, NoReturn
 from krepair.cli.commands import typed_again
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.outcome import finish
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import UsageError
 from krepair.ops.reports import ApplyReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
@@ -58,7 +58,7 @@ def carry_out_by_id(
     plan_id = options.plan_id
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
-        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), options)
+        finish(verb, listed, lambda: kept_view(verb, listed), options)
 
     def carried_out(progress: Progress) -> ApplyReport:
         with typed_again(kept.by_id_command(verb, os.path.abspath(log_dir), plan_id)):

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from krepair.cli.commands import Filling, Report, typed_again
+from krepair.cli.commands import Filling, Made, typed_again
 from krepair.cli.one_run import run_and_finish
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.reports import ApplyReport
@@ -74,8 +74,8 @@ def run_on_plan(
     verb: str,
     plan: Plan,
     path: str,
-    run: Callable[[Progress], Report],
-    page: Callable[[Report], View],
+    run: Callable[[Progress], Made],
+    page: Callable[[Made], View],
     options: Options,
 ) -> NoReturn:
     """Run a verb of a plan; the next command has the path, and what it was made with.
@@ -87,7 +87,7 @@ def run_on_plan(
 
     fill = Filling(plan=path, log_dir=plan.log_dir, options=options_of(plan))
 
-    def carried_out(progress: Progress) -> Report:
+    def carried_out(progress: Progress) -> Made:
         with typed_again(f"krepair {verb} PLAN"):
             return run(progress)
 

@@ -8,28 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import ExitCode, KrepairError, NotALogDirError
+from krepair.errors import KrepairError, NotALogDirError
 from krepair.ops import reports
 from krepair.ops.plan_command import with_options
-from krepair.ops.reports import CheckReport, RuleSummary
+from krepair.ops.reports import CheckReport, Report, RuleSummary
 from krepair.options import Options
 
-
-class _HasCommand(Protocol):
-    @property
-    def exit_code(self) -> ExitCode: ...
-
-    @property
-    def next_command(self) -> str: ...
-
-
 Fill = Callable[[str], str]
-Report = TypeVar("Report", bound=_HasCommand)
+Made = TypeVar("Made")
 Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
@@ -90,10 +81,9 @@ class Filling:
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
-def exact(report: Report, fill: Fill) -> Report:
-    """The report with its next command filled in."""
-    # All reports are structs, which a protocol cannot say.
-    return replace(report, next_command=fill(report.next_command))  # type: ignore[type-var]
+def exact(made: Made, fill: Fill) -> Made:
+    """A report with its next command filled in; a plan is as it is."""
+    return replace(made, next_command=fill(made.next_command)) if isinstance(made, Report) else made
 
 
 def as_typed(report: CheckReport, options: Options) -> CheckReport:

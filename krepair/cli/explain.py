@@ -8,7 +8,6 @@ import typer
 
 from krepair.cli.options import takes
 from krepair.cli.outcome import finish
-from krepair.errors import ExitCode
 from krepair.options import Options
 
 
@@ -32,4 +31,4 @@ def explain(
 
     page = ops.explain_all() if code is None else ops.explain(code)
     report = ops.rows() if code is None else ops.row(code)
-    finish("explain", report, ExitCode.DONE, lambda: page, options)
+    finish("explain", report, lambda: page, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from krepair.cli.commands import Fill, Report, as_it_is, exact, exact_errors
+from krepair.cli.commands import Fill, Made, as_it_is, exact, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.page_file import PageFile
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def run_and_finish(
     verb: str,
     log_dirs: Sequence[str],
-    run: Callable[[Progress], Report],
-    page: Callable[[Report], View],
+    run: Callable[[Progress], Made],
+    page: Callable[[Made], View],
     options: Options,
     *,
     fill: Fill = as_it_is,
@@ -45,4 +45,4 @@ def run_and_finish(
             report = run(progress)
         measured.report = report = exact(report, fill)
         html.write(report)
-        finish(verb, report, report.exit_code, lambda: page(report), options)
+        finish(verb, report, lambda: page(report), options)

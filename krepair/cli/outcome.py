@@ -46,20 +46,26 @@ DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
 def finish(
-    verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], options: Options
+    verb: str,
+    report: Any,
+    page: Callable[[], View],
+    options: Options,
+    exit_code: ExitCode | None = None,
 ) -> NoReturn:
     """Print what a verb handed back and leave with its exit code.
 
     Args:
         verb: as typed.
         report: any msgspec value; the JSON document holds it.
-        exit_code: of the report.
         page: makes the page, only called when there is one to print.
         options: says whether a document is wanted instead of a page, or a ticket in Markdown, or nothing.
+        exit_code: where it is not that of the report; a report that has none ends with DONE.
 
     Raises:
         typer.Exit: always.
     """
+    if exit_code is None:
+        exit_code = getattr(report, "exit_code", ExitCode.DONE)
     try:
         if options.json:
             from krepair.cli.views import json

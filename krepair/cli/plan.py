@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from krepair.cli.commands import Filling, exact_errors
-from krepair.cli.metrics import MetricsOf
+from krepair.cli.commands import Filling
+from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import takes
-from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
-from krepair.errors import ExitCode
 from krepair.options import Options
 
 if TYPE_CHECKING:
@@ -58,40 +56,32 @@ def plan(
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
-    fill = Filling(log_dir=log_dir, options=options)
-    with MetricsOf(options.metrics, "plan", [log_dir]) as run:
-        if options.out is not None:
-            from krepair.ops import show
-
-            with exact_errors(fill):
-                show.check_place(options.out, log_dir)
-        with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
-            run.report = made = _made(log_dir, options, progress, preview=options.preview)
-        if options.out is not None:
-            with exact_errors(fill):
-                show.save(options.out, made)
-        finish(
-            "plan", made, _exit_code_of(made), lambda: _view_of(made, options.out or "PLAN", options), options
-        )
+    run_and_finish(
+        "plan",
+        [log_dir],
+        partial(_made_and_saved, log_dir, options),
+        lambda made: _view_of(made, options.out or "PLAN", options),
+        options,
+        fill=Filling(log_dir=log_dir, options=options),
+    )
 
 
-def _made(log_dir: str, options: Options, progress: Progress, *, preview: bool) -> Plan:
-    if preview:
-        from krepair.ops.preview import make_preview
+def _made_and_saved(log_dir: str, options: Options, progress: Progress) -> Plan:
+    if options.out is not None:
+        from krepair.ops import show
 
-        return make_preview(log_dir, options, progress)
-    from krepair.ops.plan import make_plan
-
-    return make_plan(log_dir, options, progress)
+        show.check_place(options.out, log_dir)
+    if options.preview:
+        from krepair.ops.preview import make_preview as make_plan
+    else:
+        from krepair.ops.plan import make_plan
+    made = make_plan(log_dir, options, progress)
+    if options.out is not None:
+        show.save(options.out, made)
+    return made
 
 
 def _view_of(made: Plan, path: str, options: Options) -> View:
     from krepair.ops.room import planned_view
 
     return planned_view(made, path, options).short
-
-
-def _exit_code_of(made: Plan) -> ExitCode:
-    """FOUND where there is something to do, or something that cannot be cleaned."""
-    changes = made.root is not None or any(partition.changes for partition in made.partitions)
-    return ExitCode.FOUND if made.uncleanable_partitions or changes else ExitCode.DONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from krepair.cli.options import PlanArgument, takes
@@ -36,7 +37,8 @@ def show(plan: PlanArgument, *, options: Options) -> None:
     read = load(plan)
     observed = "" if options.json or options.output_format == "json" else _observed(read)
     if options.output_format == "text":
-        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed, options.section), options)
+        page = partial(_view, read, plan, observed, options.section)
+        finish("show", read, page, options, ExitCode.DONE)
     sys.stdout.buffer.write(_text(read, plan, options.output_format, observed, options.section).encode())
 
 

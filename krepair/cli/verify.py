@@ -9,12 +9,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from krepair.cli.carry_out import run_on_plan, without_plan_file
-from krepair.cli.commands import Filling, exact_errors
-from krepair.cli.metrics import MetricsOf
+from krepair.cli.commands import Filling
 from krepair.cli.one_run import run_and_finish
 from krepair.cli.options import takes
-from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
 from krepair.errors import UsageError
 from krepair.options import Options
 
@@ -62,7 +59,11 @@ def _verify_each(targets: list[str], options: Options) -> NoReturn:
     from krepair.cli.views.reports import verify_each_view
     from krepair.ops import verify as ops
 
-    with MetricsOf(options.metrics, "verify", targets) as run:
-        with ProgressOf(quiet=options.quiet) as progress, exact_errors(Filling(options=options)):
-            run.report = report = ops.verify_log_dirs(targets, options, progress)
-        finish("verify", report, report.exit_code, lambda: verify_each_view(report), options)
+    run_and_finish(
+        "verify",
+        targets,
+        partial(ops.verify_log_dirs, targets, options),
+        verify_each_view,
+        options,
+        fill=Filling(options=options),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from krepair.cli.compiling import CompilingLines
 from krepair.cli.options import takes
 from krepair.cli.outcome import finish
-from krepair.errors import ExitCode
 from krepair.options import Options
 
 
@@ -18,4 +17,4 @@ def warm(*, options: Options) -> None:
     from krepair.ops import warm as ops
 
     report = ops.warm(options.into, None if options.quiet or options.json else CompilingLines())
-    finish("warm", report, ExitCode.DONE, lambda: ops.warm_view(report), options)
+    finish("warm", report, lambda: ops.warm_view(report), options)

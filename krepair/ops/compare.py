@@ -20,6 +20,7 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
+from krepair.ops.reports import Report
 from krepair.ops.side_reading import (
     TRIES,
     OpenSide,
@@ -101,7 +102,7 @@ class MarkedFolder(Struct, frozen=True, kw_only=True):
     log_dir: str
 
 
-class CompareReport(Struct, frozen=True, kw_only=True):
+class CompareReport(Report, frozen=True, kw_only=True):
     """What ``compare`` found.
 
     Attributes:
@@ -111,8 +112,6 @@ class CompareReport(Struct, frozen=True, kw_only=True):
         marked: folders that a broker has marked.
         bytes_read: of ``.log`` in directories.
         keys_compared: whether records of any partition were read.
-        engine: which engine was used, and why, one line.
-        next_command: what to type next, or empty.
         way_back: how wrong replicas are made right, None if none is wrong while another one is right.
     """
 
@@ -122,8 +121,6 @@ class CompareReport(Struct, frozen=True, kw_only=True):
     marked: tuple[MarkedFolder, ...] = ()
     bytes_read: int = 0
     keys_compared: bool = False
-    engine: str = ""
-    next_command: str = ""
     way_back: WayBack | None = None
 
     @property

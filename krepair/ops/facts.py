@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 import krepair
@@ -21,6 +20,7 @@ from krepair.logdir.replica import CURRENT
 from krepair.logdir.values import LogDir
 from krepair.ops import output_file
 from krepair.ops.output_file import OutputKind, Put
+from krepair.ops.reports import Report
 from krepair.ops.side_reading import (
     OpenSide,
     SideReplica,
@@ -42,7 +42,7 @@ _AT_ONCE: Final = 8
 _ROWS_INLINE: Final = 1 << 16
 
 
-class FactsReport(Struct, frozen=True, kw_only=True):
+class FactsReport(Report, frozen=True, kw_only=True):
     """What ``facts`` wrote.
 
     Attributes:
@@ -57,8 +57,6 @@ class FactsReport(Struct, frozen=True, kw_only=True):
         file_bytes: bytes of the file.
         not_read: log directories of the broker's configuration that were not given.
         failed: replicas that could not be read, and why.
-        engine: which engine was used, and why, one line.
-        next_command: what to type next.
     """
 
     path: str
@@ -72,8 +70,6 @@ class FactsReport(Struct, frozen=True, kw_only=True):
     file_bytes: int
     not_read: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    engine: str = ""
-    next_command: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-from msgspec import Struct
-
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
 from krepair.fixes.context import place_of
@@ -25,6 +23,7 @@ from krepair.ops.coordinator_topic import (
 )
 from krepair.ops.group_places import partitions_of_topic, with_places, with_ranges
 from krepair.ops.log_dirs_given import check_named
+from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem
@@ -38,7 +37,7 @@ _MOST_KINDS: Final = 5
 _MOST_TOPICS: Final = 5
 
 
-class GroupsReport(Struct, frozen=True, kw_only=True):
+class GroupsReport(Report, frozen=True, kw_only=True):
     """What ``groups`` found.
 
     Attributes:
@@ -53,8 +52,6 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         damages: how many such parts there are.
         unknown: records with a key that krepair does not know.
         bytes_read: of ``.log``.
-        engine: which engine was used, and why, one line.
-        next_command: what to type next, or empty.
     """
 
     log_dir: str
@@ -68,8 +65,6 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
     damages: int = 0
     unknown: int = 0
     bytes_read: int = 0
-    engine: str = ""
-    next_command: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -19,6 +19,23 @@ KeptState = Literal["applied", "half done", "undone", "being purged", "staged", 
 _DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
 
 
+class Report(Struct, frozen=True, kw_only=True):
+    """What a verb hands back: figures, what to type next, and the exit code that follows from them.
+
+    Attributes:
+        engine: which engine was used, and why, one line; empty where none was.
+        next_command: what to type next, or empty.
+    """
+
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """DONE, unless a report says otherwise of itself."""
+        return ExitCode.DONE
+
+
 class PartitionSummary(Struct, frozen=True, kw_only=True):
     """What a partition is made of.
 
@@ -84,18 +101,16 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
     half_done: tuple[str, ...] = ()
 
 
-class KeptReport(Struct, frozen=True, kw_only=True):
+class KeptReport(Report, frozen=True, kw_only=True):
     """What ``undo`` and ``purge`` of a log directory list when no plan is named.
 
     Attributes:
         log_dir: its path.
         plans: the one written last comes first, which is the order in which they can be undone.
-        next_command: what to type next, or empty.
     """
 
     log_dir: str
     plans: tuple[KeptPlan, ...] = ()
-    next_command: str = ""
 
 
 class RuleSummary(Struct, frozen=True, kw_only=True):
@@ -167,20 +182,16 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     kept: tuple[KeptPlan, ...] = ()
 
 
-class CheckReport(Struct, frozen=True, kw_only=True):
+class CheckReport(Report, frozen=True, kw_only=True):
     """What ``check`` found.
 
     Attributes:
         log_dirs: one entry per log directory, in the order given.
-        engine: which engine was used, and why, one line.
-        next_command: what to type next, or empty.
         left_out: log directories that the broker's configuration names and that were not looked at.
     """
 
     log_dirs: tuple[LogDirReport, ...] = ()
     left_out: tuple[str, ...] = ()
-    engine: str = ""
-    next_command: str = ""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -217,7 +228,7 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     again: str = ""
 
 
-class ApplyReport(Struct, frozen=True, kw_only=True):
+class ApplyReport(Report, frozen=True, kw_only=True):
     """What ``apply``, ``undo`` or ``purge`` did.
 
     Attributes:
@@ -225,12 +236,10 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         plan_id: of the plan.
         log_dir: where.
         results: by partition and base offset, in the order of the plan.
-        engine: which engine was used, and why, one line.
         slow_because: why Spark could not be taken, where it would be sooner done; else empty.
         uncleanable_partitions: KIP-346's count after this run.
         uncleanable_bytes: KIP-346's bytes after this run.
         interrupted: whether it was stopped at a safe point.
-        next_command: what to type next, or empty.
         digest: of the plan, all 64 hex digits; empty where the plan was not read.
         notes: what has to be known besides, one sentence each: such as that the directory was moved.
         taken_back: what an earlier run had left and this one has taken back, where nothing else is done: the fence
@@ -243,12 +252,10 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     plan_id: str
     log_dir: str
     results: tuple[ChangeResult, ...] = ()
-    engine: str = ""
     slow_because: str = ""
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     interrupted: bool = False
-    next_command: str = ""
     digest: str = ""
     notes: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
@@ -341,7 +348,7 @@ class CheckedFiles(Struct, frozen=True, kw_only=True):
     how: str
 
 
-class VerifyReport(Struct, frozen=True, kw_only=True):
+class VerifyReport(Report, frozen=True, kw_only=True):
     """What ``verify`` proved and what it could not.
 
     Attributes:
@@ -352,9 +359,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         segments: how many logs were read whole; of a plan those that it made or changed.
         batches: how many were checked.
         bytes_read: of ``.log``.
-        engine: which engine was used, and why, one line.
         slow_because: why Spark could not be taken, where it would be sooner done; else empty.
-        next_command: what to type next, or empty.
         checked: of a plan, which of its files were checked, and how; empty when a log directory was verified.
         not_compared: of ``--originals``: where and why new files could not be held against their originals; else empty.
     """
@@ -366,9 +371,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     segments: int = 0
     batches: int = 0
     bytes_read: int = 0
-    engine: str = ""
     slow_because: str = ""
-    next_command: str = ""
     checked: tuple[CheckedFiles, ...] = ()
     not_compared: str = ""
 
@@ -378,7 +381,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.problems or self.not_compared else ExitCode.DONE
 
 
-class VerifyEachReport(Struct, frozen=True, kw_only=True):
+class VerifyEachReport(Report, frozen=True, kw_only=True):
     """What ``verify`` proved of several log directories.
 
     Attributes:

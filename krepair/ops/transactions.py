@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.scratch import Scratch
@@ -48,6 +48,7 @@ from krepair.ops.findings.open_transactions import (
     open_in,
 )
 from krepair.ops.log_dirs_given import check_named
+from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
@@ -130,7 +131,7 @@ class NotJudged(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class TransactionsReport(Struct, frozen=True, kw_only=True):
+class TransactionsReport(Report, frozen=True, kw_only=True):
     """What ``transactions`` found.
 
     Attributes:
@@ -147,14 +148,12 @@ class TransactionsReport(Struct, frozen=True, kw_only=True):
         not_judged: partitions whose open transactions cannot be told.
         unknown: records of ``__transaction_state`` with a key that krepair does not know.
         bytes_read: of ``.log``.
-        engine: which engine was used, and why, one line.
-        next_command: what to type next, or empty.
     """
 
     log_dir: str
     last_write_ms: int = -1
     partitions: tuple[str, ...] = ()
-    states: dict[str, int] = {}
+    states: dict[str, int] = field(default_factory=dict)
     transactions: tuple[Transaction, ...] = ()
     open: tuple[OpenInLog, ...] = ()
     live_commands: tuple[str, ...] = ()
@@ -164,8 +163,6 @@ class TransactionsReport(Struct, frozen=True, kw_only=True):
     not_judged: tuple[NotJudged, ...] = ()
     unknown: int = 0
     bytes_read: int = 0
-    engine: str = ""
-    next_command: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -87,7 +87,12 @@ def verify_log_dirs(
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.map(verify_segment, items):
             owners[index].take(items[index], result)
-    return VerifyEachReport(reports=tuple(part.report(engine) for part in parts))
+    reports = tuple(part.report(engine) for part in parts)
+    return VerifyEachReport(
+        reports=reports,
+        engine=engine.why,
+        next_command=next((one.next_command for one in reports if one.problems), ""),
+    )
 
 
 class _Part:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 
-import msgspec
-
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
 from krepair.kernels.waiting import Told
+from krepair.ops.reports import Report
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, bytes_text, table_of
 
 _NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
 
 
-class WarmReport(msgspec.Struct, frozen=True, kw_only=True):
+class WarmReport(Report, frozen=True, kw_only=True):
     """What was compiled.
 
     Attributes:

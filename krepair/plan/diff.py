@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from krepair.errors import UsageError
+from krepair.errors import ExitCode, UsageError
 from krepair.plan.diff_words import exact, label, words
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 
@@ -122,6 +122,11 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
     same_decisions: int = 0
     only_seen: int = 0
     previews: tuple[Literal["first", "second"], ...] = ()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """DONE when the plans are the same, else FOUND."""
+        return ExitCode.DONE if self.same else ExitCode.FOUND
 
     @property
     def same(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from krepair.errors import ExitCode
 from krepair.formats.filenames import offset_name
 from krepair.logdir.config import Setting
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -658,6 +659,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     asked: tuple[str, ...] = ()
     preview: Preview | UnsetType = UNSET
     digest: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND where there is something to do, or something that cannot be cleaned."""
+        some = self.root is not None or any(partition.changes for partition in self.partitions)
+        return ExitCode.FOUND if self.uncleanable_partitions or some else ExitCode.DONE
 
     @property
     def changing(self) -> list[PartitionPlan]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import stat
@@ -268,26 +267,6 @@ def test_a_comparison_writes_its_verdicts(brokers: tuple[str, str], tmp_path: Pa
     }
     assert sum(verdicts.values()) == 1
     assert verdicts["damaged"] == 1
-
-
-def test_every_run_that_writes_metrics_is_given_its_report() -> None:
-    """One that is not writes no figures, and nobody is told."""
-    seen = 0
-    for path in sorted((ROOT / "krepair" / "cli").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.With) or "MetricsOf(" not in ast.unparse(node.items[0]):
-                continue
-            seen += 1
-            name = node.items[0].optional_vars
-            assert isinstance(name, ast.Name), f"{path}:{node.lineno}"
-            given = [
-                ast.unparse(target)
-                for each in ast.walk(node)
-                if isinstance(each, ast.Assign)
-                for target in each.targets
-            ]
-            assert f"{name.id}.report" in given, f"{path}:{node.lineno}"
-    assert seen > 2
 
 
 def test_every_metric_that_the_page_names_is_written_and_the_other_way_round(

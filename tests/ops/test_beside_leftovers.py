@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from krepair.cli.plan import _exit_code_of
 from krepair.errors import ExitCode
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
@@ -137,7 +136,7 @@ def test_what_a_fix_would_mend_beside_what_was_left_is_left_alone_and_named(
     )
     assert part.next_command == "krepair plan LOGDIR --fix leftovers --out PLAN"
     assert not any("left alone" in note for note in part.notes)
-    assert _exit_code_of(plan) == ExitCode.FOUND
+    assert plan.exit_code == ExitCode.FOUND
     assert not_mended(plan).commands[0].startswith(f"krepair plan {log_dir} --fix leftovers")
 
 

@@ -332,7 +332,7 @@ def verify_each_view(report: VerifyEachReport) -> View:
                 table=sums,
             ),
             *details,
-            *end_of_page(next((one.next_command for one in wrong), ""), report.reports[0].slow_because),
+            *end_of_page(report.next_command, report.reports[0].slow_because),
         ),
     )
 
