@@ -89,9 +89,7 @@ class Checkpoints(Fix):
         """
         ends = log_ends(context.view, context.engine, context.surveys)
         now = {
-            (one.partition.topic, one.partition.number): end_now(context.view, one)
-            for one in context.surveys.values()
-            if one.segments
+            one.partition.key: end_now(context.view, one) for one in context.surveys.values() if one.segments
         }
         gone = gone_ends(context.view, ends | now)
         accepted = context.options.accepted_losses if purpose == "plan" else ()
@@ -237,10 +235,10 @@ def log_ends(
         partition, part = to_scan[index]
         if isinstance(result, ScanResult):
             last[partition.folder] = facts_of(part.segment, result)
-    ends: dict[Key, int | None] = {(folder.topic, folder.number): None for folder in view.marked}
+    ends: dict[Key, int | None] = {folder.key: None for folder in view.marked}
     for partition in partitions:
         facts = last.get(partition.folder)
-        ends[partition.topic, partition.number] = None if facts is None else _end_of(facts)
+        ends[partition.key] = None if facts is None else _end_of(facts)
     return ends
 
 

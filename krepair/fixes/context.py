@@ -116,7 +116,7 @@ class Context:
                 partition,
                 self.settings.topic(partition.topic),
                 high_watermark=watermark_of(self.view, partition),
-                log_start=recorded(self.view.log_start.offsets, partition, 0),
+                log_start=self.view.log_start.offsets.get(partition.key, 0),
             )
             self.surveys[partition.folder] = known
         return known
@@ -143,12 +143,7 @@ def place_in(view: LogDir, folder: str) -> Place:
 
 def watermark_of(view: LogDir, partition: Partition) -> int:
     """The high watermark that is recorded for a partition, -1 if none is."""
-    return view.high_watermark.offsets.get((partition.topic, partition.number), -1)
-
-
-def recorded(offsets: Mapping[tuple[str, int], int], partition: Partition, missing: int) -> int:
-    """A partition's line in a checkpoint."""
-    return offsets.get((partition.topic, partition.number), missing)
+    return view.high_watermark.offsets.get(partition.key, -1)
 
 
 def next_version(view: LogDir, options: Options) -> Version:

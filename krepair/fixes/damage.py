@@ -81,7 +81,7 @@ def damaged_logs(survey: Survey) -> DamagedLogs:
 
 def damages_in(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
     """Every damaged range of a partition that could be mapped, ascending."""
-    point = log_dir.recovery_point.offsets.get((survey.partition.topic, survey.partition.number), 0)
+    point = log_dir.recovery_point.offsets.get(survey.partition.key, 0)
     return damages_of(damaged_logs(survey), INT64_MAX if log_dir.clean_shutdown else point)
 
 

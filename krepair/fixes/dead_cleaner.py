@@ -38,12 +38,12 @@ def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
 
 def has_a_line(view: LogDir, survey: Survey) -> bool:
     """Whether ``cleaner-offset-checkpoint`` has a line for the partition."""
-    return (survey.partition.topic, survey.partition.number) in view.cleaner.offsets
+    return survey.partition.key in view.cleaner.offsets
 
 
 def segments_behind_the_cleaner(view: LogDir, survey: Survey) -> list[Segment]:
     """Segments between the cleaner's checkpoint and the active one."""
-    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
     return [
         segment
         for segment in survey.partition.segments[:-1]

@@ -80,7 +80,7 @@ def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[Segme
         return 0
     first = segments[0].base_offset
     end = segments[-1].end_offset
-    recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), first)
+    recorded = log_dir.log_start.offsets.get(partition.key, first)
     return recorded if first < recorded <= end else first
 
 

@@ -167,7 +167,7 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
 def _line(context: Context, partition: Partition) -> Assignment | None:
     """What ``--cluster`` says of the partition."""
     cluster = context.cluster
-    return None if cluster is None else cluster.partitions.get((partition.topic, partition.number))
+    return None if cluster is None else cluster.partitions.get(partition.key)
 
 
 def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
@@ -212,7 +212,7 @@ def _lines_in(
 ) -> list[tuple[str, Assignment]]:
     """(path of a metadata log, what it says of a partition), of those that have it, and of the same topic."""
     topic_id = replica_state(view, partition).topic_id
-    key = (partition.topic, partition.number)
+    key = partition.key
     lines = ((log.path, log.partitions.get(key)) for log in metadata if not log.no_proof)
     return [(path, line) for path, line in lines if line is not None and not why_other_topic(topic_id, line)]
 

@@ -32,12 +32,12 @@ def gone_ends(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[GoneEnd, ..
     """
     if not view.clean_shutdown:
         return ()
-    found = (_gone(view, one, ends) for one in view.partitions if (one.topic, one.number) in ends)
+    found = (_gone(view, one, ends) for one in view.partitions if one.key in ends)
     return tuple(one for one in found if one is not None)
 
 
 def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> GoneEnd | None:
-    key = (partition.topic, partition.number)
+    key = partition.key
     end = ends[key]
     if _has_no_log(partition):
         end = max(view.log_start.offsets.get(key, 0), 0)
@@ -124,7 +124,7 @@ def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
                 end = _end_by_headers(partition) if partition.has_an_end else None
             except OSError:
                 end = None  # whoever reads it whole says so
-            ends[partition.topic, partition.number] = end
+            ends[partition.key] = end
     return gone_ends(view, ends)
 
 

@@ -467,7 +467,7 @@ def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
     # What is below the first swap stays as it is, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
-    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    point = view.recovery_point.offsets.get(partition.key, 0)
     clocks = []
     for segment, end in partition.segments_with_ends():
         if segment.base_offset >= below:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
-from krepair.fixes.context import Context, ListedLog, OtherReplicas, recorded
+from krepair.fixes.context import Context, ListedLog, OtherReplicas
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
@@ -300,7 +300,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
     others = context.others.get(survey.partition.folder, OtherReplicas(()))
     return dataclasses.replace(
         _policy(context, survey, others),
-        first_dirty_offset=recorded(context.view.cleaner.offsets, survey.partition, -1),
+        first_dirty_offset=context.view.cleaner.offsets.get(survey.partition.key, -1),
         stamps=stamped or (version is not None and version >= STAMPS_SINCE),
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, now_ms, survey.settings.delete_retention_ms),

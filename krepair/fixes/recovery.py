@@ -266,7 +266,7 @@ class Range:
         partition = survey.partition
         self.survey = survey
         self.view = context.view
-        self.key = (partition.topic, partition.number)
+        self.key = partition.key
         points = context.view.recovery_point.offsets
         self.point: int | None = points.get(self.key)
         found = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
@@ -293,7 +293,7 @@ class Range:
                 special=None if special is None else (special.name, special.kind),
                 untouched=why_untouched(partition, settings),
                 first="leftovers" if waits_for_leftovers_alone(partition, settings) else "",
-                marked=[one.folder for one in view.marked if (one.topic, one.number) == self.key],
+                marked=[one.folder for one in view.marked if one.key == self.key],
                 is_file=all(one.name != RECOVERY_POINT_CHECKPOINT for one in view.foreign),
                 damaged=bool(view.recovery_point.damage),
             )

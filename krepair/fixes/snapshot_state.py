@@ -95,7 +95,7 @@ def target_of(
         known: facts of its logs as they will be after the changes.
         changes: that are made before its snapshots are read by a broker.
     """
-    key = (partition.topic, partition.number)
+    key = partition.key
     recorded = log_dir.log_start.offsets.get(key, -1)
     gone = names_removed(changes)
     parts = parts_after(partition, changes)

@@ -23,7 +23,7 @@ from krepair.errors import (
     VerifyFailedError,
     is_forbidden,
 )
-from krepair.fixes.context import Context, OtherReplicas, place_in, recorded, watermark_of
+from krepair.fixes.context import Context, OtherReplicas, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after, scan_item
 from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.survey import LogFacts, Survey
@@ -312,7 +312,7 @@ class Work:
             partition,
             self.settings(staging),
             high_watermark=self.high_watermark(staging),
-            log_start=recorded(self.view.log_start.offsets, partition, 0),
+            log_start=self.view.log_start.offsets.get(partition.key, 0),
             log=LogFacts(tuple(facts)),
             changes=list(staging.plan.changes),
         )

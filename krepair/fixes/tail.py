@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from krepair.errors import UsageError
-from krepair.fixes.context import Context, place_of, recorded
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
 from krepair.fixes.logs import Ranges, read_logs
@@ -255,8 +255,8 @@ def _log_end(
     if not last.as_broker and last.log.base_offset != survey.partition.segments[-1].base_offset:
         return None
     points = {
-        "recovery point": recorded(view.recovery_point.offsets, survey.partition, -1),
-        "high watermark": recorded(view.high_watermark.offsets, survey.partition, -1),
+        "recovery point": view.recovery_point.offsets.get(survey.partition.key, -1),
+        "high watermark": view.high_watermark.offsets.get(survey.partition.key, -1),
     }
     snapshots = {
         one.offset: one.file.name for one in survey.partition.snapshots if one.offset not in choice.aside

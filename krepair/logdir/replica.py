@@ -152,7 +152,7 @@ def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
         view: its log directory.
         partition: the folder as listed.
     """
-    key = (partition.topic, partition.number)
+    key = partition.key
     topic_id, damage = _topic_id(partition)
     current = partition.role == "normal"
     first = partition.segments[0].base_offset if partition.segments else 0

@@ -188,6 +188,11 @@ class Partition(NamedTuple):
     is_link: bool = False
     folder_status: FolderStatus | None = None
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """(topic, number): how the files of the root name it."""
+        return self.topic, self.number
+
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
         """Each segment with the base offset of the next one; the last one with the largest possible offset."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [MAX_OFFSET]

@@ -169,7 +169,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
         meta_properties=entries.files.get(META_PROPERTIES),
         meta_damage=meta_damage,
         clean_shutdown=CLEAN_SHUTDOWN in entries.files,
-        partitions=tuple(sorted(normal, key=lambda partition: (partition.topic, partition.number))),
+        partitions=tuple(sorted(normal, key=lambda partition: partition.key)),
         marked=tuple(partition for partition in partitions if partition.role != "normal"),
         foreign=tuple(entries.foreign),
         temporary=tuple(entries.files[name] for name in _TEMPORARY if name in entries.files),

@@ -85,13 +85,10 @@ def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[
     """The groups, each commit with the ends of its partition's log, where that lies in the log directory."""
     groups = tuple(groups)
     committed = {(commit.topic, commit.partition) for group in groups for commit in group.commits}
-    here = [one for one in view.partitions if (one.topic, one.number) in committed and one.segments]
+    here = [one for one in view.partitions if one.key in committed and one.segments]
     ends = log_ends(view, engine, of=here)
     starts = {
-        (one.topic, one.number): max(
-            one.segments[0].base_offset, view.log_start.offsets.get((one.topic, one.number), 0)
-        )
-        for one in here
+        one.key: max(one.segments[0].base_offset, view.log_start.offsets.get(one.key, 0)) for one in here
     }
 
     def ranged(commit: Commit) -> Commit:

@@ -133,7 +133,7 @@ def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsIt
     return GroupsItem(
         place=place_of(view, partition),
         segments=partition.log_sizes,
-        log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
+        log_start=view.log_start.offsets.get(partition.key, 0),
         groups=tuple(wanted),
     )
 

@@ -37,7 +37,7 @@ def check_consents(views: Sequence[LogDir], options: Options) -> None:
 
 
 def _there(views: Sequence[LogDir]) -> set[tuple[str, int]]:
-    return {(one.topic, one.number) for view in views for one in view.partitions}
+    return {one.key for view in views for one in view.partitions}
 
 
 def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:

@@ -91,7 +91,7 @@ def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
         view = read_log_dir(log_dir)
     except KrepairError:
         return 0, "", ()
-    there = {(one.topic, one.number): None for one in (*view.marked, *view.partitions)}
+    there = {one.key: None for one in (*view.marked, *view.partitions)}
     swaps = sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
     gone = gone_of(view, {one.folder for one in view.partitions})
     return swaps, moved_away(see_checkpoints(view, there)), gone

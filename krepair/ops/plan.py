@@ -455,9 +455,7 @@ def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> I
     if left.damaged and any(one.changes for other, one in by_fix.items() if other != name):
         word = next(word for word in context.options.fixes if word.partition("=")[0] == name)
         partition = survey.partition
-        command = second_plan_command(
-            context.view.path, context.options, word, (partition.topic, partition.number)
-        )
+        command = second_plan_command(context.view.path, context.options, word, partition.key)
         yield f"after this plan is applied, make a second one for {name}: {command}"
 
 

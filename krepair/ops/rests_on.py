@@ -86,11 +86,11 @@ def assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
         return {}
     metadata, found = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
     for one in view.partitions:
-        if (one.topic, one.number) in only:
+        if one.key in only:
             said = not {one.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
             why = why_not_only_now(view, metadata, one, said=said)
             if why:
-                found[one.topic, one.number] = why
+                found[one.key] = why
     return found
 
 

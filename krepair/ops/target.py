@@ -185,9 +185,7 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     """The partition as it is listed now, None if its folder is gone."""
     # They are listed by topic and number.
-    at = bisect_left(
-        view.partitions, (target.topic, target.partition), key=lambda one: (one.topic, one.number)
-    )
+    at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda one: one.key)
     found = view.partitions[at] if at < len(view.partitions) else None
     return found if found is not None and found.folder == target.folder else None
 

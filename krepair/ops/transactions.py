@@ -292,7 +292,7 @@ def _read_states(
         TransactionsItem(
             place=place_of(view, partition),
             segments=partition.log_sizes,
-            log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
+            log_start=view.log_start.offsets.get(partition.key, 0),
             high_watermark=watermark_of(view, partition),
             now_ms=options.now_ms,
         )

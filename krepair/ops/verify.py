@@ -122,10 +122,7 @@ class _Part:
 
     def report(self, engine: Engine) -> VerifyReport:
         """The result."""
-        ends = {
-            (one.topic, one.number): self.ends.get(one.folder) if one.has_an_end else None
-            for one in self.partitions
-        }
+        ends = {one.key: self.ends.get(one.folder) if one.has_an_end else None for one in self.partitions}
         self.problems += _of_gone_ends(gone_ends(self.view, ends))
         return VerifyReport(
             target=self.view.path,

@@ -30,12 +30,8 @@ def duplicate_findings(view: LogDir, others: Sequence[LogDir], engine: Engine) -
     twins: list[_Twins] = []
     for other in others:
         if other.path != view.path:
-            there = {(partition.topic, partition.number): partition for partition in other.partitions}
-            twins += [
-                (view, here, other, there[here.topic, here.number])
-                for here in view.partitions
-                if (here.topic, here.number) in there
-            ]
+            there = {partition.key: partition for partition in other.partitions}
+            twins += [(view, here, other, there[here.key]) for here in view.partitions if here.key in there]
     for (_, here, _, _), evidence in zip(twins, _told(twins, engine), strict=True):
         yield Finding(rule="KR603", partition=here.folder, evidence=f"{evidence}; {_REFUSED}")
 

@@ -182,7 +182,7 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
         return _rehearsed(view, survey, outcome)
     if view.clean_shutdown:
         return _after_clean_stop(survey)
-    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    point = view.recovery_point.offsets.get(partition.key, 0)
     bases = recovered_bases(survey, point)
     since = f"from the recovery point {point} on"
     read = count_text(len(bases), f"segment {since} is read", f"segments {since} are read")
@@ -224,7 +224,7 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine
         said = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
         line = _recovered(survey, outcome.recovered, said)
     else:
-        point = view.recovery_point.offsets.get((survey.partition.topic, survey.partition.number), 0)
+        point = view.recovery_point.offsets.get(survey.partition.key, 0)
         many = count_text(len(outcome.recovered), "segment")
         said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
         line = _recovered(survey, outcome.recovered, said)

@@ -57,7 +57,7 @@ def held_by_start(view: LogDir, version: Version) -> OpenAtStart:
 def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
     if not partition.segments:
         return 0
-    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    point = view.recovery_point.offsets.get(partition.key, 0)
     mapped = [
         segment
         for segment, end in partition.segments_with_ends()[:-1]

@@ -167,7 +167,7 @@ def _ends_at_any_error(version: Version) -> bool:
 def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator[Cause]:
     """Index files that cannot be mapped; from 2.3 on only those of segments that are recovered or appended to are."""
     partition = survey.partition
-    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    point = view.recovery_point.offsets.get(partition.key, 0)
     for segment, end in partition.segments_with_ends():
         is_last = segment is partition.segments[-1]
         mapped = is_last or (end > point and not view.clean_shutdown)

@@ -75,7 +75,7 @@ def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVer
     from krepair.pipeline.rehearse import RehearsedSegment, RehearseItem
 
     partition = survey.partition
-    key = (partition.topic, partition.number)
+    key = partition.key
     return RehearseItem(
         place=place_of(view, partition),
         segments=tuple(

@@ -22,16 +22,12 @@ _ONLY_HERE: Final = "its records are only here, so keep the folder"
 
 def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     """Folder -> offsets, topic id, what the folder of its partition holds, and whether it may go."""
-    normal = {(one.topic, one.number): one for one in view.partitions}
+    normal = {one.key: one for one in view.partitions}
     strays = [one for one in view.marked if one.role == "stray" and not one.unreadable]
     told = {
         one.folder: f"{_holds(one)}; there is no {one.topic}-{one.number}: {_ONLY_HERE}" for one in strays
     }
-    pairs = [
-        (one, normal[one.topic, one.number])
-        for one in strays
-        if (one.topic, one.number) in normal and not normal[one.topic, one.number].unreadable
-    ]
+    pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
     if not pairs:
         return told
     from krepair.pipeline.same_batches import TwoLogsItem, compare_two_logs

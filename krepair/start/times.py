@@ -86,7 +86,7 @@ def _cleaner_waits(
 ) -> Iterator[tuple[str, int]]:
     """The same of the cleaner: ``min.compaction.lag.ms`` counts from the largest time of each closed segment."""
     lag = survey.settings.min_compaction_lag_ms
-    cleaned_to = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    cleaned_to = view.cleaner.offsets.get(survey.partition.key, -1)
     closed = stopped[:-1]
     if not survey.settings.compacts or lag <= 0 or not closed or closed[0].base_offset < cleaned_to:
         return

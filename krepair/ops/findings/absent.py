@@ -21,7 +21,7 @@ _BACK: Final = (
 
 def absent_findings(seen: Seen) -> Iterator[Finding]:
     """One finding, by name. No loss where it lies in another directory, was deleted, or was moved by the cluster."""
-    elsewhere = {(one.topic, one.number) for view in seen.others for one in (*view.partitions, *view.marked)}
+    elsewhere = {one.key for view in seen.others for one in (*view.partitions, *view.marked)}
     absent = {
         key: offset
         for key, offset in absent_partitions(seen.root.checkpoints).items()

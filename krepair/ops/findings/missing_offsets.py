@@ -70,7 +70,7 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     if not gaps:
         return
     policy = next(one for one in survey.settings.settings if one.key == _POLICY)
-    cleaned_to = view.cleaner.offsets.get((partition.topic, partition.number), -1)
+    cleaned_to = view.cleaner.offsets.get(partition.key, -1)
     known = survey.settings.policy_is_known
     if not known and cleaned_to >= 0:
         return

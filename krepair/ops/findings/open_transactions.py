@@ -219,7 +219,7 @@ def judge(
     if state is None:
         return (True if least > limit_ms else None), told
     partition = one.survey.partition
-    if state.status in IN_PROGRESS and (partition.topic, partition.number) in state.partitions:
+    if state.status in IN_PROGRESS and partition.key in state.partitions:
         age = written.by_batch_ms - state.start_ms
         overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
         return (

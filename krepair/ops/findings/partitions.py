@@ -104,7 +104,7 @@ def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
 
 
 def _stands_still(view: LogDir, survey: Survey) -> Finding:
-    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
     dirty = sum(
         segment.log.size
         for segment in survey.partition.segments[:-1]

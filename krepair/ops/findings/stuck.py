@@ -33,7 +33,7 @@ def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator
     """KR105: the bytes of a compacted partition at which each pass of the cleaner ends."""
     if not survey.settings.compacts:
         return
-    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
     for facts in survey.segments[:-1]:
         position, text = _stops_cleaner(survey, facts, version)
         if text:
