@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
@@ -23,7 +24,6 @@ from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
-from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from krepair.checks.made_indexes import MadeIndexes
+from krepair.derive.index_entries import IndexEntries
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX
-from krepair.kernels.recover import IndexEntries
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.indexes.segment import MendItem, damaged_log, staged_as_planned
@@ -90,7 +90,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
 
         def take(window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
             del batch_classes
-            entries.take(window, end, starts)
+            entries.take_window(window, end, starts)
             judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from krepair.derive.index_entries import IndexEntries
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import without_links
-from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.pipeline import recover
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from krepair.derive.segment import RecoveredSegment
 from krepair.formats import txn_index
-from krepair.kernels.recover import RecoveredSegment
 from krepair.ops.verify import verify_plan
 from krepair.pipeline import damage
 from krepair.plan.model import MendLog, SetAside

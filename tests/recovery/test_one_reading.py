@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from krepair.derive.index_entries import IndexEntries
 from krepair.errors import ExitCode
-from krepair.kernels.recover import IndexEntries
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.options import Engine

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from krepair.derive.segment import recover_segment
 from krepair.durable.tree import Tree
 from krepair.formats import offset_index, time_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.layout import Layout
-from krepair.kernels.recover import recover_segment
 from krepair.logdir.reading import opened_for_reading, read_into_from
 
 

@@ -20,6 +20,7 @@ from krepair.checks.index_findings import (
 )
 from krepair.checks.index_judge import SegmentIndexes
 from krepair.checks.walk import walk
+from krepair.derive.index_entries import IndexEntries
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
@@ -28,7 +29,6 @@ from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
 from krepair.kernels.columns import BatchWalk
-from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index
@@ -293,7 +293,7 @@ class FedInspection:
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
         del batch_classes
-        self._segment.judged.audit.feed(*self._entries.take(window, end, starts))
+        self._segment.judged.audit.feed(*self._entries.take_window(window, end, starts))
 
     def result(self) -> InspectResult:
         """The result, if the scan has found no damage."""

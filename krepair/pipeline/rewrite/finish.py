@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from krepair.checks.companions import AbortedAudit
 from krepair.checks.made_indexes import MadeIndexes
 from krepair.checks.walk import Walked
+from krepair.derive.index_entries import IndexEntries
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, offset_name, segment_name
-from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.pipeline.indexes.regenerate import index_bytes
@@ -78,7 +78,7 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
     )
 
     def make(window: Uint8s, places: Int64s, end: int) -> None:
-        entries.take(window, end, places.astype("int32"))
+        entries.take_window(window, end, places.astype("int32"))
         judge.tell(*entries.so_far())
 
     def hold_against(walked: Walked) -> None:

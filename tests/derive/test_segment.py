@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krepair.derive.index_entries import IndexEntries
+from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
-from krepair.kernels.recover import IndexEntries, RecoveredSegment, recover_segment
 from krepair.kernels.scan import ScanInputs, scan_segment
 from tests import builders
 from tests.builders import Batch
@@ -59,12 +60,12 @@ def test_entries_are_those_of_the_twin_whatever_the_window(
 
 
 @settings(max_examples=60, deadline=None)
-@given(mixed_logs(), INTERVALS, WINDOWS, st.booleans())
+@given(mixed_logs(), INTERVALS, WINDOWS)
 def test_entries_of_mixed_formats_are_those_of_the_twin(
-    batches: list[Batch], interval: int, window_bytes: int, check_crc: bool
+    batches: list[Batch], interval: int, window_bytes: int
 ) -> None:
     log = joined(batches)
-    found = recovered(log, interval, window_bytes=window_bytes, check_crc=check_crc)
+    found = recovered(log, interval, window_bytes=window_bytes)
     assert entries_of(found) == twins.index_entries(log, interval)
     assert (found.valid_bytes, found.batches, found.last_offset) == (
         len(log),
@@ -74,7 +75,7 @@ def test_entries_of_mixed_formats_are_those_of_the_twin(
 
 
 @settings(max_examples=60, deadline=None)
-@given(mixed_logs(), INTERVALS, st.sampled_from([100, 150, 1000, 1 << 16]))
+@given(mixed_logs(), INTERVALS, st.sampled_from([128, 150, 1000, 1 << 16]))
 def test_entries_from_the_windows_of_a_scan_are_those_of_the_walk(
     batches: list[Batch], interval: int, window_bytes: int
 ) -> None:
@@ -83,7 +84,9 @@ def test_entries_from_the_windows_of_a_scan_are_those_of_the_walk(
     scan_segment(
         ScanInputs(base_offset=0, file_size=len(log), now_ms=0),
         builders.reading(log, 1 << 30),
-        on_window=lambda window, end, starts, _: columns.append(entries.take(window, end, starts).copy()),
+        on_window=lambda window, end, starts, _: columns.append(
+            entries.take_window(window, end, starts).copy()
+        ),
         window_bytes=window_bytes,
     )
     walked = recovered(log, interval)
@@ -101,7 +104,7 @@ def test_more_entries_than_there_was_room_for_are_those_of_the_walk() -> None:
     scan_segment(
         ScanInputs(base_offset=0, file_size=len(log), now_ms=0),
         builders.reading(log, 1 << 30),
-        on_window=lambda window, end, starts, _: entries.take(window, end, starts),
+        on_window=lambda window, end, starts, _: entries.take_window(window, end, starts),
     )
     walked = recovered(log, 1)
     offsets, times = entries.entries()

@@ -1,0 +1,101 @@
+"""The entries of ``.index`` and ``.timeindex`` that a broker's recovery writes, from the columns of a log."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.kernels.columns import Batches
+from krepair.kernels.index_entries import (
+    ENTRIES_STATE,
+    R_LARGEST,
+    R_LAST_TIMESTAMP,
+    R_OFFSET_OF_LARGEST,
+    R_OFFSETS,
+    R_TIMES,
+    enter_batches,
+    enter_window,
+)
+
+_FIRST_ENTRIES = 1024
+
+
+class IndexEntries:
+    """Give it all batches in order. Nothing is checked here: the entries are right if the batches are valid.
+
+    Args:
+        interval_bytes: ``index.interval.bytes``.
+
+    Attributes:
+        position: file position behind the last window that was taken.
+    """
+
+    def __init__(self, interval_bytes: int) -> None:
+        self._interval_bytes = interval_bytes
+        self._state = np.full(ENTRIES_STATE, -1, np.int64)
+        self._state[[0, R_OFFSETS, R_TIMES]] = 0
+        self._offsets: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+        self._times: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+        self._columns: Int64s = np.empty((3, 0), np.int64)
+        self.position = 0
+
+    def take(self, rows: Batches) -> None:
+        """Enter the next batches."""
+        done = 0
+        while True:
+            done = int(
+                enter_batches(rows, done, self._interval_bytes, self._state, self._offsets, self._times)
+            )
+            if done == len(rows):
+                return
+            self._grow()
+
+    def take_window(self, window: Uint8s, end: int, starts: Int32s) -> Int64s:
+        """Enter the batches of the next window that a scan has found valid.
+
+        Args:
+            window: uint8[W] that begins with a batch.
+            end: place after the last batch.
+            starts: int32[N], N > 0, places of the batches.
+
+        Returns:
+            int64[3, N]: position, last offset and largest timestamp of each batch; valid until the next window.
+        """
+        if len(starts) > self._columns.shape[1]:
+            self._columns = np.empty((3, 2 * len(starts)), np.int64)
+        done = 0
+        while True:
+            done = enter_window(
+                window, starts, done, self.position, self._interval_bytes, self._state, self._columns,
+                self._offsets, self._times,
+            )  # fmt: skip
+            if done == len(starts):
+                break
+            self._grow()
+        self.position += end
+        return self._columns[:, : len(starts)]
+
+    def _grow(self) -> None:
+        self._offsets, self._times = (
+            np.concatenate([entries, np.empty((3 * len(entries), 2), np.int64)])
+            for entries in (self._offsets, self._times)
+        )
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Largest timestamp in milliseconds, and last offset of the first batch that has it; -1 if none."""
+        return int(self._state[R_LARGEST]), int(self._state[R_OFFSET_OF_LARGEST])
+
+    def so_far(self) -> tuple[Int64s, Int64s]:
+        """As ``entries`` without the closing one; valid until more is taken."""
+        return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
+
+    def entries(self) -> tuple[Int64s, Int64s]:
+        """int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), absolute.
+
+        The time index has a closing entry, if the largest timestamp has none yet.
+        """
+        offsets, times = self.so_far()
+        if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:
+            times = np.concatenate([times, np.array([self.largest], np.int64)])
+        return offsets, times
