@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
@@ -31,7 +30,7 @@ from krepair.fixes.compact_originals import (
 )
 from krepair.fixes.context import ListedLog
 from krepair.fixes.evidence_proof import Staged, prove_markers
-from krepair.fixes.logs import facts_at
+from krepair.fixes.logs import entries_of, facts_at
 from krepair.fixes.markers import (
     check_decisions,
     finish_groups,
@@ -44,7 +43,6 @@ from krepair.fixes.markers import (
 from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
-from krepair.formats import txn_index
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh
@@ -203,14 +201,20 @@ def _is_below_the_bound(one: _Partition, base_offset: int) -> bool:
 
 
 def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
+    # Of what is staged, whoever stages it checks the CRCs, on the bytes that are written and proven.
+    return _scan_of(work, one.staging, one.originals, base_offset, check_crc=base_offset not in one.staged)
+
+
+def _scan_of(
+    work: Work, staging: Staging, originals: Originals, base_offset: int, *, check_crc: bool
+) -> ScanItem:
     return ScanItem(
-        place=one.place,
+        place=originals.place,
         base_offset=base_offset,
-        size=one.logs[base_offset].size,
+        size=originals.logs[base_offset].size,
         now_ms=work.plan.policy.now_ms,
-        high_watermark=work.scan_watermark(one.staging),
-        # Of what is staged, whoever stages it checks the CRCs, on the bytes that are written and proven.
-        check_crc=base_offset not in one.staged,
+        high_watermark=work.scan_watermark(staging),
+        check_crc=check_crc,
     )
 
 
@@ -445,10 +449,8 @@ def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
         return
     if base_offset not in one.facts:
         return  # what is wrong with its scan is told already
-    view = txn_index.view(result.entries)
-    columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
-    entries = np.column_stack([view[name].astype(np.int64) for name in columns])
     assert result.summary is not None
+    entries = entries_of(result.entries)
     one.compacted[base_offset] = compacted_facts(one.facts[base_offset], result.summary, entries)
 
 
@@ -519,7 +521,8 @@ def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReadi
         return  # they are purged in part: what is left proves nothing of keys
     results = {group.base_offset: staging.folder.path for group in groups}
     proof = partition_to_prove(work, staging, originals, results, {})
-    item = ProofItem(proof, _active_log(work, staging, originals))
+    active = _scan_of(work, staging, originals, max(originals.logs), check_crc=True)
+    item = ProofItem(proof, active)
     yield SecondReading(
         groups[0],
         PROVEN,
@@ -540,18 +543,6 @@ class ProofItem(NamedTuple):
 
     proof: PartitionToProve
     active: ScanItem
-
-
-def _active_log(work: Work, staging: Staging, originals: Originals) -> ScanItem:
-    base = max(originals.logs)
-    return ScanItem(
-        place=originals.place,
-        base_offset=base,
-        size=originals.logs[base].size,
-        now_ms=work.plan.policy.now_ms,
-        high_watermark=work.scan_watermark(staging),
-        check_crc=True,
-    )
 
 
 def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int, PartitionToProve]]:

@@ -13,7 +13,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import SecondReading, gone, whys_of
+from krepair.fixes.second_readings import SecondReading, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
@@ -144,7 +144,7 @@ class Leftovers(Fix):
                     interval_bytes=work.settings(staging).index_interval_bytes,
                     mtime_ns=staging.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
                 )
-                yield SecondReading(change, SWAPS, verify_swap, (item,), whys_of)
+                yield SecondReading(change, SWAPS, verify_swap, (item,))
             else:
                 assert isinstance(change, ReplaceFile)
                 yield gone(staging, change, (change.name,))

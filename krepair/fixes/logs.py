@@ -213,11 +213,12 @@ def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFact
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,
         summary=result.summary,
-        entries=_entries_of(result.entries),
+        entries=entries_of(result.entries),
     )
 
 
-def _entries_of(data: bytes) -> Int64s:
+def entries_of(data: bytes) -> Int64s:
+    """int64[N, 4] (producer id, first offset, last offset, last stable offset) of the bytes of a ``.txnindex``."""
     if not data:
         return np.empty((0, 4), np.int64)
     view = txn_index.view(data)

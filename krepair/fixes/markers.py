@@ -21,7 +21,7 @@ from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.second_readings import SecondReading, whys_of
+from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Decided, Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
@@ -769,7 +769,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
         for group in groups_of(staging):
             if log_name(group.base_offset) not in staging.freed:
                 item = OriginalsItem(place=work.place(staging), change=group, keep=staging.keep)
-                yield SecondReading(group, ORIGINALS, compare_originals, (item,), whys_of)
+                yield SecondReading(group, ORIGINALS, compare_originals, (item,))
 
 
 def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
@@ -778,4 +778,4 @@ def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
     for group in groups_of(staging):
         item = finish_item(work, staging, group, staging.folder.path, make=False)
-        yield SecondReading(group, NEW_SEGMENTS, finish, (item,), whys_of)
+        yield SecondReading(group, NEW_SEGMENTS, finish, (item,))

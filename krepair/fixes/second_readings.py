@@ -54,14 +54,9 @@ A line is about the change itself; a ``Wrong`` is about anything else.
 
 
 def problems_of(results: Sequence[Any]) -> Iterator[str]:
-    """Of tasks of ``pipeline.readings``."""
+    """What readings have told, and why they failed."""
     for result in results:
-        yield from result.problems
-
-
-def whys_of(results: Sequence[Any]) -> Iterator[str]:
-    """Why functions failed."""
-    return (result.why for result in results if isinstance(result, Failed))
+        yield from (result.why,) if isinstance(result, Failed) else getattr(result, "problems", ())
 
 
 class SecondReading(NamedTuple):
