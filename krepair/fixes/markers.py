@@ -576,18 +576,20 @@ def _recheck(work: Work, staging: Staging) -> None:
     """
     facts = work.all_facts(staging, with_txn_index=True)
     policy = policy_now(work, staging, facts, work.place(staging))
-    found = _decided_before(staging, facts, policy)
-    if found is None:
-        found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    found = _decided_again(staging, facts, policy)
     if len(groups_of(staging)) < sum(isinstance(one, RewriteSegments) for one in staging.plan.changes):
         staging.decided[:] = [Decided(facts, policy, found)]  # for the groups that are staged after these
     check_decisions(staging, found, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
 
 
-def _decided_before(
+def _decided_again(
     staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy
-) -> Mapping[int, StageInputs] | None:
-    """What was decided of the partition for a group before, if that was from the very same facts; else None."""
+) -> Mapping[int, StageInputs]:
+    """What is decided of the partition now; for a group before, it may have been decided from the very same facts.
+
+    Raises:
+        StalePlanError: nothing would be decided on the partition now.
+    """
     for before in staging.decided:
         if (
             policy == before.policy
@@ -596,7 +598,10 @@ def _decided_before(
             and all(map(_are_same, facts, before.facts))
         ):
             return before.inputs
-    return None
+    minded = why_undecided(facts, policy)
+    if minded is not None:
+        raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
+    return stage_inputs(facts, policy, dict(staging.plan.kept_last))
 
 
 def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
@@ -677,7 +682,7 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
     """The plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
-        StalePlanError: there is no high watermark any more, or nothing would be decided on the partition now.
+        StalePlanError: there is no high watermark any more.
         UnreadableError: a producer snapshot could not be read.
     """
     if work.high_watermark(staging) < 0 <= staging.plan.high_watermark:
@@ -690,13 +695,7 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
     planned = staging.plan
-    policy = dataclasses.replace(policy, horizon=str(planned.horizon_ms), keeps_all=planned.keeps_all)
-    if _decided_before(staging, facts, policy) is not None:
-        return policy
-    minded = why_undecided(facts, policy)
-    if minded is not None:
-        raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
-    return policy
+    return dataclasses.replace(policy, horizon=str(planned.horizon_ms), keeps_all=planned.keeps_all)
 
 
 # -- finish

@@ -40,6 +40,7 @@ from tests.builders import NOW_MS, Batch, LogDir, commit, reading
 from tests.compaction.directories import Verbs, options
 from tests.ops.replica_scenes import EXPIRED, OLD, left_in
 from tests.ops.replicas_read import LINE, broker, cleaned, evidence, forgotten, in_txn, value, verbs, whole
+from tests.plan.plans import nothing
 
 pytestmark = pytest.mark.replicas
 
@@ -305,17 +306,22 @@ def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group
 
 
 @pytest.mark.parametrize("what", ["a row", "a time", "an entry", "the policy", "what is held", "a segment"])
-def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by(what: str) -> None:
+def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "why_undecided", lambda *given: None)
+    monkeypatch.setattr(markers, "stage_inputs", lambda *given: {})
+
     def facts(base_offset: int) -> SegmentFacts:
         result = scan(value(base_offset, "a"), commit(base_offset + 1, pid=7))
         return SegmentFacts(base_offset, 1, result, np.zeros((1, 4), np.int64))
 
     policy = MarkerPolicy(*range(10), stamps=False)  # type: ignore[misc, arg-type]
     before = [facts(0), facts(10)]
-    staging = Staging(None, None, None, ())  # type: ignore[arg-type]
+    staging = Staging(nothing(), None, None, ())  # type: ignore[arg-type]
     staging.decided.append(Decided(before, policy, {0: StageInputs((), (), (), False)}))
     now, then = [facts(0), before[1]], policy
-    assert markers._decided_before(staging, now, policy) is staging.decided[0].inputs
+    assert markers._decided_again(staging, now, policy) is staging.decided[0].inputs
     if what == "a row":
         now[0].summary.rows[0, 0] += 1
     elif what == "a time":
@@ -328,7 +334,7 @@ def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by
         then = replace(policy, held_markers=np.array([1], np.int64))
     else:
         now = now[:1]
-    assert markers._decided_before(staging, now, then) is None
+    assert markers._decided_again(staging, now, then) == {}
 
 
 def scan(*batches: Batch) -> SegmentSummary:
