@@ -28,7 +28,7 @@ from krepair.fixes.compact_originals import (
     proof_problem,
     readings_by_plan,
 )
-from krepair.fixes.context import ListedLog
+from krepair.fixes.context import ListedLog, OtherReplicas
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import entries_of, facts_at
 from krepair.fixes.markers import (
@@ -274,8 +274,9 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
                 one.readings = readings_by_plan(work, one.staging, one.originals, one.facts)
                 continue
             facts = [one.facts[base] for base in one.logs]
-            policy = policy_now(work, one.staging, facts, one.place)
-            inputs.append((one, _input(work, one, facts, policy)))
+            others = others_now(work, one.staging, facts, one.place)
+            policy = policy_now(work, one.staging, facts, others)
+            inputs.append((one, _input(work, one, facts, policy, others)))
     if not inputs:
         return
     prepared = prepare(work.engine, [found for _, found in inputs], work.scratch.path)
@@ -292,16 +293,20 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
         if one.by_plan:
             with one.staging.taking_problems():
                 facts = [one.facts[base] for base in one.logs]
-                policy = policy_now(work, one.staging, facts, one.place)
+                policy = policy_now(work, one.staging, facts, OtherReplicas(()))
                 one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
                 _check_prepared(work, one, one.prepared)
                 check_readings(work, one.staging, one.prepared, one.readings)
 
 
 def _input(
-    work: Work, one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy
+    work: Work,
+    one: _Partition,
+    facts: Sequence[SegmentFacts],
+    policy: MarkerPolicy,
+    others: OtherReplicas,
 ) -> CompactionInput:
-    secret, others = _secret(one), others_now(work, one.staging, facts, one.place)
+    secret = _secret(one)
     try:
         elsewhere = rows_elsewhere(work.engine, others, secret, work.scratch.path)
     except NotKnownError as error:

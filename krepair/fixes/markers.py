@@ -22,7 +22,7 @@ from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import SecondReading
-from krepair.fixes.staging import Decided, Kind, Staging, Work
+from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
@@ -574,41 +574,17 @@ def _recheck(work: Work, staging: Staging) -> None:
         StalePlanError: it is not the same.
         UnreadableError: a producer snapshot could not be read.
     """
+    if staging.decided:
+        check_decisions(staging, staging.decided)
+        return
     facts = work.all_facts(staging, with_txn_index=True)
-    policy = policy_now(work, staging, facts, work.place(staging))
-    found = _decided_again(staging, facts, policy)
-    if len(groups_of(staging)) < sum(isinstance(one, RewriteSegments) for one in staging.plan.changes):
-        staging.decided[:] = [Decided(facts, policy, found)]  # for the groups that are staged after these
-    check_decisions(staging, found, lambda: f"may no longer be compacted: {limit_now(facts, policy)}")
-
-
-def _decided_again(
-    staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy
-) -> Mapping[int, StageInputs]:
-    """What is decided of the partition now; for a group before, it may have been decided from the very same facts.
-
-    Raises:
-        StalePlanError: nothing would be decided on the partition now.
-    """
-    for before in staging.decided:
-        if (
-            policy == before.policy
-            and np.array_equal(policy.held_markers, before.policy.held_markers)
-            and len(facts) == len(before.facts)
-            and all(map(_are_same, facts, before.facts))
-        ):
-            return before.inputs
+    policy = policy_now(work, staging, facts, others_now(work, staging, facts, work.place(staging)))
     minded = why_undecided(facts, policy)
     if minded is not None:
         raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
-    return stage_inputs(facts, policy, dict(staging.plan.kept_last))
-
-
-def _are_same(one: SegmentFacts, other: SegmentFacts) -> bool:
-    return one is other or (
-        (one.base_offset, one.mtime_ms) == (other.base_offset, other.mtime_ms)
-        and one.summary == other.summary
-        and np.array_equal(one.entries, other.entries)
+    staging.decided.update(stage_inputs(facts, policy, dict(staging.plan.kept_last)))
+    check_decisions(
+        staging, staging.decided, lambda: f"may no longer be compacted: {limit_now(facts, policy)}"
     )
 
 
@@ -667,18 +643,16 @@ def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
         StalePlanError: one is not there, has changed, or cannot be read any more.
     """
     logs = others_again(work, staging)
-    for known in staging.others:
-        if known.logs == logs:  # a group that is made since has lost none of the markers that stay
-            return known
     closed = tuple(_logs_now(staging, facts[:-1]))
     [found] = read_others(work.engine, work.scratch.path, [(LogElsewhere(place, closed), logs)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
-    staging.others.append(found)
     return found
 
 
-def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> MarkerPolicy:
+def policy_now(
+    work: Work, staging: Staging, facts: Sequence[SegmentFacts], others: OtherReplicas
+) -> MarkerPolicy:
     """The plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
@@ -689,7 +663,6 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
         text = f"{staging.plan.folder}: its high watermark is no longer recorded"
         if not work.plan.policy.assume_high_watermark:
             raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}")
-    others = others_now(work, staging, facts, place)
     try:
         policy = _policy(work.context, work.survey(staging, facts), others)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,7 @@ from krepair.errors import (
     VerifyFailedError,
     is_forbidden,
 )
-from krepair.fixes.context import Context, OtherReplicas, place_in, watermark_of
+from krepair.fixes.context import Context, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after, scan_item
 from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.survey import LogFacts, Survey
@@ -40,7 +40,7 @@ from krepair.pipeline.items import Failed, Place, ScanResult
 from krepair.plan.model import Change, ChangeLines, FileFingerprint, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.markers import StageInputs
-from krepair.rules.model import MarkerPolicy, SegmentFacts
+from krepair.rules.model import SegmentFacts
 
 _CODE_OF_FAILURE = {
     "unreadable": ExitCode.UNREADABLE,
@@ -62,20 +62,6 @@ def error_of(failure: str, why: str) -> KrepairError:
     return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
 
 
-class Decided(NamedTuple):
-    """What was decided anew on a partition: it follows from nothing but these facts, this policy, and the plan.
-
-    Attributes:
-        facts: of its logs, ascending.
-        policy: inputs that do not come from the logs.
-        inputs: base offset -> what was decided, of the segments that may still be compacted.
-    """
-
-    facts: Sequence[SegmentFacts]
-    policy: MarkerPolicy
-    inputs: Mapping[int, StageInputs]
-
-
 @dataclass(eq=False)
 class Staging:
     """Changes of one partition, or of the root, on their way.
@@ -91,8 +77,8 @@ class Staging:
         problem: why it stops, or None.
         freed: names of the files whose originals apply has freed: nothing is kept of them.
         made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
-        decided: what was decided on the markers of the whole partition when a group was staged last; empty before.
-        others: what is known of the other replicas, as they were read; empty before.
+        decided: base offset -> what was decided on the markers of the whole partition when its first group was staged;
+            empty before. It stays right: the lock is held, and each source is held against the plan when it is copied.
     """
 
     plan: PartitionPlan
@@ -105,8 +91,7 @@ class Staging:
     problem: KrepairError | None = None
     freed: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
-    decided: list[Decided] = field(default_factory=list)
-    others: list[OtherReplicas] = field(default_factory=list)
+    decided: dict[int, StageInputs] = field(default_factory=dict)
 
     @property
     def listed(self) -> Partition:
@@ -146,7 +131,6 @@ class Staging:
             freed=self.freed,
             made=self.made,
             decided=self.decided,
-            others=self.others,
         )
 
     @contextmanager

@@ -279,7 +279,6 @@ class _Apply:
             for staging in one_round:
                 results.extend(self._commit(staging))
                 staging.decided.clear()
-                staging.others.clear()
         self._drop_journals(targets, results)
 
     def _leave_without_room(self, staging: Staging) -> None:

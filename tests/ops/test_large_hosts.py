@@ -6,11 +6,9 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec import structs
 
@@ -23,7 +21,7 @@ from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.other_dirs import LockedDirs
 from krepair.fixes.other_logs import Folders, folders_of_others, read_others
-from krepair.fixes.staging import Decided, Staging, Work
+from krepair.fixes.staging import Staging, Work
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
@@ -34,13 +32,12 @@ from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.rewrite.stage import stage
 from krepair.plan.model import Plan, RewriteSegments
-from krepair.rules.markers import StageInputs, held_between
-from krepair.rules.model import MarkerPolicy, SegmentFacts
+from krepair.rules.markers import held_between
+from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS, Batch, LogDir, commit, reading
 from tests.compaction.directories import Verbs, options
 from tests.ops.replica_scenes import EXPIRED, OLD, left_in
 from tests.ops.replicas_read import LINE, broker, cleaned, evidence, forgotten, in_txn, value, verbs, whole
-from tests.plan.plans import nothing
 
 pytestmark = pytest.mark.replicas
 
@@ -232,7 +229,7 @@ def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:
     return run, plan
 
 
-def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one_as_long_as_its_facts_stay(
+def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided: Counter[tuple[str, int]] = Counter()
@@ -303,38 +300,6 @@ def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group
     assert run.apply(plan).exit_code is ExitCode.DONE
     assert sources == [[0], [10], [20], [30]]
     assert left_in(tmp_path / "b1" / "t-0").markers == (1, 11, 21, 31)
-
-
-@pytest.mark.parametrize("what", ["a row", "a time", "an entry", "the policy", "what is held", "a segment"])
-def test_a_partition_is_decided_again_where_anything_is_not_as_it_was_decided_by(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(markers, "why_undecided", lambda *given: None)
-    monkeypatch.setattr(markers, "stage_inputs", lambda *given: {})
-
-    def facts(base_offset: int) -> SegmentFacts:
-        result = scan(value(base_offset, "a"), commit(base_offset + 1, pid=7))
-        return SegmentFacts(base_offset, 1, result, np.zeros((1, 4), np.int64))
-
-    policy = MarkerPolicy(*range(10), stamps=False)  # type: ignore[misc, arg-type]
-    before = [facts(0), facts(10)]
-    staging = Staging(nothing(), None, None, ())  # type: ignore[arg-type]
-    staging.decided.append(Decided(before, policy, {0: StageInputs((), (), (), False)}))
-    now, then = [facts(0), before[1]], policy
-    assert markers._decided_again(staging, now, policy) is staging.decided[0].inputs
-    if what == "a row":
-        now[0].summary.rows[0, 0] += 1
-    elif what == "a time":
-        now[0] = replace(now[0], mtime_ms=2)
-    elif what == "an entry":
-        now[0].entries[0, 0] = 1
-    elif what == "the policy":
-        then = replace(policy, snapshot_offset=3)
-    elif what == "what is held":
-        then = replace(policy, held_markers=np.array([1], np.int64))
-    else:
-        now = now[:1]
-    assert markers._decided_again(staging, now, then) == {}
 
 
 def scan(*batches: Batch) -> SegmentSummary:
