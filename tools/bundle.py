@@ -39,7 +39,7 @@ NEEDED: Final = (
     "typing-extensions",
     "zstandard",
 )
-"""Without pydantic: see ``krepair/cli/values.py``. rich draws bars, which takes neither its Markdown nor pygments."""
+"""Without pydantic: see ``krepair/cli/verbs.py``. rich draws bars, which takes neither its Markdown nor pygments."""
 UNUSED: Final = (
     "*/tests",
     "*/test",

@@ -14,8 +14,7 @@ from typer.core import TyperGroup
 from krepair import __version__
 from krepair.cli.compiling import announce
 from krepair.cli.outcome import guarded
-from krepair.cli.values import read_plainly
-from krepair.cli.verbs import Verbs
+from krepair.cli.verbs import Verbs, read_plainly
 
 # numpy's linear algebra is never called. Without this it starts a thread, with a stack, for each processor.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import typer
 
 from krepair.cli.commands import Fill, Made, as_it_is, exact, exact_errors
-from krepair.cli.metrics import MetricsOf
-from krepair.cli.outcome import finish
-from krepair.cli.page_file import PageFile
-from krepair.cli.progress import ProgressOf
+from krepair.cli.outcome import CHANGING_VERBS, INTERRUPTED_BY_SIGNAL, finish
+from krepair.errors import ExitCode, KrepairError
 from krepair.options import Options
-from krepair.pipeline.progress import Progress
+from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.view import visible
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichBars
+    from rich.progress import TaskID
+
     from krepair.plan.view import View
 
 
@@ -46,3 +54,210 @@ def run_and_finish(
         measured.report = report = exact(report, fill)
         html.write(report)
         finish(verb, report, lambda: page(report), options)
+
+
+# -- ``--metrics``: the result of a run is written at its end, however it ends
+
+
+class MetricsOf:
+    """Writes the metrics of one run; without a path it does nothing.
+
+    Args:
+        path: as typed, or empty.
+        verb: as typed.
+        log_dirs: of this run; nothing is written into them.
+
+    Raises:
+        KrepairError: see ``krepair.ops.metrics.check_place``.
+    """
+
+    def __init__(self, path: str, verb: str, log_dirs: Sequence[str]) -> None:
+        self.report: Any = None
+        self._verb, self._target = verb, ""
+        self._began = time.monotonic()
+        if path:
+            from krepair.ops import metrics
+
+            self._target = metrics.check_place(path, log_dirs)
+
+    def __enter__(self) -> MetricsOf:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._target:
+            return
+        from krepair.ops import metrics
+
+        ended = metrics.Ended(self._verb, self._exit_code(error), time.time(), time.monotonic() - self._began)
+        try:
+            metrics.write(self._target, metrics.render(metrics.families(self.report, ended)))
+        except OSError as problem:
+            # what the verb did is done: its exit code stays
+            text = f"krepair: {self._target}: cannot write the metrics: {problem.strerror or problem}"
+            sys.stderr.write(visible(text) + "\n")
+
+    def _exit_code(self, error: BaseException | None) -> int:
+        if error is None:
+            return int(ExitCode.DONE)
+        if isinstance(error, typer.Exit):
+            return error.exit_code
+        if isinstance(error, KrepairError):
+            return int(error.exit_code)
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED_BY_SIGNAL
+        if isinstance(error, OSError):
+            return int(ExitCode.PARTLY if self._verb in CHANGING_VERBS else ExitCode.UNREADABLE)
+        return int(ExitCode.BUG)
+
+
+# -- ``--html FILE``: the page of what was found, written beside the answer
+
+
+class PageFile:
+    """Writes the page of one run; without a path it does nothing.
+
+    Args:
+        path: as typed, or empty.
+        log_dirs: of this run; nothing is written into them.
+
+    Raises:
+        KrepairError: see ``krepair.ops.output_file.check_place``.
+    """
+
+    def __init__(self, path: str, log_dirs: Sequence[str]) -> None:
+        self._path, self._target = path, ""
+        if path:
+            from krepair.cli.views.page import PAGE
+            from krepair.ops import output_file
+
+            self._target = output_file.check_place(PAGE, path, log_dirs)
+
+    def write(self, report: object) -> None:
+        """Write it whole, or leave what was there.
+
+        Args:
+            report: of a verb that takes ``--html``.
+
+        Raises:
+            KrepairError: see ``krepair.ops.output_file.not_written``.
+        """
+        if not self._target:
+            return
+        from krepair.cli.views.page import PAGE, check_page, compare_page
+        from krepair.ops import output_file
+        from krepair.ops.compare import CompareReport
+        from krepair.ops.reports import CheckReport
+
+        assert isinstance(report, CheckReport | CompareReport)
+        page = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
+        data = page.encode()
+        try:
+            output_file.write(PAGE, self._target, data)
+        except OSError as problem:
+            raise output_file.not_written(PAGE, self._target, problem, len(data)) from None
+
+
+# -- progress on standard error: bars on a terminal, else a line now and then
+
+LINE_EVERY_S: Final = 10.0
+
+
+class BarProgress:
+    """One bar per task."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._bars: RichBars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def start(self, task: str, total_bytes: int) -> None:
+        """Draw a new bar; an unknown total moves without an end."""
+        self._bars.start()
+        self._task = self._bars.add_task(task, total=total_bytes or None)
+
+    def advance(self, done_bytes: int) -> None:
+        """Move the bar."""
+        if self._task is not None:
+            self._bars.advance(self._task, done_bytes)
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+        self._bars.stop()
+
+
+class LineProgress:
+    """A line now and then, where there is no terminal: a log shows that the work goes on.
+
+    Args:
+        clock: seconds; a test may give another one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._task, self._total, self._done = "", 0, 0
+        self._began = self._next = 0.0
+
+    def start(self, task: str, total_bytes: int) -> None:
+        """Begin to count; nothing is said of what is quick."""
+        self._task, self._total, self._done = task, total_bytes, 0
+        self._began = self._clock()
+        self._next = self._began + LINE_EVERY_S
+
+    def advance(self, done_bytes: int) -> None:
+        """Say how far it is, if nothing was said for a while."""
+        self._done += done_bytes
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + LINE_EVERY_S
+        share = f", {100 * self._done // self._total} %" if self._total else ""
+        with contextlib.suppress(OSError):
+            sys.stderr.write(
+                f"{self._task}: {self._done:,} of {self._total:,} bytes{share}, {now - self._began:.0f} s\n"
+            )
+            sys.stderr.flush()
+
+    def finish(self) -> None:
+        """The next task begins anew."""
+
+
+class ProgressOf:
+    """The progress of one verb; leaves no bar behind, however the verb ends."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._progress: Progress = (
+            SilentProgress() if quiet else BarProgress() if sys.stderr.isatty() else LineProgress()
+        )
+
+    def __enter__(self) -> Progress:
+        return self._progress
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.finish()

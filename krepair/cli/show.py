@@ -64,7 +64,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | str, p
 
         return plan_page(read, _view(read, path, observed), observed)
     if output_format == "md":
-        from krepair.plan.markdown import markdown
+        from krepair.cli.views.text import markdown
 
         return markdown(_view(read, path, observed, part))
     from krepair.plan.planfile import dumps

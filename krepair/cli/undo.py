@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from krepair.cli.by_id import carry_out_by_id, is_log_dir
-from krepair.cli.carry_out import carry_out
+from krepair.cli.carry_out import carry_out, carry_out_by_id, is_log_dir
 from krepair.cli.options import PlanOrLogDirArgument, takes
 from krepair.options import Options
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import typer
+from typer import BadParameter, core
 from typer.core import TyperCommand
 
 from krepair.cli.outcome import VERBS
@@ -68,3 +69,46 @@ class Verbs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(VERBS)
+
+
+# -- typed words stay words: typer reads every value through pydantic, whose loading costs a third of a short run
+
+_MAKER: Final = "build_runtime_param"
+"""Typer's name for what makes the reader of a parameter."""
+
+
+class PlainText:
+    """Reads the values of one parameter.
+
+    Args:
+        descriptor: what typer knows of its type.
+        typers_own: makes the reader that typer would have taken.
+    """
+
+    def __init__(self, descriptor: Any, typers_own: Callable[[Any], Any]) -> None:
+        self._descriptor, self._typers_own = descriptor, typers_own
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the verb gets it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        kind = self._descriptor.annotation
+        if kind is str and isinstance(value, str):
+            return value
+        if kind == list[str] and isinstance(value, list | tuple):
+            return list(value)
+        if kind is int and isinstance(value, int | str):
+            try:
+                return int(value)
+            except ValueError:
+                raise BadParameter(
+                    f"a whole number was expected, not {value!r}", ctx=ctx, param=param
+                ) from None
+        return self._typers_own(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+
+def read_plainly() -> None:
+    """From now on typer takes ``PlainText``."""
+    typers_own = getattr(core, _MAKER, None)
+    if typers_own is not None:
+        setattr(core, _MAKER, lambda descriptor: PlainText(descriptor, typers_own))

@@ -26,8 +26,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.by_rule import by_rule, told
-from krepair.ops.findings.seen import Seen
-from krepair.ops.findings.table import all_findings
+from krepair.ops.findings.table import Seen, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.plan_command import is_with_evidence, with_options

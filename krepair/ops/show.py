@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
+from typing import Final
 
 from krepair.durable.real_disk import RealDisk
+from krepair.errors import StalePlanError, UsageError
 from krepair.ops.plan_command import (
     after_stop_command,
     evidence_command,
@@ -67,3 +71,33 @@ def show_view(
         observed: what its disk says, or why it was not looked at.
     """
     return plan_view(plan, around_of(plan, path, place)._replace(observed=observed))
+
+
+# -- ``apply --expect DIGEST``: only the plan that was approved is carried out
+
+LEAST_DIGITS: Final = 32
+_DIGITS: Final = re.compile(r"[0-9a-f]{32,64}")
+
+
+def check_digest(plan: Plan, expected: str, path: str) -> None:
+    """Check that a plan is the one that was approved.
+
+    Args:
+        plan: as read from its file, whose digest is proven.
+        expected: the digest as typed: its first 32 hex digits or more.
+        path: of the plan file.
+
+    Raises:
+        UsageError: what was typed is no digest, or too short: a few digits can be met by another plan.
+        StalePlanError: the plan has another digest; nothing was changed.
+    """
+    wanted = expected.strip().lower()
+    if not _DIGITS.fullmatch(wanted):
+        raise UsageError(
+            f"--expect {expected!r}: expected {LEAST_DIGITS} to 64 hex digits, as krepair show prints the digest"
+        )
+    if not plan.digest.startswith(wanted):
+        raise StalePlanError(
+            f"{path}: its digest is {plan.digest}, not the expected {wanted}; nothing was changed",
+            next_command=f"krepair show {shlex.quote(path)}",
+        )

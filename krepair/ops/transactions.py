@@ -30,22 +30,20 @@ from krepair.ops.coordinator_topic import (
     passed_over,
     read_partitions,
 )
-from krepair.ops.findings.abort_command import (
-    CoordinatorLog,
-    abort_command,
-    coordinator_epochs,
-    live_commands,
-    why_not_proven,
-)
 from krepair.ops.findings.broker_clock import LastWrite, last_write
 from krepair.ops.findings.open_transactions import (
     COORDINATOR_SLACK_MS,
+    CoordinatorLog,
     OpenTransaction,
     WaitingBytes,
+    abort_command,
+    coordinator_epochs,
     hanging_finding,
     is_known,
     judge,
+    live_commands,
     open_in,
+    why_not_proven,
 )
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report

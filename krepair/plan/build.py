@@ -10,7 +10,6 @@ from msgspec import UNSET
 
 from krepair import __version__
 from krepair.formats.words import all_printable
-from krepair.plan.figures import expected_seconds, with_figures
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
     Commit,
@@ -23,7 +22,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.planfile import seal
 from krepair.plan.risks import risks_of
-from krepair.plan.space import decided, plan_peak_bytes
+from krepair.plan.space import decided, expected_seconds, plan_peak_bytes, with_figures
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +61,7 @@ def build_plan(
     """Build and seal a plan.
 
     All figures that follow from others (freed, peak, sums, tallies of a partition) are computed here, see
-    ``krepair.plan.figures``. Values of the partitions for them are ignored.
+    ``krepair.plan.space``. Values of the partitions for them are ignored.
 
     Args:
         facts: the place at which the plan is made.

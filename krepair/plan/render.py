@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import UnsetType
@@ -15,20 +15,22 @@ from krepair.formats.words import few
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.around import NOTHING_KNOWN, Around, Observed
-from krepair.plan.figures import add_tallies, verify_seconds
-from krepair.plan.keys_view import keys_sections
 from krepair.plan.model import (
+    Evidence,
     FreeWhenVerified,
     KeepOriginal,
+    KeyCompaction,
     NotReversible,
     PartitionPlan,
     Plan,
     Preview,
 )
-from krepair.plan.replicas_view import replicas_section
 from krepair.plan.risks import consents_of
-from krepair.plan.short import UNTIL, changes_of, earlier_than_asked, later_bytes, short_page
+from krepair.plan.short import UNTIL, changes_of, earlier_than_asked, later_bytes, left_out_bytes, short_page
+from krepair.plan.space import add_tallies, verify_seconds
 from krepair.plan.ticket import (
+    IN_FULL,
+    MOST_ROWS,
     keep_lines,
     keep_text,
     left_alone_section,
@@ -45,7 +47,10 @@ from krepair.plan.view import (
     PARTS,
     Cell,
     Section,
+    Table,
     View,
+    bytes_text,
+    bytes_words,
     count_text,
     expected_text,
     folded,
@@ -54,8 +59,8 @@ from krepair.plan.view import (
     table_of,
     time_text,
 )
-from krepair.rules.evidence import NONE
-from krepair.rules.reasons import told_of
+from krepair.rules.evidence import BY_TIME, DESCRIBE, NONE
+from krepair.rules.reasons import Reason, told_of
 
 _FEW_PARTITIONS: Final = 5
 _MOST_ROWS: Final = 200
@@ -377,3 +382,229 @@ def _ways_back(plan: Plan, around: Around) -> tuple[Section, ...]:
             title="To free the originals", lines=(free,), commands=(f"krepair purge {name}",), part="commit"
         ),
     )
+
+
+# -- the part of a plan's page about key compaction: what is removed per partition, and what each horizon would do
+
+_SUMMED: Final = (
+    "keys",
+    "records",
+    "superseded",
+    "tombstones_dropped",
+    "tombstones_kept",
+    "aborted",
+    "keyless",
+    "kept",
+    "bytes_before",
+    "bytes_after",
+)
+
+
+def keys_sections(plan: Plan) -> Iterator[Section]:
+    """The sections for records by key and for tombstones by horizon; none if there is no key compaction."""
+    found = [
+        (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
+    ]
+    yield _records(found)
+    yield _tombstones(found)
+
+
+def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    shown = sorted(found, key=lambda one: (one[1].bytes_after - one[1].bytes_before, one[0].folder))[
+        :MOST_ROWS
+    ]
+    rows = folded((part.folder, *_figures([keys])) for part, keys in shown)
+    if len(found) > len(shown):
+        drawn = {part.folder for part, _ in shown}
+        others = [keys for part, keys in found if part.folder not in drawn]
+        rows.append((f"{len(others):,} others", *_figures(others)))
+    if len(found) > 1:
+        rows.append((f"all {len(found):,} together", *_figures([keys for _, keys in found])))
+    lines = [*_notes([keys for _, keys in found]), *_planned([part for part, _ in found])]
+    if len(found) > len(shown):
+        lines.append(f"The {len(shown)} that free most are shown. {IN_FULL}")
+    table = table_of(
+        "partition | # keys | # records | # superseded | # tombstones gone | # tombstones that stay | "
+        "# aborted | # without key, stay | # records that stay | # bytes before | # bytes after",
+        rows,
+    )
+    return Section(
+        title="Records by key, below the bound", lines=tuple(lines), table=table, part="partitions"
+    )
+
+
+def _figures(found: Sequence[KeyCompaction]) -> tuple[str, ...]:
+    return tuple(f"{sum(getattr(keys, name) for keys in found):,}" for name in _SUMMED)
+
+
+def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
+    if not found:
+        return
+    rewritten, emptied = sum(keys.rewritten for keys in found), sum(keys.emptied for keys in found)
+    yield (
+        f"Batches that lose some of their records, and are written anew: {rewritten:,}. Batches that lose all of them: "
+        f"{emptied:,}. Every other batch is copied as it is."
+    )
+    keyless = sum(keys.keyless for keys in found)
+    if keyless:
+        yield f"{count_text(keyless, 'record')} without a key: kept. A broker's cleaner would drop what has no key."
+    scratch = sum(keys.scratch_bytes for keys in found)
+    yield (
+        f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "
+        f"{bytes_text(scratch)} at most, commonly much less."
+    )
+
+
+def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
+    changes = (change for part in parts for change in part.changes)
+    keys = [source.by_key for change in changes for source in action_of(change).sources(change)]
+    named = [one for one in keys if one is not None and isinstance(one.stays, str)]
+    if named:
+        yield (
+            f"The plan names the last record of each key in {count_text(len(named), 'segment')}, of which "
+            f"{count_text(sum(one.kept for one in named), 'record stays', 'records stay')}. apply goes by that, and "
+            "proves it against the log before anything is changed."
+        )
+
+
+def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    with_some = [(part, keys) for part, keys in found if keys.tombstones_dropped or keys.tombstones_kept]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            part.folder,
+            choice.name,
+            horizon_text(choice.horizon_ms),
+            choice.dropped,
+            choice.kept,
+            "chosen" if choice.chosen else "",
+        )
+        for part, keys in with_some[:MOST_ROWS]
+        for choice in keys.horizons
+    ]
+    lines = (f"The first {MOST_ROWS} are shown. {IN_FULL}",) if len(with_some) > MOST_ROWS else ()
+    return Section(
+        title="What each delete horizon would do to tombstones",
+        lines=lines,
+        table=table_of(
+            "partition | horizon | without a stamp up to | # tombstones that go | # tombstones that stay | ",
+            folded(rows),
+        ),
+        part="horizons",
+    )
+
+
+# -- the part of a plan's page about other replicas: what they decide, and what more could go
+
+_WHAT: Final = {
+    "none": "markers and tombstones stay whole",
+    "replicas": "what no other replica needs goes",
+    "in-sync": "by time, all other replicas are in sync without this one",
+    "only-replica": "consent: no other replica",
+    "as-broker": "consent: by time alone",
+}
+_MOST: Final = 3
+
+
+def replicas_section(plan: Plan, with_evidence: str) -> Section:
+    """What other replicas decide; nothing where nothing was decided on markers or keys.
+
+    Args:
+        plan: any plan.
+        with_evidence: command that makes the plan again with what the other brokers say; it may be empty.
+    """
+    known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
+    left_out = left_out_bytes(plan)
+    later = sum(evidence.later_bytes for _, evidence in known if evidence.keeps_all)
+    lines = list(_found(known)) if known else []
+    if left_out:
+        lines.append(
+            f"{bytes_words(left_out)} more would go with evidence that no other replica needs them. After this "
+            "broker has stopped, ask the running brokers, and make the plan again:"
+        )
+    elif later:
+        lines.append(
+            f"Up to {bytes_words(later)} more would go with evidence and a later --delete-horizon: krepair explain "
+            "evidence."
+        )
+    return Section(
+        title="Other replicas",
+        lines=tuple(lines),
+        table=_parts(plan, known) if known else None,
+        commands=(DESCRIBE, with_evidence) if left_out and with_evidence else (),
+        part="replicas",
+    )
+
+
+def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
+    """How many partitions there are of each kind, and why there is no evidence."""
+    for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
+        yield f"{count_text(count, 'partition')}: {_WHAT[kind]}."
+    yield from _rounds([one for one, evidence in known if evidence.kind == "replicas"])
+    used = Counter(evidence.why for _, evidence in known if not evidence.keeps_all)
+    for why, count in used.most_common(_MOST):
+        yield f"Evidence for {count_text(count, 'partition')}: {why}."
+    reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
+    for why, count in reasons.most_common(_MOST):
+        yield f"No evidence for {count_text(count, 'partition')}: {why}."
+
+
+def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
+    """Which round this is, where a cluster is done broker by broker, and what the next one will free."""
+    if not partitions:
+        return
+    held = [tally for one in partitions for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value]
+    tombstones = sum(
+        one.compaction.tombstones_kept for one in partitions if isinstance(one.compaction, KeyCompaction)
+    )
+    if held or tombstones:
+        size = size_text(sum(tally.bytes for tally in held))
+        yield (
+            f"First round: {count_text(sum(tally.batches for tally in held), 'marker')} of {size} and up to "
+            f"{count_text(tombstones, 'tombstone')} stay, since another replica still holds older data, or their time "
+            "has not come. Plan, apply, "
+            "verify and purge on the other brokers, one by one; then a second plan here frees what they let go."
+        )
+    else:
+        yield "Last round: other replicas hold nothing back."
+
+
+def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table:
+    always = sum(evidence.always_bytes for _, evidence in known)
+    by_time, later = 0, 0
+    for partition, evidence in known:
+        goes = _bytes_by_horizon(plan, partition, evidence)
+        by_time += min(goes, evidence.by_time_bytes)
+        later += min(max(goes - evidence.by_time_bytes, 0), evidence.later_bytes)
+
+    def row(name: str, goes: int, of: int) -> tuple[str, str, str]:
+        return name, size_text(goes), size_text(of - goes)
+
+    rows = (
+        row("superseded and aborted records, emptied batches", always, always),
+        row(
+            "markers and tombstones up to the horizon newest",
+            by_time,
+            sum(evidence.by_time_bytes for _, evidence in known),
+        ),
+        row(
+            "markers and tombstones up to a later horizon, at most",
+            later,
+            sum(evidence.later_bytes for _, evidence in known),
+        ),
+    )
+    return table_of("what | # goes | # stays", rows)
+
+
+def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) -> int:
+    """Bytes of markers and tombstones that the chosen horizon lets go."""
+    if evidence.keeps_all:
+        return 0
+    after = {choice.name: choice.log_bytes_after for choice in partition.horizons}
+    chosen = next((choice.name for choice in partition.horizons if choice.chosen), "")
+    if not chosen or NONE not in after:
+        # A plan without the result of each choice.
+        later = plan.policy.horizon.isdigit() and evidence.kind not in BY_TIME
+        return evidence.by_time_bytes + (evidence.later_bytes if later else 0)
+    keys = partition.compaction.horizons if isinstance(partition.compaction, KeyCompaction) else ()
+    goes = {choice.name: choice.dropped_bytes for choice in keys}
+    return max(after[NONE] - after[chosen] + goes.get(chosen, 0) - goes.get(NONE, 0), 0)

@@ -15,7 +15,6 @@ from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.around import Around
-from krepair.plan.figures import add_tallies, verify_seconds
 from krepair.plan.model import (
     Change,
     Evidence,
@@ -27,6 +26,7 @@ from krepair.plan.model import (
     Preview,
 )
 from krepair.plan.risks import ASSUMED, KEEPING, Consent, consents_of
+from krepair.plan.space import add_tallies, verify_seconds
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,
@@ -37,8 +37,8 @@ from krepair.plan.view import (
     table_of,
     time_text,
     visible,
+    wrapped,
 )
-from krepair.plan.wrapping import wrapped
 from krepair.rules.evidence import DESCRIBE
 from krepair.rules.reasons import LAG, Reason, Verdict, told_of
 

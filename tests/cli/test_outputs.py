@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import CATALOGUE, Finding
-from krepair.cli.views.check import Asked, check_view
+from krepair.cli.views.check import Asked, check_view, verdict
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.text import on_screen, plain
-from krepair.cli.views.verdict import verdict
 from krepair.errors import ExitCode
 from krepair.ops.reports import (
     ApplyReport,

@@ -23,7 +23,7 @@ from krepair.cli.views.compare import compare_view, facts_view
 from krepair.cli.views.diff import diff_view
 from krepair.cli.views.groups import groups_view
 from krepair.cli.views.reports import apply_view, verify_view
-from krepair.cli.views.text import COLUMNS, on_screen, plain
+from krepair.cli.views.text import COLUMNS, markdown, on_screen, plain
 from krepair.cli.views.transactions import transactions_view
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.dump import Dump
@@ -47,10 +47,8 @@ from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Commit, Group
 from krepair.plan.diff import diff_plans
-from krepair.plan.markdown import markdown
 from krepair.plan.planfile import seal
-from krepair.plan.view import View
-from krepair.plan.wrapping import unbroken
+from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run

@@ -14,7 +14,7 @@ from krepair.plan.planfile import dumps
 from tests.plan.plans import good_plan, left_alone, partition
 
 BARS = """
-from krepair.cli.progress import ProgressOf
+from krepair.cli.one_run import ProgressOf
 with ProgressOf(quiet=QUIET) as progress:
     progress.start("scan", 1000)
     progress.advance(500)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.ops.findings.abort_command import word
+from krepair.ops.findings.open_transactions import word
 from tests import builders
 from tests.builders import NOW_MS
 from tests.hostile.verbs import assert_tame, picture, run

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from krepair.cli.views.text import markdown
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
-from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests.builders import LogDir, abort, emptied

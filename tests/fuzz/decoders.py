@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from krepair.cli.views.text import markdown
 from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,
@@ -40,7 +41,6 @@ from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode, encode
 from krepair.journal import record as journal
 from krepair.pipeline.dump.style import json_of
-from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     FORMAT_VERSION,
     KeepOriginal,

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from krepair.cli.documents import reports
 from krepair.cli.main import app
 from krepair.cli.outcome import VERBS
-from krepair.cli.views.json import report_document
+from krepair.cli.views.json import report_document, reports
 from krepair.errors import ExitCode
 from krepair.ops.warm import WarmReport
 from tests import builders as b

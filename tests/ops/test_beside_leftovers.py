@@ -16,9 +16,9 @@ from krepair.errors import ExitCode
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.not_mended import not_mended
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import LogDirReport
+from krepair.ops.room import not_mended
 from krepair.options import Engine, Options
 from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from krepair.checks.catalogue import Finding
 from krepair.ops.check import check
-from krepair.ops.check_pictures import check_pictures
+from krepair.ops.pictures import check_pictures
 from krepair.ops.reports import KeptPlan, LogDirReport, PartitionSummary
 from krepair.options import Engine, Options
 from krepair.plan.actions.log_contents import Content, Run

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.logdir.space import Space
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.emptied import emptied_findings
+from krepair.ops.findings.table import emptied_findings
 from krepair.start import start_space
 from krepair.start.line import ForecastLine
 from krepair.start.ownership import Node, nodes_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.not_mended import not_mended
 from krepair.ops.plan import make_plan
+from krepair.ops.room import not_mended
 from krepair.options import Engine, Options
 
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.cli.views.text import markdown
 from krepair.errors import ExitCode, UsageError
 from krepair.ops.explain import explain
 from krepair.ops.show import show_view
 from krepair.options import parse_partition
-from krepair.plan.markdown import markdown
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review

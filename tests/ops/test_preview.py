@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from krepair.cli.views.text import markdown
 from krepair.errors import LockedError, RefusedError, UsageError
 from krepair.ops import preview as previews
 from krepair.ops.plan import look_at_partitions
@@ -22,7 +23,6 @@ from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
 from krepair.plan.around import Around
 from krepair.plan.diff import diff_plans
-from krepair.plan.markdown import markdown
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view

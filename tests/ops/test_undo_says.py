@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.cli.views.reports import apply_view
-from krepair.cli.views.text import on_screen
+from krepair.cli.views.text import markdown, on_screen
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -16,7 +16,6 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.options import Options
-from krepair.plan.markdown import markdown
 from krepair.plan.model import Plan
 from tests.ops.scene import BLOAT, scene
 from tools.torture.scenes import build, look

@@ -20,8 +20,8 @@ from krepair.journal.root import ROOT
 from krepair.journal.runner import commit_partition
 from krepair.ops import purge
 from krepair.ops.kept_copies import Kept, bad_copies
-from krepair.plan.figures import verify_seconds
 from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile
+from krepair.plan.space import verify_seconds
 from tests.journal.scene import P1, Scene
 from tests.plan.plans import fingerprint, good_plan, nothing, replaced_file
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.cli.progress import LineProgress
+from krepair.cli.one_run import LineProgress
 from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.worker_watch import WorkerWatch

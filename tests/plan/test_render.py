@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from krepair.cli.views.text import markdown
 from krepair.plan.around import Around
-from krepair.plan.markdown import markdown
 from krepair.plan.planfile import dumps
 from krepair.plan.render import plan_view
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError
 from krepair.plan.actions.lines import Lines
 from krepair.plan.facts import setting
-from krepair.plan.figures import with_figures
 from krepair.plan.model import (
     ChangedLine,
     ChangeLines,
@@ -29,6 +28,7 @@ from krepair.plan.model import (
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.review import review
+from krepair.plan.space import with_figures
 from tests.plan.plans import (
     DIGEST,
     FOLDER,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from krepair.plan.figures import with_figures
 from krepair.plan.model import Commit, FileFingerprint, NewFile, NotReversible, Plan, RewriteSegments
 from krepair.plan.review import review
+from krepair.plan.space import with_figures
 from tests.plan.plans import (
     DIGEST,
     FOLDER,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from krepair.cli.views.text import markdown
 from krepair.plan.actions.action import ANOTHER_REPLICA
 from krepair.plan.actions.mend import Mend
 from krepair.plan.build import build_plan
 from krepair.plan.facts import OnDisk
-from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     KeepOriginal,
     MendLog,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from krepair.plan.figures import with_figures
 from krepair.plan.model import PartitionPlan, Plan, ReplaceFile
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
+from krepair.plan.space import with_figures
 from tests.plan.plans import FOLDER, fingerprint, good_plan, partition, policy, removed_file
 
 BASE, END, PAST = (f"{offset:020d}.snapshot" for offset in (100, 250, 900))

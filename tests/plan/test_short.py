@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.cli.views.page import plan_page
-from krepair.cli.views.text import on_screen, plain
+from krepair.cli.views.text import markdown, on_screen, plain
 from krepair.ops.show import around_of, show_view
 from krepair.plan.around import Observed
-from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,

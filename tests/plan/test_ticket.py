@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from krepair.cli.views.text import markdown
 from krepair.plan.around import Around
-from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition

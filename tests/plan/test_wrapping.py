@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from krepair.plan.wrapping import wrapped
+from krepair.plan.view import wrapped
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,16 @@
-"""Pages as text: as wide as the terminal, or of 110 columns where none is. What is to be typed is never broken."""
+"""Pages as text, as wide as the terminal, or of 110 columns where none is, and as Markdown; what is typed is never broken."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from krepair.plan.markdown import markdown
-from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, visible
-from krepair.plan.wrapping import unbroken, wrapped
+from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, unbroken, visible, wrapped
 
 COLUMNS: Final = 110
 """Of a page where no terminal is; the variable ``COLUMNS`` counts as everywhere."""
@@ -150,3 +149,50 @@ def _blocks(table: Table, width: int, paint: Paint) -> Iterator[str]:
         named = zip(table.columns[1:], row[1:], strict=True)
         rest = [f"{column} {visible(cell)}" if column else visible(cell) for column, cell in named if cell]
         yield from wrapped(f"{_GAP}{'; '.join(rest)}", width)
+
+
+# -- a page as Markdown for ticket systems: headings, pipe tables, fenced commands
+
+# Other people choose the names of topics and files, so they must not become markup.
+_MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~])")
+
+
+def markdown(view: View) -> str:
+    """The page, with one newline at the end. Parts of it open with a click, where a ticket system lets them."""
+    blocks = [f"# {_escaped_text(view.title)}"]
+    for part, sections in view.in_parts:
+        inside = [block for section in sections for block in _section(section)]
+        folded = [f"<details><summary>{PARTS[part]}</summary>", *inside, "</details>"] if part else inside
+        blocks += folded
+    return "\n\n".join(blocks) + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    parts = [f"## {_escaped_text(section.title)}"] if section.title else []
+    if len(section.lines) == 1:
+        parts.append(_escaped_text(section.lines[0]))
+    elif section.lines:
+        parts.append("\n".join(f"- {_escaped_text(line)}" for line in section.lines))
+    if section.table is not None and section.table.rows:
+        parts.append(_markdown_table(section.table))
+    if section.commands:
+        commands = "\n".join(typable(command) for command in section.commands)
+        fence = "`" * max(3, _longest_run(commands) + 1)
+        parts.append(f"{fence}sh\n{commands}\n{fence}")
+    return parts
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _markdown_table(table: Table) -> str:
+    rule = ["---:" if place in table.right else "---" for place in range(len(table.columns))]
+    rows = [table.columns, *table.rows]
+    lines = [f"| {' | '.join(map(_escaped_text, row))} |" for row in rows]
+    lines.insert(1, f"| {' | '.join(rule)} |")
+    return "\n".join(lines)
+
+
+def _escaped_text(text: str) -> str:
+    return _MARKUP.sub(r"\\\1", visible(text))

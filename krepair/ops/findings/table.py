@@ -5,55 +5,93 @@ A row is a small function from what was seen to findings. A new one is one line 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding, Severity
-from krepair.fixes.checkpoints import GONE_SEEN
+from krepair.checks.catalogue import IN_USE, Finding, Severity
+from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
+from krepair.checks.retention import Deletions
+from krepair.fixes.checkpoints import GONE_SEEN, absent_partitions, absent_text
+from krepair.fixes.context import Context, place_of
+from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
+from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import FIXES
-from krepair.formats.filenames import METADATA_TOPIC
+from krepair.formats.broker_version import Version
+from krepair.formats.codec import Codec
+from krepair.formats.filenames import METADATA_TOPIC, log_name
+from krepair.formats.words import count_text
+from krepair.kernels import classes as c
+from krepair.logdir.config import LARGEST_RECORD_BYTES
+from krepair.logdir.holder import Holder
 from krepair.logdir.lock import is_locked
-from krepair.ops.findings.absent import absent_findings
-from krepair.ops.findings.contents import content_findings
-from krepair.ops.findings.emptied import emptied_findings
-from krepair.ops.findings.fetch_size import fetch_findings
+from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.metadata_log import MetadataImage
+from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.kept import kept_findings
 from krepair.ops.findings.missing_offsets import missing_findings
 from krepair.ops.findings.open_transactions import transaction_findings
-from krepair.ops.findings.partitions import partition_findings, root_findings
-from krepair.ops.findings.seen import Seen
-from krepair.ops.findings.stuck import cleaner_findings, large_record_findings
+from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.removable import removable
-from krepair.start.findings import recovery_findings, retention_findings
-from krepair.start.ownership import nodes_of
-from krepair.start.start_space import space_findings
+from krepair.ops.reports import KeptPlan
+from krepair.pipeline.items import Failed
+from krepair.rules.checkpoints import Key
+from krepair.rules.gone_ends import RULE
+from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.start.findings import Starting, recovery_findings, retention_findings
+from krepair.start.line import ForecastLine
+from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
+from krepair.start.refusal import RootFacts
+from krepair.start.start_space import StartSpace, space_findings
 from krepair.start.times import time_findings
+
+if TYPE_CHECKING:
+    from krepair.formats.damage import Damage
+    from krepair.pipeline.items import LogItem
+
+
+class Seen(NamedTuple):
+    """One log directory, looked at.
+
+    Attributes:
+        context: where, with settings and options.
+        others: the other log directories that were given.
+        surveys: its partitions.
+        root: what was seen in the root.
+        going: folder -> what retention by time deletes at the next start.
+        starting: what ends the next start, or puts folders aside.
+        forecast: what the next start does to each partition.
+        space: what it needs on the disk.
+        kept: what applied plans keep.
+        metadata: the cluster's state as the metadata log of the node has it; None without a whole one.
+    """
+
+    context: Context
+    others: Sequence[LogDir]
+    surveys: Sequence[Survey]
+    root: RootFacts
+    going: Mapping[str, Deletions]
+    starting: Starting
+    forecast: tuple[ForecastLine, ...]
+    space: StartSpace
+    kept: tuple[KeptPlan, ...]
+    metadata: MetadataImage | None
+
+    @property
+    def view(self) -> LogDir:
+        """As listed."""
+        return self.context.view
+
 
 Row = Callable[[Seen], Iterator[Finding]]
 PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]
 
 
-def all_findings(seen: Seen) -> Iterator[Finding]:
-    """The root first, then partition by partition, then what the next start makes of it.
-
-    Several readers may meet the same file that cannot be read: what is the same is told once.
-    """
-    return iter(dict.fromkeys(_every_finding(seen)))
-
-
-def _every_finding(seen: Seen) -> Iterator[Finding]:
-    for row in OF_THE_ROOT:
-        yield from row(seen)
-    for survey in seen.surveys:
-        for partition_row in OF_A_PARTITION:
-            yield from partition_row(seen, survey)
-    for row in OF_ALL_TOGETHER:
-        yield from row(seen)
+# -- rows that read what others have worked out
 
 
 def _root_fixes(seen: Seen) -> Iterator[Finding]:
@@ -109,6 +147,382 @@ def _space(seen: Seen) -> Iterator[Finding]:
         yield replace(finding, evidence=f"{finding.evidence}{lacks}{safe}", command=command)
 
 
+# -- partitions that a checkpoint of the root names, and whose folders are not here (KR312)
+
+_BACK: Final = (
+    "the folders have to be back before any broker starts: it would begin them anew, without their records"
+)
+
+
+def absent_findings(seen: Seen) -> Iterator[Finding]:
+    """One finding, by name. No loss where it lies in another directory, was deleted, or was moved by the cluster."""
+    elsewhere = {one.key for view in seen.others for one in (*view.partitions, *view.marked)}
+    absent = {
+        key: offset
+        for key, offset in absent_partitions(seen.root.checkpoints).items()
+        if key not in elsewhere and not _belongs_elsewhere(seen.view, seen.metadata, key)
+    }
+    if not absent:
+        return
+    views = 1 + len(seen.others)
+    all_given = 0 < len(configured_log_dirs(seen.context.options.config)) <= views
+    lost = seen.view.clean_shutdown and all_given and any(absent.values())
+    where = (
+        "not in any log directory of the broker"
+        if all_given
+        else "not here; --config tells whether log.dirs has more"
+    )
+    left = (
+        "after the last clean stop they were here" if seen.view.clean_shutdown else "they may be deleted ones"
+    )
+    yield Finding(
+        rule=RULE,
+        file=seen.view.recovery_point.file.name if seen.view.recovery_point.file else "",
+        evidence=f"{absent_text(absent)} {where}; {left}: if somebody moved them away, {_BACK}",
+        severity=None if lost else Severity.CONFUSING,
+    )
+
+
+def _belongs_elsewhere(view: LogDir, image: MetadataImage | None, key: Key) -> bool:
+    """Whether the metadata log says that a partition was deleted, or belongs to another broker or directory."""
+    if image is None:
+        return False
+    broker = int(view.broker_id) if view.broker_id.isdecimal() else -1
+    topic_id = next((one for one, name in image.topics.items() if name == key[0]), "")
+    state = image.partitions.get((topic_id, key[1]))
+    if state is None or (broker >= 0 and broker not in state.replicas):
+        return True
+    named = dict(zip(state.replicas, state.directories, strict=False)).get(broker, "")
+    return bool(view.directory_id) and named in image.brokers.get(broker, ()) and named != view.directory_id
+
+
+# -- compressed content that cannot be read (KR307): looked for only with ``check --deep``, since it costs CPU time
+
+
+def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
+    """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
+    if not context.options.deep:
+        return
+    from krepair.pipeline.items import LogItem
+
+    items = [
+        LogItem(
+            place=place_of(context.view, survey.partition),
+            base_offset=segment.base_offset,
+            size=segment.log.size,
+        )
+        for survey in surveys
+        for segment in survey.partition.segments
+    ]
+    found: dict[int, list[Finding]] = {}
+    from krepair.pipeline.contents import read_contents
+
+    for index, result in context.engine.map(read_contents, items):
+        item = items[index]
+        if not isinstance(result, Failed):
+            found[index] = [_finding(item, *problem) for problem in result]
+    for index in sorted(found):
+        yield from found[index]
+
+
+def _finding(item: LogItem, codec: int, problem: Damage) -> Finding:
+    known = {codec.value: codec.name.lower() for codec in Codec}
+    name = known.get(codec, f"codec {codec}")
+    return Finding(
+        rule="KR307",
+        partition=item.place.folder,
+        file=log_name(item.base_offset),
+        position=problem.position,
+        evidence=f"{problem.length} bytes of {name}: expected {problem.expected}, found {problem.found}",
+        bytes=problem.length,
+    )
+
+
+# -- KR804: where a broker since 4.0 may empty healthy segments while it recovers them
+
+EMPTIES_SINCE: Final = (4, 0, 0)
+
+
+def emptied_findings(
+    view: LogDir,
+    lines: Sequence[ForecastLine],
+    space: StartSpace,
+    nodes: Iterable[Node],
+    version: Version,
+) -> Iterator[Finding]:
+    """One for the log directory if its disk is too full, one for each recovered partition with such a folder.
+
+    Args:
+        view: the log directory.
+        lines: the forecast.
+        space: what the next start takes.
+        nodes: as ``ownership.nodes_of`` gives them.
+        version: of the broker that is to start, None if it may be any.
+    """
+    recovered = {line.partition: line for line in lines if line.segments and line.bytes_read}
+    if view.clean_shutdown or not recovered or (version is not None and version < EMPTIES_SINCE):
+        return
+    total = sum(line.bytes_read for line in recovered.values())
+    if 0 <= space.free_bytes < space.needs_bytes:
+        yield Finding(
+            rule="KR804",
+            evidence=(
+                f"the next start recovers {total} bytes of {count_text(len(recovered), 'partition')} and may write "
+                f"{space.needs_bytes} bytes, {space.free_bytes} are free; {_MAY}; free the space before any start"
+            ),
+            bytes=total,
+        )
+    yield from _folders(view, recovered, nodes)
+
+
+_MAY: Final = (
+    "if the disk becomes full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all "
+    "later ones (a broker before 4.0 only stops)"
+)
+
+
+def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterable[Node]) -> Iterator[Finding]:
+    known = list(nodes)
+    usual = usual_owner(known)
+    for node in known:
+        line = recovered.get(node.partition)
+        missing = lacks(node, *usual)
+        if line is None or not node.is_folder or not missing:
+            continue
+        yield Finding(
+            rule="KR804",
+            partition=node.partition,
+            evidence=(
+                f"the next start recovers {line.bytes_read} bytes here, from {log_name(line.segments[0])} on, in a "
+                f"folder that its user cannot write: {said_of(view, node, usual, missing)}; a broker since 4.0 then "
+                "may empty the first of these segments and delete all later ones (a broker before 4.0 only stops)"
+            ),
+            bytes=line.bytes_read,
+        )
+
+
+# -- KR309: topics whose batches are so large, and so many of whose partitions lie here, that old clients fail
+
+
+def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
+    """One finding per topic, from the largest batch that the scans met."""
+    largest: dict[str, list[int]] = {}
+    for survey in surveys:
+        sizes = [facts.summary.largest_batch for facts in survey.segments]
+        largest.setdefault(survey.partition.topic, []).append(max(sizes, default=0))
+    for one in fetch_overflows(largest):
+        yield Finding(
+            rule="KR309",
+            evidence=(
+                f"topic {one.topic}: {count_text(one.partitions, 'partition')} here and a batch of "
+                f"{one.largest_batch} bytes make "
+                f"a response of up to {one.response_bytes} bytes, but at most {MOST_RESPONSE_BYTES} can be sent"
+            ),
+        )
+
+
+# -- bytes that the cleaner of a compacted partition never gets past (KR105)
+
+READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
+"""KAFKA-6834; before, a batch above ``max.message.bytes`` killed the cleaner."""
+
+SPLITS_OVERFLOWED_SEGMENTS_SINCE: Final = (2, 0, 0)
+"""KAFKA-6264."""
+
+LIMITS_RECORDS_SINCE: Final = (4, 4, 0)
+"""``max.decompressed.message.bytes``."""
+
+_UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, c.D_OLD_LENGTH})
+"""Damage at which the cleaner finds no next batch; of a wrong CRC alone it takes no notice."""
+
+
+def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator[Finding]:
+    """KR105: the bytes of a compacted partition at which each pass of the cleaner ends."""
+    if not survey.settings.compacts:
+        return
+    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
+    for facts in survey.segments[:-1]:
+        position, text = _stops_cleaner(survey, facts, version)
+        if text:
+            where = (
+                "in what it cleans next" if facts.summary.last_offset >= first_dirty else "in its clean part"
+            )
+            yield Finding(
+                rule="KR105",
+                partition=survey.partition.folder,
+                file=log_name(facts.base_offset),
+                position=position,
+                evidence=f"{text}; {where}",
+            )
+
+
+def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tuple[int, str]:
+    """Position and words, empty if nothing does."""
+    summary = facts.summary
+    if summary.damage in _UNSTEPPABLE:
+        return summary.valid_bytes, f"the cleaner finds no next batch: {summary.damage_text}"
+    overflows = summary.damage == c.D_OFFSET_RANGE
+    if overflows and version is not None and version < SPLITS_OVERFLOWED_SEGMENTS_SINCE:
+        return summary.valid_bytes, f"offsets too far from the base offset: {summary.damage_text}"
+    most = survey.settings.max_message_bytes
+    large = version is not None and version < READS_LARGE_BATCHES_SINCE
+    if large and summary.largest_batch > most:
+        return -1, f"a batch of {summary.largest_batch} bytes, above max.message.bytes={most}"
+    return -1, ""
+
+
+def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
+    """KR105: a record of a compressed batch that a cleaner of 4.4 refuses to read.
+
+    Logs are decompressed only where the topic has a limit below the default.
+    """
+    if context.version is not None and context.version < LIMITS_RECORDS_SINCE:
+        return
+    limited = [
+        survey
+        for survey in surveys
+        if survey.settings.compacts and survey.settings.max_decompressed_message_bytes < LARGEST_RECORD_BYTES
+    ]
+    if not limited:
+        return
+    from krepair.pipeline.large_records import LargeRecordItem, find_large_record
+
+    items = [
+        LargeRecordItem(
+            place=place_of(context.view, survey.partition),
+            base_offset=segment.base_offset,
+            size=segment.log.size,
+            most=survey.settings.max_decompressed_message_bytes,
+        )
+        for survey in limited
+        for segment in survey.partition.segments[:-1]
+    ]
+    found = dict(context.engine.map(find_large_record, items))
+    for index, item in enumerate(items):
+        one = found[index]
+        if one is not None and not isinstance(one, Failed):
+            yield Finding(
+                rule="KR105",
+                partition=item.place.folder,
+                file=log_name(item.base_offset),
+                position=one.position,
+                evidence=f"the batch of offsets {one.first_offset} to {one.last_offset} has a record of {one.bytes} "
+                f"bytes when decompressed, above max.decompressed.message.bytes={item.most}: a cleaner of 4.4.0 or "
+                "later stops there",
+                first_offset=one.first_offset,
+                last_offset=one.last_offset,
+            )
+
+
+# -- what a survey saw
+
+
+def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
+    """What is wrong in the root of the log directory."""
+    if holder is not None:
+        yield Finding(
+            rule=IN_USE,
+            file=".lock",
+            evidence=f"locked by {holder}: files may change while krepair reads them",
+        )
+    for entry in view.foreign:
+        if entry.kind != "file":  # loose files in the root are harmless on every version
+            yield special_finding(entry, "")
+
+
+def special_finding(entry: Special, partition: str) -> Finding:
+    """A name that is not what its place wants."""
+    if entry.kind == "folder" and not partition:
+        return Finding(
+            rule="KR602",
+            file=entry.name,
+            evidence=f"folder {entry.name} is not a partition: a broker refuses to start; {_way_out(entry.name)}",
+        )
+    return Finding(
+        rule="KR606",
+        partition=partition,
+        file=entry.name,
+        evidence=f"{entry.kind}; krepair skips it and does not open it",
+    )
+
+
+def _way_out(name: str) -> str:
+    if name == "lost+found":
+        return (
+            "it belongs to the file system: give log.dirs a sub-folder of it, and move the partitions there"
+        )
+    return "move it out of the log directory"
+
+
+def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
+    """Everything that one partition's survey says."""
+    partition = survey.partition
+    if partition.unreadable:
+        rule = "KR606" if partition.is_link else "KR308"
+        yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
+        return
+    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable:
+        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
+    yield from (special_finding(entry, partition.folder) for entry in partition.specials)
+    yield from _log_findings(survey)
+    left = left_alone(survey)
+    if left is not None:
+        yield from _left_alone(partition, left)
+    if cleaner_stands_still(view, survey):
+        yield _stands_still(view, survey)
+    if mtimes_look_copied(survey.segments, survey.partition.topic):
+        yield Finding(
+            rule="KR106",
+            partition=partition.folder,
+            evidence="the segments' modification times do not fit the times at which brokers wrote into them",
+        )
+
+
+def _never_touched(partition: Partition) -> str:
+    if partition.topic == METADATA_TOPIC:
+        return "the KRaft metadata log: read only"
+    return "the topic is tiered (remote.storage.enable=true): read only"
+
+
+def _log_findings(survey: Survey) -> Iterator[Finding]:
+    old = next((facts for facts in survey.segments if facts.summary.old_format), None)
+    if old is not None:
+        yield Finding(
+            rule="KR306",
+            partition=survey.partition.folder,
+            file=log_name(old.base_offset),
+            position=old.summary.old_position,
+            evidence="message format v0 or v1 begins here",
+        )
+
+
+def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
+    if outcome.code == "no-high-watermark":
+        yield Finding(rule="KR409", partition=partition.folder, evidence=outcome.why)
+    elif outcome.code in {"txnindex-disagrees", "txnindex-damage"}:
+        yield Finding(rule="KR204", partition=partition.folder, evidence=outcome.why)
+    elif outcome.code == "unreadable":
+        yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
+
+
+def _stands_still(view: LogDir, survey: Survey) -> Finding:
+    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
+    dirty = sum(
+        segment.log.size
+        for segment in survey.partition.segments[:-1]
+        if segment.base_offset >= max(first_dirty, 0)
+    )
+    where = f"stands at offset {first_dirty}" if first_dirty >= 0 else "has no line for it"
+    return Finding(
+        rule="KR104",
+        partition=survey.partition.folder,
+        evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes after it wait to be cleaned",
+        bytes=dirty,
+    )
+
+
+# -- the table
+
 OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
     lambda seen: iter(seen.starting.findings),
@@ -141,3 +555,21 @@ OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     lambda seen: kept_findings(seen.view, seen.kept),
     lambda seen: content_findings(seen.context, seen.surveys),
 )
+
+
+def all_findings(seen: Seen) -> Iterator[Finding]:
+    """The root first, then partition by partition, then what the next start makes of it.
+
+    Several readers may meet the same file that cannot be read: what is the same is told once.
+    """
+    return iter(dict.fromkeys(_every_finding(seen)))
+
+
+def _every_finding(seen: Seen) -> Iterator[Finding]:
+    for row in OF_THE_ROOT:
+        yield from row(seen)
+    for survey in seen.surveys:
+        for partition_row in OF_A_PARTITION:
+            yield from partition_row(seen, survey)
+    for row in OF_ALL_TOGETHER:
+        yield from row(seen)

@@ -19,10 +19,9 @@ from krepair.cli.views.check import Asked, check_view
 from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
 from krepair.formats.words import few
-from krepair.ops.check_pictures import check_pictures
 from krepair.ops.compare import CompareReport
-from krepair.ops.compare_pictures import compare_pictures
 from krepair.ops.output_file import OutputKind
+from krepair.ops.pictures import check_pictures, compare_pictures
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.actions.log_contents import Content
 from krepair.plan.around import Observed

@@ -1,4 +1,4 @@
-"""What the pictures of a ``check`` page show: plain values, worked out from the report alone."""
+"""What the pictures of the pages of ``check`` and ``compare`` show: plain values, worked out from the report alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from krepair.checks.rule import Finding, Severity
 from krepair.ops.by_rule import by_rule
+from krepair.ops.compare import CompareReport
 from krepair.ops.reports import LogDirReport, PartitionSummary
 from krepair.plan.actions.log_contents import Content, Run
 from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
+from krepair.rules.replicas import model as m
 
 DAMAGE_RULES: Final = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
 """Rules whose findings say how many bytes of a ``.log`` are damaged."""
@@ -193,3 +195,80 @@ def _tails(findings: Iterable[Finding]) -> Iterable[IndexTail]:
                 entry_bytes=finding.position,
                 zero_bytes=finding.bytes,
             )
+
+
+# -- what the pictures of a comparison show
+
+_BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.CANNOT_TELL})
+_MOST: Final = 200
+
+
+class ReplicaBar(NamedTuple):
+    """One replica.
+
+    Attributes:
+        broker: whose.
+        start: log start offset.
+        end: log end offset.
+        stands_at: last stable offset, where readers of committed records end.
+        state: in a word.
+        wrong_from: first offset at which it is wrong or in doubt, -1 none.
+    """
+
+    broker: int
+    start: int
+    end: int
+    stands_at: int
+    state: str
+    wrong_from: int
+
+
+class PartitionPicture(NamedTuple):
+    """One partition that is not as it should be.
+
+    Attributes:
+        name: of the partition.
+        verdict: on it.
+        low: lowest offset of any replica.
+        high: highest log end offset.
+        bars: of its replicas.
+    """
+
+    name: str
+    verdict: str
+    low: int
+    high: int
+    bars: tuple[ReplicaBar, ...]
+
+
+def compare_pictures(report: CompareReport) -> tuple[PartitionPicture, ...]:
+    """The partitions to draw, in order."""
+    bad = [one for one in report.partitions if one.verdict in _BAD and one.replicas]
+    return tuple(map(_picture, bad[:_MOST]))
+
+
+def _picture(one: m.PartitionVerdict) -> PartitionPicture:
+    return PartitionPicture(
+        name=one.name,
+        verdict=one.verdict,
+        low=min(column.log_start for column in one.replicas),
+        high=max(column.log_end for column in one.replicas),
+        bars=tuple(
+            ReplicaBar(
+                broker=column.broker,
+                start=column.log_start,
+                end=column.log_end,
+                stands_at=column.last_stable_offset,
+                state=column.state,
+                wrong_from=min(
+                    (
+                        max(found.offset, column.log_start)
+                        for found in one.disagreements
+                        if column.broker in found.brokers and m.VERDICT_OF[found.kind] != m.IS_BEHIND
+                    ),
+                    default=-1,
+                ),
+            )
+            for column in one.replicas
+        ),
+    )
