@@ -1,4 +1,4 @@
-"""Pages as text, as wide as the terminal, or of 110 columns where none is, and as Markdown; what is typed is never broken."""
+"""Pages as text, as wide as the terminal (110 columns where none is), and as Markdown; no command is ever broken."""
 
 from __future__ import annotations
 
