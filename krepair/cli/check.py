@@ -32,7 +32,7 @@ def check(
 
     Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
-    from krepair.cli.views.check import Asked, check_view, later_version_note
+    from krepair.cli.views.check import CheckPage, check_view, later_version_note
     from krepair.cli.views.text import terminal_width
     from krepair.ops import check as ops
     from krepair.ops.log_dirs_given import log_dirs_asked_for
@@ -45,7 +45,7 @@ def check(
         lambda progress: as_typed(ops.check(paths, options, progress), options),
         lambda report: check_view(
             report,
-            Asked(
+            CheckPage(
                 width=terminal_width(),
                 every=options.every,
                 rule=options.rule,

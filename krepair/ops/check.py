@@ -26,7 +26,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.by_rule import by_rule, told
-from krepair.ops.findings.table import Seen, all_findings
+from krepair.ops.findings.table import SeenDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.plan_command import is_with_evidence, with_options
@@ -148,7 +148,7 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
 
 
 class _Looked(NamedTuple):
-    """A log directory as it was seen by itself, and what its broker's start comes to there."""
+    """A log directory as it was seen by itself, and what the start of its broker does there."""
 
     report: LogDirReport
     starting: Starting
@@ -173,7 +173,7 @@ def _check_one(
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
     starting = starting_of(context, others, surveys, root, node, metadata_log)
     lines = tuple(forecast(view, surveys, going, root, context.version, starting))
-    seen = Seen(
+    seen = SeenDir(
         context=context,
         others=others,
         surveys=surveys,

@@ -28,7 +28,7 @@ from krepair.logdir.view import CHECKPOINTS
 from krepair.options import Options
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
 from krepair.pipeline.dump.record import RecordLines
-from krepair.pipeline.dump.style import FORMAT_VERSION, Style, Word
+from krepair.pipeline.dump.style import FORMAT_VERSION, DumpWord, Style
 
 DECODERS: Final[dict[str, RecordTable]] = {
     "offsets": group_metadata.RECORDS,
@@ -41,7 +41,7 @@ _ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", 
                  "meta.properties", "text")  # fmt: skip
 
 
-class Target(NamedTuple):
+class DumpTarget(NamedTuple):
     """One file to show.
 
     Attributes:
@@ -132,7 +132,7 @@ class Dump:
         )
 
     # -- which files ------------------------------------------------------------------------------
-    def _targets_of(self, path: str) -> list[Target]:
+    def _targets_of(self, path: str) -> list[DumpTarget]:
         # links on the way are followed, as a shell would; the file itself must not be one
         front, name = os.path.split(os.path.abspath(path))
         whole = os.path.join(os.path.realpath(front), name)
@@ -151,7 +151,7 @@ class Dump:
             )
         return [target]
 
-    def _targets_in(self, folder: str, named: str) -> list[Target]:
+    def _targets_in(self, folder: str, named: str) -> list[DumpTarget]:
         try:
             with opened_folder(folder) as descriptor, os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
@@ -174,10 +174,10 @@ class Dump:
         return found
 
     # -- one file ---------------------------------------------------------------------------------
-    def _file(self, target: Target) -> Iterator[bytes | memoryview]:
+    def _file(self, target: DumpTarget) -> Iterator[bytes | memoryview]:
         with opened_for_reading(target.path) as descriptor:
             size = os.fstat(descriptor).st_size
-            fields = {"file": target.shown, "kind": Word(target.kind), "size": size}
+            fields = {"file": target.shown, "kind": DumpWord(target.kind), "size": size}
             if target.kind in _ORDER[:5]:
                 fields["base_offset"] = target.base_offset
             head = self._style.line("file", fields)
@@ -190,7 +190,7 @@ class Dump:
                     head = b""
                 yield line
 
-    def _lines(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
+    def _lines(self, target: DumpTarget, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
         if target.kind == "log":
             yield from self._log(target, descriptor, size)
             return
@@ -203,7 +203,7 @@ class Dump:
             if self._wanted.left <= 0:
                 return
 
-    def _log(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
+    def _log(self, target: DumpTarget, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
         from krepair.pipeline.dump.log import LogDump
 
         table = (
@@ -214,7 +214,7 @@ class Dump:
         )
         return LogDump(read_into_from(descriptor), size, target.base_offset, self._wanted).lines()
 
-    def _other(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | Damage]:
+    def _other(self, target: DumpTarget, descriptor: int, size: int) -> Iterator[bytes | Damage]:
         entries = EntryDump(self._style, target.base_offset, *self.options.offsets)
         walks = {
             "index": entries.offset_index,
@@ -227,7 +227,7 @@ class Dump:
         return text_file(self._style, target.kind, read_text(target.path), size)
 
 
-def _target(path: str, named: str) -> Target | None:
+def _target(path: str, named: str) -> DumpTarget | None:
     """What a file is by its name; None if it is nothing of a broker's."""
     folder, name = os.path.split(path)
     parsed = parse_file_name(name)
@@ -254,7 +254,7 @@ def _target(path: str, named: str) -> Target | None:
     if not kind:
         return None
     topic = parse_folder_name(os.path.basename(folder))
-    return Target(
+    return DumpTarget(
         path,
         named,
         kind,

@@ -60,7 +60,7 @@ class RuleRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
 
     Attributes:
         code: ``KRnnn``.
-        severity: what it comes to.
+        severity: what happens if nobody does anything, in a word.
         title: a few words.
         evidence: what a finding shows.
         danger: what happens when it is left.

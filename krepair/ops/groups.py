@@ -27,7 +27,7 @@ from krepair.ops.coordinator_topic import (
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.coordinators.group_model import Commit, Group, Member
+from krepair.pipeline.coordinators.group_model import Group, Member, OffsetCommit
 from krepair.pipeline.coordinators.groups import GroupsItem
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
@@ -255,7 +255,7 @@ def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[
         one.key: max(one.segments[0].base_offset, view.log_start.offsets.get(one.key, 0)) for one in here
     }
 
-    def ranged(commit: Commit) -> Commit:
+    def ranged(commit: OffsetCommit) -> OffsetCommit:
         key = (commit.topic, commit.partition)
         start, end = starts.get(key, -1), ends.get(key)
         if end is None or commit.problem:

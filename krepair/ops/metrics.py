@@ -91,7 +91,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
 
 
 def _figures(report: Any) -> list[Family]:
-    """Of each kind of report: its own; of one that came to nothing, none."""
+    """Of each kind of report: its own; none of a run that failed."""
     if isinstance(report, CheckReport):
         return _of_check(report)
     if isinstance(report, CompareReport):

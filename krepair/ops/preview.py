@@ -92,7 +92,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
-        reading = Reading(view, settings, options, fixes, engine, scratch, clusters, sides)
+        reading = PreviewReading(view, settings, options, fixes, engine, scratch, clusters, sides)
         reading.read(view, [partition.folder for partition in partitions])
     return reading.plan()
 
@@ -118,7 +118,7 @@ def _listed(log_dir: str) -> LogDir:
 
 
 @dataclass(eq=False)
-class Reading:
+class PreviewReading:
     """Reads partitions until what was read of each belongs together.
 
     Attributes:

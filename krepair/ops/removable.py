@@ -29,7 +29,7 @@ _LEAST_FILES: Final = 12
 _TAILS: Final = (".index", ".timeindex")
 
 
-class Way(NamedTuple):
+class RemovableFiles(NamedTuple):
     """What can go.
 
     Attributes:
@@ -46,7 +46,7 @@ class _Tail(NamedTuple):
     path: str
 
 
-def removable(log_dir: str, but: str = "") -> tuple[Way, ...]:
+def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
     """What could go without loss. It reads no log, and of active indexes only those that take more than a block.
 
     Args:
@@ -72,15 +72,15 @@ def _room_for_a_journal(log_dir: str) -> bool:
     return files and space.free_bytes >= PRIVATE_FOLDER_BYTES + PLAN_COPY_STEP_BYTES + space.block_bytes
 
 
-def _kept(view: LogDir, but: str) -> Iterator[Way]:
+def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
     for kept in kept_originals(view, 0):
         if kept.bytes and kept.plan_id != but:
             command = by_id_command("purge", view.path, kept.plan_id)
             what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
-            yield Way(f"{what} ({command}; no undo after it)", command)
+            yield RemovableFiles(f"{what} ({command}; no undo after it)", command)
 
 
-def _leftovers(view: LogDir, *, journal: bool) -> Iterator[Way]:
+def _leftovers(view: LogDir, *, journal: bool) -> Iterator[RemovableFiles]:
     files = [file for part in view.partitions for file in _left_behind(part)]
     if not sum(file.blocks for file in files):
         return
@@ -90,12 +90,14 @@ def _leftovers(view: LogDir, *, journal: bool) -> Iterator[Way]:
     )
     if journal:
         command = f"krepair plan {shlex.quote(view.path)} --fix leftovers --keep until-verified --out PLAN"
-        yield Way(f"{what} (KR701; {command}; the next start of the broker removes them, too)", command)
+        yield RemovableFiles(
+            f"{what} (KR701; {command}; the next start of the broker removes them, too)", command
+        )
         return
     largest = sorted(files, key=lambda file: (-file.blocks, file.path))[:MOST_FILES]
     command = shlex.join(("rm", "--", *(file.path for file in largest)))
     some = f", the largest {len(largest)} with the command below" if len(largest) < len(files) else ""
-    yield Way(
+    yield RemovableFiles(
         f"{what}{some} (KR701; the next start of the broker removes them, too). No plan has room for its journal now, "
         "so this is a command of the system: type it only while the broker is stopped",
         command,
@@ -114,7 +116,7 @@ def _left_behind(part: Partition) -> Iterator[FileRef]:
     yield from part.orphan_indexes
 
 
-def _tails(view: LogDir) -> Iterator[Way]:
+def _tails(view: LogDir) -> Iterator[RemovableFiles]:
     tails = [tail for part in view.partitions for tail in _tails_of(part)]
     if not tails:
         return
@@ -122,7 +124,7 @@ def _tails(view: LogDir) -> Iterator[Way]:
     command = " && ".join(shlex.join(("fallocate", "--dig-holes", tail.path)) for tail in largest)
     some = f", the largest {len(largest)} with the command below" if len(largest) < len(tails) else ""
     size, many = bytes_words(sum(tail.bytes for tail in tails)), count_text(len(tails), "active index file")
-    yield Way(
+    yield RemovableFiles(
         f"{size} of zeros at the end of {many}{some}: the command makes holes of them, and a broker reads the same as "
         "before. Type it only while the broker is stopped",
         command,
@@ -158,12 +160,12 @@ def _all(descriptor: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _deleted(view: LogDir) -> Iterator[Way]:
+def _deleted(view: LogDir) -> Iterator[RemovableFiles]:
     folders = [part for part in view.marked if part.role == "delete"]
     size = sum(file.blocks for part in folders for file in part.files())
     if size:
         largest = sorted(folders, key=lambda part: (-sum(file.blocks for file in part.files()), part.path))
-        yield Way(
+        yield RemovableFiles(
             f"{bytes_words(size)} of deleted partitions (KR701; the next start of the broker removes them, too). "
             "Type it only while the broker is stopped",
             shlex.join(("rm", "-r", "--", *(part.path for part in largest[:MOST_FILES]))),

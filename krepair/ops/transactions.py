@@ -168,7 +168,7 @@ class TransactionsReport(Report, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages or self.not_judged else ExitCode.DONE
 
 
-class _Seen(NamedTuple):
+class _LogsRead(NamedTuple):
     """All that was read."""
 
     view: LogDir
@@ -271,14 +271,14 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
     ]
 
 
-def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _Seen:
+def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _LogsRead:
     coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
     with closing(Scratch(options.scratch, (view.path,))) as scratch:
         context = Context(view, settings, options, engine, scratch)
         surveys = context.survey_all(_partitions_of(view, options))
         read_logs(context, surveys)
     results = _read_states(view, coordinators, options, engine)
-    return _Seen(view, surveys, coordinators, results, engine.why)
+    return _LogsRead(view, surveys, coordinators, results, engine.why)
 
 
 def _read_states(
@@ -309,7 +309,7 @@ def _owners(results: Sequence[TransactionsResult]) -> dict[int, list[Transaction
     return owners
 
 
-def _logs(seen: _Seen) -> dict[str, CoordinatorLog]:
+def _logs(seen: _LogsRead) -> dict[str, CoordinatorLog]:
     return {
         partition.folder: CoordinatorLog(
             watermark_of(seen.view, partition), result.newest_ms, result.damages + result.unknown

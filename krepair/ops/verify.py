@@ -71,9 +71,9 @@ def verify_log_dirs(
         raise UsageError(f"{twice} is given twice")
     check_named(views, options)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    parts = [_Part(view, named_or_all(view, options)) for view in views]
+    parts = [_VerifiedDir(view, named_or_all(view, options)) for view in views]
     items: list[VerifyItem] = []
-    owners: list[_Part] = []
+    owners: list[_VerifiedDir] = []
     for part in parts:
         for partition in part.partitions:
             interval = settings.topic(partition.topic).index_interval_bytes
@@ -95,7 +95,7 @@ def verify_log_dirs(
     )
 
 
-class _Part:
+class _VerifiedDir:
     """One log directory while it is verified."""
 
     def __init__(self, view: LogDir, partitions: Sequence[Partition]) -> None:
@@ -202,7 +202,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_of(plan) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        seen = _Seen()
+        seen = _ChangesSeen()
         verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
         gone = _gone_of_targets(view, targets, engine)
     problems = [
@@ -238,7 +238,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
 
 
 @dataclass
-class _Seen:
+class _ChangesSeen:
     """What is known of the changes of a plan: which are not applied, and where the originals of the others are.
 
     Attributes:
@@ -285,14 +285,14 @@ class _Seen:
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
-def _next(plan: Plan, problems: list[Problem], seen: _Seen, gone: Sequence[GoneEnd]) -> str:
+def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, gone: Sequence[GoneEnd]) -> str:
     """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
     if problems:
         return _back(problems, seen)
     return f"krepair check {shlex.quote(plan.log_dir)}" if gone else seen.half_done or _after(plan, seen)
 
 
-def _back(problems: list[Problem], seen: _Seen) -> str:
+def _back(problems: list[Problem], seen: _ChangesSeen) -> str:
     """What to type where something is wrong: a damaged journal comes first. What was interrupted is finished."""
     if len(problems) == seen.rows and seen.half_done:
         return seen.half_done
@@ -304,7 +304,7 @@ def _back(problems: list[Problem], seen: _Seen) -> str:
     return next((one.next_command for one in problems if one.next_command), "krepair undo PLAN")
 
 
-def _after(plan: Plan, seen: _Seen) -> str:
+def _after(plan: Plan, seen: _ChangesSeen) -> str:
     """What to type once all is right: purge only where something is kept that may go."""
     check = f"krepair check {shlex.quote(plan.log_dir)}"
     changes = [change for target in targets_of(plan) for change in target.changes]
@@ -313,7 +313,7 @@ def _after(plan: Plan, seen: _Seen) -> str:
     return "krepair purge PLAN   # when the brokers are well" if seen.has_journal else check
 
 
-def _applied(work: Work, target: PartitionPlan, seen: _Seen) -> Iterator[Staging]:
+def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[Staging]:
     """A target with those of its changes that are applied; what is not, is a problem."""
     partition = listed(work.view, target)
     folder = journal_folder(work.disk, work.plan, target)

@@ -198,7 +198,7 @@ class SpaceStep(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class SpacePicture:
     """Free bytes during apply and after purge, compared with now.
 
     Attributes:
@@ -236,7 +236,7 @@ class Pictures:
     ages: tuple[MarkerAges, ...]
     tails: tuple[IndexTail, ...]
     tails_left_out: int
-    space: Space | None
+    space: SpacePicture | None
 
 
 def pictures_of(plan: Plan) -> Pictures:
@@ -423,12 +423,12 @@ def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
             )
 
 
-def _space(plan: Plan, changing: Sequence[PartitionPlan]) -> Space:
+def _space(plan: Plan, changing: Sequence[PartitionPlan]) -> SpacePicture:
     steps, free = [SpaceStep(0.0, 0)], 0
     for place, partition in enumerate(changing, 1):
         free += partition.freed_at_apply
         steps.append(SpaceStep(place / len(changing), free))
-    return Space(
+    return SpacePicture(
         applying=_thinned(steps, MOST_STEPS, lambda step: step.bytes),
         lowest=min(0, -plan.peak_extra_bytes),
         after_apply=plan.freed_at_apply,

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.check import Asked, check_view
+from krepair.cli.views.check import CheckPage, check_view
 from krepair.cli.views.compare import compare_view, facts_view
 from krepair.cli.views.diff import diff_view
 from krepair.cli.views.groups import groups_view
@@ -45,7 +45,7 @@ from krepair.ops.reports import (
 from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
-from krepair.pipeline.coordinators.group_model import Commit, Group
+from krepair.pipeline.coordinators.group_model import Group, OffsetCommit
 from krepair.plan.diff import diff_plans
 from krepair.plan.planfile import seal
 from krepair.plan.view import View, unbroken
@@ -91,7 +91,7 @@ def checked(count: int) -> View:
         free_bytes=0,
     )
     command = "krepair plan /var/lib/kafka --fix markers,tail --out PLAN"
-    return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), Asked(width=80))
+    return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), CheckPage(width=80))
 
 
 def all_right(count: int) -> View:
@@ -280,7 +280,9 @@ def grouped(count: int) -> View:
             protocol_type="consumer",
             protocol="range",
             commits=(
-                Commit(topic="customers", partition=0, offset=28_234, commit_timestamp=CLOCK_MS - 60_000),
+                OffsetCommit(
+                    topic="customers", partition=0, offset=28_234, commit_timestamp=CLOCK_MS - 60_000
+                ),
             ),
             commit_records=17,
             tombstones=number % 3,

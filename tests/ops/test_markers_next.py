@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.check import Asked, check_view
+from krepair.cli.views.check import CheckPage, check_view
 from krepair.cli.views.text import plain
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
@@ -75,9 +75,11 @@ def test_where_time_alone_frees_something_no_horizon_is_named(cleaned: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "asked", [Asked(), Asked(width=80), Asked(rule="KR101")], ids=["file", "screen", "rule"]
+    "asked", [CheckPage(), CheckPage(width=80), CheckPage(rule="KR101")], ids=["file", "screen", "rule"]
 )
-def test_the_page_names_first_what_writes_the_file_that_the_plan_reads(cleaned: Path, asked: Asked) -> None:
+def test_the_page_names_first_what_writes_the_file_that_the_plan_reads(
+    cleaned: Path, asked: CheckPage
+) -> None:
     report = check([str(cleaned)], options())
     page = plain(check_view(report, asked))
     assert page.rstrip().endswith(f"  {DESCRIBE}\n  {report.next_command}")

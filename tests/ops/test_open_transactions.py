@@ -14,7 +14,7 @@ import pytest
 from krepair.checks.catalogue import counts
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.ops.findings import open_transactions
-from krepair.ops.findings.broker_clock import LastWrite, Markers
+from krepair.ops.findings.broker_clock import LastWrite, MarkerTimes
 from krepair.pipeline.coordinators import states as coordinator_states
 from krepair.rules.model import SegmentFacts
 from tests import builders
@@ -178,7 +178,7 @@ def test_the_markers_of_a_segment_are_looked_at_as_often_for_many_open_transacti
     looked = 0
     real = open_transactions.markers_in
 
-    def counting(facts: SegmentFacts) -> Markers:
+    def counting(facts: SegmentFacts) -> MarkerTimes:
         nonlocal looked
         looked += 1
         return real(facts)
@@ -217,7 +217,7 @@ def test_bounds_are_those_that_all_markers_give_when_each_is_looked_at(
         monkeypatch.setattr(
             open_transactions,
             "markers_in",
-            lambda facts: Markers(*np.array(markers[facts.number], np.int64).reshape(-1, 2).T),  # noqa: B023
+            lambda facts: MarkerTimes(*np.array(markers[facts.number], np.int64).reshape(-1, 2).T),  # noqa: B023
         )
         first = chance.randrange(bases[0], 70)
         place = max(number for number, base in enumerate(bases) if base <= first)

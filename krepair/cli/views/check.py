@@ -43,7 +43,7 @@ _PLACES: Final = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class CheckPage:
     """How much of a report is wanted.
 
     Attributes:
@@ -68,7 +68,7 @@ class Asked:
         return bool(self.width) and not self.every
 
 
-def check_view(report: CheckReport, asked: Asked | None = None) -> View:
+def check_view(report: CheckReport, asked: CheckPage | None = None) -> View:
     """What ``check`` found.
 
     On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
@@ -77,7 +77,7 @@ def check_view(report: CheckReport, asked: Asked | None = None) -> View:
         report: what was found.
         asked: how much of it is wanted; by default the page for a file.
     """
-    asked = asked or Asked()
+    asked = asked or CheckPage()
     sections = list(_sections(report, asked))
     return View(title="krepair check", sections=tuple(sections))
 
@@ -89,7 +89,7 @@ def later_version_note(version: str) -> str:
     return f"{version} is {later}: the forecast is that of {latest}." if later else ""
 
 
-def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
+def _sections(report: CheckReport, asked: CheckPage) -> Iterator[Section]:
     told = Section(title="Verdict", lines=(*verdict(report), *((asked.note,) if asked.note else ())))
     rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
     if not asked.screen:
@@ -138,7 +138,7 @@ def _none_of(code: str) -> str:
     return f"No finding of {code}.{other}"
 
 
-def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: Asked) -> Section:
+def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: CheckPage) -> Section:
     dirs = report.log_dirs
     where = dirs[0].log_dir if len(dirs) == 1 else count_text(len(dirs), "log directory", "log directories")
     partitions = count_text(sum(len(one.partitions) for one in dirs), "partition")
@@ -146,7 +146,7 @@ def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: Asked) ->
     return Section(title=title, lines=tuple(_rule_lines(rules, asked)))
 
 
-def _rule_lines(rules: Sequence[RuleSummary], asked: Asked) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleSummary], asked: CheckPage) -> Iterator[str]:
     if not rules:
         return
     # That the directory is in use takes a line of the verdict.
@@ -217,7 +217,7 @@ def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 # -- each row
 
 
-def _rows(report: CheckReport, asked: Asked) -> Iterator[Section]:
+def _rows(report: CheckReport, asked: CheckPage) -> Iterator[Section]:
     """Each finding with its command on a line of its own."""
     for log_dir in report.log_dirs:
         seen: set[str] = set()

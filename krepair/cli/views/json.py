@@ -16,7 +16,7 @@ from krepair.formats.words import all_printable, json_for_terminals
 
 
 def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
-    """The document of a run that came to an end.
+    """The document of a run that ended.
 
     Args:
         verb: as typed.

@@ -20,7 +20,7 @@ from krepair.rules.model import SegmentFacts
 BROKERS_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
-class Markers(NamedTuple):
+class MarkerTimes(NamedTuple):
     """Times of markers in one segment, one of each producer whose last batch in it is one.
 
     Attributes:
@@ -32,17 +32,17 @@ class Markers(NamedTuple):
     time_ms: Int64s
 
 
-_NO_MARKERS: Final = Markers(np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_MARKERS: Final = MarkerTimes(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def markers_in(facts: SegmentFacts) -> Markers:
+def markers_in(facts: SegmentFacts) -> MarkerTimes:
     """What the scan knows of the times of markers."""
     rows = facts.summary.rows
     if len(rows) == 0:
         return _NO_MARKERS
     after_data = (rows[:, c.P_NEXT_POSITION] >= 0) | (rows[:, c.P_LAST_DATA_OFFSET] < 0)
     ended = (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_OPEN_FIRST] < 0) & after_data
-    return Markers(rows[ended, c.P_LEAD_OFFSET], rows[ended, c.P_TIMESTAMP])
+    return MarkerTimes(rows[ended, c.P_LEAD_OFFSET], rows[ended, c.P_TIMESTAMP])
 
 
 def newest_broker_time(facts: SegmentFacts, topic: str) -> int:

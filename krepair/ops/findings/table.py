@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.items import LogItem
 
 
-class Seen(NamedTuple):
+class SeenDir(NamedTuple):
     """One log directory, looked at.
 
     Attributes:
@@ -87,19 +87,19 @@ class Seen(NamedTuple):
         return self.context.view
 
 
-Row = Callable[[Seen], Iterator[Finding]]
-PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]
+Row = Callable[[SeenDir], Iterator[Finding]]
+PartitionRow = Callable[[SeenDir, Survey], Iterator[Finding]]
 
 
 # -- rows that read what others have worked out
 
 
-def _root_fixes(seen: Seen) -> Iterator[Finding]:
+def _root_fixes(seen: SeenDir) -> Iterator[Finding]:
     for fix in FIXES:
         yield from fix.look_root(seen.context).findings
 
 
-def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
+def _fixes(seen: SeenDir, survey: Survey) -> Iterator[Finding]:
     if survey.partition.topic == METADATA_TOPIC:
         return  # a node of KRaft makes all of it anew at every start; what it cannot is KR610
     ends = seen.context.root.seen(GONE_SEEN) or ()
@@ -110,7 +110,7 @@ def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
                 yield found  # else KR312 tells it
 
 
-def _freed(seen: Seen) -> Iterator[Finding]:
+def _freed(seen: SeenDir) -> Iterator[Finding]:
     deleted = [folder for folder in seen.view.marked if folder.role == "delete"]
     freed = freed_at_start(seen.surveys, deleted)
     if freed is not None:
@@ -119,7 +119,7 @@ def _freed(seen: Seen) -> Iterator[Finding]:
         yield freed if short else replace(freed, severity=Severity.INFORMATION)
 
 
-def _transactions(seen: Seen) -> Iterator[Finding]:
+def _transactions(seen: SeenDir) -> Iterator[Finding]:
     context = seen.context
     return transaction_findings(
         (seen.view, *seen.others),
@@ -130,13 +130,13 @@ def _transactions(seen: Seen) -> Iterator[Finding]:
     )
 
 
-def _emptied(seen: Seen) -> Iterator[Finding]:
+def _emptied(seen: SeenDir) -> Iterator[Finding]:
     # A directory tells only that its broker is not older than a version.
     told = seen.context.version if seen.context.options.broker_version else None
     return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
 
 
-def _space(seen: Seen) -> Iterator[Finding]:
+def _space(seen: SeenDir) -> Iterator[Finding]:
     """What has to become free, and what can go without loss."""
     found = list(space_findings(seen.space))
     could = removable(seen.view.path) if found else ()
@@ -154,7 +154,7 @@ _BACK: Final = (
 )
 
 
-def absent_findings(seen: Seen) -> Iterator[Finding]:
+def absent_findings(seen: SeenDir) -> Iterator[Finding]:
     """One finding, by name. No loss where it lies in another directory, was deleted, or was moved by the cluster."""
     elsewhere = {one.key for view in seen.others for one in (*view.partitions, *view.marked)}
     absent = {
@@ -557,7 +557,7 @@ OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
 )
 
 
-def all_findings(seen: Seen) -> Iterator[Finding]:
+def all_findings(seen: SeenDir) -> Iterator[Finding]:
     """The root first, then partition by partition, then what the next start makes of it.
 
     Several readers may meet the same file that cannot be read: what is the same is told once.
@@ -565,7 +565,7 @@ def all_findings(seen: Seen) -> Iterator[Finding]:
     return iter(dict.fromkeys(_every_finding(seen)))
 
 
-def _every_finding(seen: Seen) -> Iterator[Finding]:
+def _every_finding(seen: SeenDir) -> Iterator[Finding]:
     for row in OF_THE_ROOT:
         yield from row(seen)
     for survey in seen.surveys:

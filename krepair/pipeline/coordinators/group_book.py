@@ -10,10 +10,10 @@ from krepair.formats.coordinator_record import CoordinatorRecord
 from krepair.formats.damage import Damage
 from krepair.pipeline.coordinators.commits import Commits, StoredCommit, StoredPending
 from krepair.pipeline.coordinators.group_model import (
-    Commit,
     Group,
     GroupKind,
     Member,
+    OffsetCommit,
     PendingCommit,
     SubscriptionHistory,
 )
@@ -151,7 +151,7 @@ class GroupBook:
     # -- the result --------------------------------------------------------------------------
     def groups(self, stored: Commits) -> list[Group]:
         """All groups, by id."""
-        commits: dict[str, list[Commit]] = {}
+        commits: dict[str, list[OffsetCommit]] = {}
         counts: dict[str, list[int]] = {}
         for commit in stored.commits():
             self._commit(commit, commits, counts)
@@ -165,7 +165,7 @@ class GroupBook:
         ]
 
     def _commit(
-        self, stored: StoredCommit, commits: dict[str, list[Commit]], counts: dict[str, list[int]]
+        self, stored: StoredCommit, commits: dict[str, list[OffsetCommit]], counts: dict[str, list[int]]
     ) -> None:
         key = group_metadata.read_commit_key(stored.key)
         if isinstance(key, Damage):
@@ -181,9 +181,9 @@ class GroupBook:
         place = {"topic": key["topic"], "partition": key["partition"], "record_offset": stored.record_offset}
         value = group_metadata.read_commit_value(stored.value)
         if isinstance(value, Damage):
-            commit = Commit(**place, problem=f"expected {value.expected}, found {value.found}")
+            commit = OffsetCommit(**place, problem=f"expected {value.expected}, found {value.found}")
         else:
-            commit = Commit(
+            commit = OffsetCommit(
                 **place,
                 offset=value["offset"],
                 leader_epoch=value.get("leader_epoch", -1),
@@ -215,7 +215,7 @@ class GroupBook:
         )
 
     def _group(
-        self, name: str, commits: list[Commit], counts: list[int], pending: list[PendingCommit]
+        self, name: str, commits: list[OffsetCommit], counts: list[int], pending: list[PendingCommit]
     ) -> Group:
         entry = self._entries.get(name, _Entry())
         base: dict[str, Any] = {

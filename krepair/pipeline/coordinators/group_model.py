@@ -32,7 +32,7 @@ class Member(Struct, frozen=True, kw_only=True):
     assigned: dict[str, tuple[int, ...]] = {}
 
 
-class Commit(Struct, frozen=True, kw_only=True):
+class OffsetCommit(Struct, frozen=True, kw_only=True):
     """A committed offset.
 
     Attributes:
@@ -140,7 +140,7 @@ class Group(Struct, frozen=True, kw_only=True):
     leader: str = ""
     state_timestamp: int = -1
     members: tuple[Member, ...] = ()
-    commits: tuple[Commit, ...] = ()
+    commits: tuple[OffsetCommit, ...] = ()
     pending: tuple[PendingCommit, ...] = ()
     commit_records: int = 0
     tombstones: int = 0

@@ -22,7 +22,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.fixed_entries import padding_start
 from krepair.formats.layout import Layout
 from krepair.logdir.reading import read_whole
-from krepair.pipeline.dump.style import Style, Word
+from krepair.pipeline.dump.style import DumpWord, Style
 
 MOST_BYTES: Final = 2**31 - 1
 """Of an index or a snapshot: a broker maps it whole."""
@@ -259,7 +259,7 @@ def text_file(style: Style, kind: str, data: bytes, size: int) -> Iterator[bytes
         if isinstance(metadata, Damage):
             yield metadata
             return
-        topic_id = Word(partition_metadata.topic_id_text(metadata.topic_id))
+        topic_id = DumpWord(partition_metadata.topic_id_text(metadata.topic_id))
         yield style.line("partition_metadata", {"version": metadata.version, "topic_id": topic_id})
     else:
         for line in data.decode("utf-8", "backslashreplace").splitlines():

@@ -16,7 +16,7 @@ from krepair.formats import batch_v2, control, record
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
-from krepair.pipeline.dump.style import MARKERS, TIMESTAMP_TYPES, Raw, Style, Word, json_of
+from krepair.pipeline.dump.style import MARKERS, TIMESTAMP_TYPES, DumpWord, Raw, Style, json_of
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
 """How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
@@ -101,7 +101,7 @@ class RecordLines:
             "position": int(batch["position"]),
             "offset": shown.offset,
             "timestamp": shown.timestamp,
-            "timestamp_type": Word(TIMESTAMP_TYPES[timestamp_type(batch)]),
+            "timestamp_type": DumpWord(TIMESTAMP_TYPES[timestamp_type(batch)]),
         }
         if batch["magic"] > 1:
             fields |= {
@@ -159,7 +159,7 @@ class RecordLines:
         if cut:
             return None
         found = self.table.decode(shown.key, shown.value)
-        fields: dict[str, Any] = {"record": Word(found.type), "key_version": found.key_version}
+        fields: dict[str, Any] = {"record": DumpWord(found.type), "key_version": found.key_version}
         if found.key:
             fields["key_fields"] = found.key
         else:
@@ -201,7 +201,7 @@ def _marker(shown: Shown) -> dict[str, Any]:
     if key is None or isinstance(key, Damage):
         return {}
     name = MARKERS[key.type_id] if 0 <= key.type_id < len(MARKERS) else key.type_id
-    fields: dict[str, Any] = {"marker": Word(name) if isinstance(name, str) else name}
+    fields: dict[str, Any] = {"marker": DumpWord(name) if isinstance(name, str) else name}
     value = control.decode_end_txn(shown.value)
     if key.is_end_txn and not isinstance(value, Damage):
         fields["coordinator_epoch"] = value.coordinator_epoch

@@ -23,7 +23,7 @@ TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delet
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
 
 
-class Word(str):
+class DumpWord(str):
     """Text that a person sees without quotes: a name of ours or of Kafka's."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class Raw(bytes):
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, Word):
+    if isinstance(value, DumpWord):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} in a line of output")
 
@@ -107,12 +107,18 @@ class Style:
     def damage(self, found: Damage, rule: str = "") -> bytes:
         """The line of a damaged range."""
         fields = found._asdict()
-        return self.line("damage", fields | {"rule": Word(rule)} if rule else fields)
+        return self.line("damage", fields | {"rule": DumpWord(rule)} if rule else fields)
 
     def _for_person(self, name: str, value: Any) -> bytes:
         if isinstance(value, Raw):
             return value
-        if isinstance(value, Word) and value and value.isascii() and value.isprintable() and " " not in value:
+        if (
+            isinstance(value, DumpWord)
+            and value
+            and value.isascii()
+            and value.isprintable()
+            and " " not in value
+        ):
             return value.encode()
         if name in TIMES and isinstance(value, int):
             return time_text(value).encode()

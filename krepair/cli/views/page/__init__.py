@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from krepair.checks.catalogue import Severity
-from krepair.cli.views.check import Asked, check_view
+from krepair.cli.views.check import CheckPage, check_view
 from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
 from krepair.formats.words import few
@@ -108,7 +108,7 @@ def check_page(report: CheckReport) -> str:
     return _render(
         "check.html",
         report=report,
-        view=check_view(report, Asked(every=True, sums=False)),
+        view=check_view(report, CheckPage(every=True, sums=False)),
         log_dirs=[_log_dir(one) for one in report.log_dirs],
     )
 

@@ -13,7 +13,7 @@ from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.ops.pictures import ReplicaBar
 from krepair.plan.actions.log_contents import Content, Run
-from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
+from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, SpacePicture
 from krepair.plan.view import bytes_text, size_text, time_text
 
 WIDTH: Final = 1000.0
@@ -178,7 +178,7 @@ def tail(item: IndexTail) -> list[Box]:
     return [entries, zeros] if item.entry_bytes else [zeros]
 
 
-def space(item: Space, free_now: int = -1) -> SpaceDrawing:
+def space(item: SpacePicture, free_now: int = -1) -> SpaceDrawing:
     """The line of free space: now, while apply runs, until purge, after it.
 
     Args:
