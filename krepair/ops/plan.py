@@ -41,7 +41,7 @@ from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
-from krepair.plan.build import LogDirFacts, build_plan
+from krepair.plan.build import build_plan
 from krepair.plan.effects import changes_logs
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
@@ -277,7 +277,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     ]
     root = _root_plan(context, fixes, partitions)
     return build_plan(
-        facts_of_dir(view),
+        view,
         policy_of(view, surveys, context.settings, options, others_of(context)),
         partitions,
         commit_of(context, partitions, with_root=root is not None),
@@ -291,17 +291,6 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
         kept=[kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
         others_have=others_have(view, options, partitions, context.surveys),
         asked=options.words("plan", "reading"),
-    )
-
-
-def facts_of_dir(view: LogDir) -> LogDirFacts:
-    """What a plan says about where it was made."""
-    return LogDirFacts(
-        host=view.host,
-        path=view.path,
-        cluster_id=view.cluster_id,
-        broker_id=view.broker_id,
-        directory_id=view.directory_id,
     )
 
 

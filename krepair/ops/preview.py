@@ -34,7 +34,6 @@ from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
     ByFix,
     Sides,
-    facts_of_dir,
     look_at_partitions,
     partition_plan,
     partitions_named,
@@ -169,7 +168,7 @@ class PreviewReading:
     def plan(self) -> Plan:
         """The preview of all partitions that were read."""
         return build_plan(
-            facts_of_dir(self.view),
+            self.view,
             policy_of(
                 self.view,
                 [self.surveys[folder] for folder in self.done],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET
 
 from krepair import __version__
 from krepair.formats.words import all_printable
+from krepair.logdir.values import LogDir
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
     Commit,
@@ -25,27 +25,8 @@ from krepair.plan.risks import risks_of
 from krepair.plan.space import decided, expected_seconds, plan_peak_bytes, with_figures
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogDirFacts:
-    """The place at which a plan was made.
-
-    Attributes:
-        host: host name.
-        path: absolute path of the log directory.
-        cluster_id: from ``meta.properties``, may be empty.
-        broker_id: from ``meta.properties``, may be empty.
-        directory_id: from ``meta.properties``, may be empty.
-    """
-
-    host: str
-    path: str
-    cluster_id: str = ""
-    broker_id: str = ""
-    directory_id: str = ""
-
-
 def build_plan(
-    facts: LogDirFacts,
+    view: LogDir,
     policy: Policy,
     partitions: Sequence[PartitionPlan],
     commit: Commit,
@@ -64,7 +45,7 @@ def build_plan(
     ``krepair.plan.space``. Values of the partitions for them are ignored.
 
     Args:
-        facts: the place at which the plan is made.
+        view: the log directory for which the plan is made.
         policy: inputs of the decisions.
         partitions: partitions, in any order.
         commit: how changes are swapped in.
@@ -81,11 +62,11 @@ def build_plan(
     damaged = [partition for partition in figured if partition.uncleanable_bytes]
     plan = Plan(
         tool_version=__version__,
-        host=facts.host,
-        log_dir=facts.path,
-        cluster_id=facts.cluster_id,
-        broker_id=facts.broker_id,
-        directory_id=facts.directory_id,
+        host=view.host,
+        log_dir=view.path,
+        cluster_id=view.cluster_id,
+        broker_id=view.broker_id,
+        directory_id=view.directory_id,
         policy=policy,
         commit=commit,
         partitions=tuple(figured),

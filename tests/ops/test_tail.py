@@ -21,7 +21,6 @@ from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.plan import facts_of_dir
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
@@ -226,7 +225,7 @@ def test_edited_plan_that_takes_whole_batches_for_a_torn_tail_is_refused(
     parts = [
         replace(plan.partitions[0], changes=(edited,), status="change", code="", why="", uncleanable_bytes=0)
     ]
-    crafted = build_plan(facts_of_dir(view), plan.policy, parts, plan.commit)
+    crafted = build_plan(view, plan.policy, parts, plan.commit)
     assert review(crafted) == []
     now = tree(torn.root)
     report = apply(crafted, options())

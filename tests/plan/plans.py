@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.options import Options
-from krepair.plan.build import LogDirFacts, build_plan
+from krepair.plan.build import build_plan
 from krepair.plan.model import (
     Commit,
     CompleteSwap,
@@ -244,7 +245,9 @@ def check_begins(found: list[str], words: list[str]) -> None:
         assert text.startswith(part), found
 
 
-FACTS = LogDirFacts(host="broker-1", path="/data/kafka", cluster_id="abc", broker_id="1")
+FACTS: Any = SimpleNamespace(
+    host="broker-1", path="/data/kafka", cluster_id="abc", broker_id="1", directory_id=""
+)
 COMMIT = Commit(order="P1", fence=True, why="one order for every version")
 
 
