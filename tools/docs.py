@@ -101,27 +101,17 @@ def exit_codes_page() -> str:
 
 def findings_page() -> str:
     """The table of rules, and each rule in full."""
-    built = [rule for rule in CATALOGUE if not rule.planned]
-    planned = [rule for rule in CATALOGUE if rule.planned]
     overview = table(
         ("rule", "severity", "what", "`--fix`"),
-        [(f"[{rule.code}](#{rule.code.lower()})", rule.severity, rule.title, rule.fix) for rule in built],
+        [(f"[{rule.code}](#{rule.code.lower()})", rule.severity, rule.title, rule.fix) for rule in CATALOGUE],
     )
     parts = [overview]
-    for rule in built:
+    for rule in CATALOGUE:
         by = "" if rule.command == CHECK else f"- Looked for by: `{rule.command}`\n"
         parts.append(
             f"## {rule.code}\n\n**{rule.title}** ({rule.severity})\n\n"
             f"{by}- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
             f"- Lost if krepair is wrong: {rule.lost_if_wrong}\n- Source: {rule.source}\n"
-        )
-    if planned:
-        parts.append(
-            '## Not looked for yet\n\nThese numbers are taken; `check` names them under "Not looked for".\n\n'
-            + table(
-                ("rule", "severity", "what", "`--fix`", "source"),
-                [(rule.code, rule.severity, rule.title, rule.fix, rule.source) for rule in planned],
-            )
         )
     introduction = (
         "What `krepair check` looks for; some rules need another command, which is named. A rule's number is "

@@ -1,8 +1,7 @@
 """The one table of rules: what krepair looks for, what it means, and what mends it.
 
 Codes are stable and are not used again for other rules. A row leaves out what ``Rule`` says of itself: no fix mends it,
-nothing is lost, ``check`` looks for it. A row with an empty ``implemented_in`` is planned: ``check`` does not look for
-it yet, and says so. The docs and ``krepair explain`` are made from this table.
+nothing is lost, ``check`` looks for it. The docs and ``krepair explain`` are made from this table.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Final
 from krepair.checks.catalogue_replicas import REPLICAS
 from krepair.checks.catalogue_transactions import TRANSACTIONS
 from krepair.checks.rule import (
-    FIRST_VERSION,
     NOTHING_CHANGED,
     Finding,
     Rule,
@@ -23,7 +21,6 @@ from krepair.checks.rule import (
 
 __all__ = [
     "CATALOGUE",
-    "FIRST_VERSION",
     "IN_USE",
     "RULES",
     "Finding",

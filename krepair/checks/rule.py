@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
-
-FIRST_VERSION: Final = "1.0.0"
 
 NOTHING_CHANGED: Final = "nothing: krepair only reports it"
 KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
@@ -46,8 +43,7 @@ def strongest(effects: Iterable[StartEffect]) -> StartEffect:
     return max(effects, key=order.index, default=StartEffect.NONE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
     """One row of the table.
 
     Attributes:
@@ -60,7 +56,6 @@ class Rule:
         lost_if_wrong: what is lost if krepair is wrong and the fix is applied.
         source: Kafka's code, KIP or issue, and the broker versions on which this was seen.
         start: what the next start makes of it, where a finding does not say it of its own case.
-        implemented_in: first version of krepair that looks for it; empty while it is planned.
         command: the command that looks for it.
     """
 
@@ -73,13 +68,7 @@ class Rule:
     fix: str = "none"
     lost_if_wrong: str = NOTHING_CHANGED
     start: StartEffect = StartEffect.NONE
-    implemented_in: str = FIRST_VERSION
     command: str = CHECK
-
-    @property
-    def planned(self) -> bool:
-        """Whether no version of krepair looks for it yet."""
-        return not self.implemented_in
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from krepair.options import LOSS_RULES
 from krepair.plan.last_copy import OTHERS_FIRST
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
-from krepair.rules.evidence import WAYS
+from krepair.rules.evidence import WAYS, Way
 from krepair.rules.reasons import REASONS, Reason
 
 EVIDENCE: Final = "EVIDENCE"
@@ -55,36 +54,6 @@ def _known(code: str) -> str:
     )
 
 
-class RuleRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
-    """A rule; see ``krepair.checks.rule.Rule``.
-
-    Attributes:
-        code: ``KRnnn``.
-        severity: what happens if nobody does anything, in a word.
-        title: a few words.
-        evidence: what a finding shows.
-        danger: what happens when it is left.
-        fix: name for ``--fix``, or ``none``.
-        lost_if_wrong: what is lost if krepair is wrong and the fix was applied.
-        source: where this was read or seen.
-        start: what the next start makes of it: ``none``, ``aside``, ``directory`` or ``ends``.
-        implemented_in: first version that looks for it; empty while it is planned.
-        command: what looks for it.
-    """
-
-    code: str
-    severity: str
-    title: str
-    evidence: str
-    danger: str
-    fix: str
-    lost_if_wrong: str
-    source: str
-    start: str
-    implemented_in: str
-    command: str
-
-
 class ReasonRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reason"):
     """A reason in a plan.
 
@@ -113,26 +82,10 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
     text: str
 
 
-class WayRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="evidence"):
-    """A way to give evidence, or to consent, so that markers and tombstones may go.
-
-    Attributes:
-        option: of ``krepair plan``.
-        when: it is the right one.
-        goes: what may go then.
-        rests: what it rests on.
-    """
-
-    option: str
-    when: str
-    goes: str
-    rests: str
+Row = Rule | ReasonRow | ObjectionRow
 
 
-Row = RuleRow | ReasonRow | ObjectionRow
-
-
-def row(code: str) -> Row | tuple[WayRow, ...]:
+def row(code: str) -> Row | tuple[Way, ...]:
     """The same for a program.
 
     Raises:
@@ -140,9 +93,9 @@ def row(code: str) -> Row | tuple[WayRow, ...]:
     """
     wanted = _known(code)
     if wanted in RULES:
-        return RuleRow(**asdict(RULES[wanted]))
+        return RULES[wanted]
     if wanted == EVIDENCE:
-        return tuple(WayRow(**way._asdict()) for way in WAYS)
+        return WAYS
     if wanted in OBJECTIONS:
         return ObjectionRow(code=wanted, text=OBJECTIONS[wanted])
     verdict, text, source = REASONS[Reason(wanted)]
@@ -158,16 +111,13 @@ def rows() -> tuple[Row, ...]:
 
 def explain_all() -> View:
     """All tables, one line per code."""
-    rules = tuple(
-        (rule.code, rule.severity.value, rule.title, rule.fix, rule.implemented_in or "planned")
-        for rule in CATALOGUE
-    )
+    rules = tuple((rule.code, rule.severity.value, rule.title, rule.fix) for rule in CATALOGUE)
     reasons = tuple((reason.value, REASONS[reason].verdict.value, REASONS[reason].text) for reason in Reason)
     codes = tuple((str(code.value), code.name, meaning) for code, meaning in EXIT_CODE_MEANING.items())
     return View(
         title="Codes of krepair",
         sections=(
-            Section(title="Rules", table=table_of("code | severity | title | fix | since", rules)),
+            Section(title="Rules", table=table_of("code | severity | title | fix", rules)),
             Section(title="Reasons in a plan", table=table_of("code | batch | why", reasons)),
             Section(
                 title="Objections of the review",
@@ -179,14 +129,9 @@ def explain_all() -> View:
 
 
 def _rule(rule: Rule) -> View:
-    state = (
-        "planned: nothing looks for it yet"
-        if rule.planned
-        else f"since krepair {rule.implemented_in}, by {rule.command}"
-    )
     rows = (
         ("severity", rule.severity.value),
-        ("looked for", state),
+        ("looked for", f"by {rule.command}"),
         ("evidence", rule.evidence),
         ("danger if left", rule.danger),
         ("fix", f"--fix {rule.fix}" if rule.fix != "none" else "none"),

@@ -8,7 +8,7 @@ rests on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
@@ -74,7 +74,7 @@ WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
 DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
 
 
-class Way(NamedTuple):
+class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):
     """One of the options that let markers and tombstones go.
 
     Attributes:

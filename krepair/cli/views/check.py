@@ -247,9 +247,6 @@ def _left_out_text(paths: Iterable[str]) -> str:
 
 
 def _not_looked_for() -> Iterator[str]:
-    planned = [rule.code for rule in CATALOGUE if rule.planned]
-    if planned:
-        yield f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}"
     others = [rule for rule in CATALOGUE if rule.command != CHECK]
     asked = [
         f"{command} ({', '.join(rule.code for rule in others if rule.command == command)})"

@@ -109,8 +109,9 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
+    from krepair.checks.rule import Rule
     from krepair.ops.compare import CompareReport
-    from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow, WayRow
+    from krepair.ops.explain import ObjectionRow, ReasonRow
     from krepair.ops.facts import FactsReport
     from krepair.ops.groups import GroupsReport
     from krepair.ops.reports import (
@@ -125,8 +126,9 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.pipeline.dump.model import Line
     from krepair.plan.diff import PlanDiff
     from krepair.plan.model import Plan
+    from krepair.rules.evidence import Way
 
-    row = RuleRow | ReasonRow | ObjectionRow
+    row = Rule | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
         "plan": (Plan,),
@@ -139,7 +141,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "compare": (CompareReport,),
         "facts": (FactsReport,),
         "transactions": (TransactionsReport,),
-        "explain": (row, tuple[row, ...], tuple[WayRow, ...]),
+        "explain": (row, tuple[row, ...], tuple[Way, ...]),
         "dump": (Line,),
         "diff": (PlanDiff,),
         "warm": (WarmReport,),
