@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from krepair.checks.catalogue import RULES
@@ -43,7 +43,7 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> fix.Fix:
     order = (*table.COMMIT_ORDER, made)
     for module in (table, plan_verb):
         monkeypatch.setattr(module, "COMMIT_ORDER", order)
-    monkeypatch.setitem(RULES, "KR406", dataclasses.replace(RULES["KR406"], fix="halves"))
+    monkeypatch.setitem(RULES, "KR406", msgspec.structs.replace(RULES["KR406"], fix="halves"))
     monkeypatch.setattr(replace, "_may_go", lambda *_: True)
     return made
 
