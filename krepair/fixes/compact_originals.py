@@ -23,7 +23,7 @@ from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.journal.freshness import grown
 from krepair.pipeline.compaction.check_items import CheckedSource
 from krepair.pipeline.compaction.items import CompactItem, OffsetFile
-from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, Reading, readings_of
+from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, SourceReading, readings_of
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
 from krepair.pipeline.items import Place
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
@@ -203,7 +203,7 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
-) -> dict[int, Reading]:
+) -> dict[int, SourceReading]:
     """Base offset -> how it is read, of the sources that lose records.
 
     Args:
@@ -217,7 +217,7 @@ def readings_by_plan(
     """
     following = dict(pairwise(originals.logs))
     high_watermark = high_watermark_of(work.context, work.survey(staging, facts.values()))
-    readings: dict[int, Reading] = {}
+    readings: dict[int, SourceReading] = {}
     for source in (source for group in compacted_groups(staging.plan) for source in group.sources):
         keys, base = source.by_key, source.base_offset
         assert keys is not None
@@ -235,7 +235,7 @@ def readings_by_plan(
             keyless=keys.keyless > 0,
             keeps_all=staging.plan.keeps_all,
         )
-        readings[base] = Reading(item, originals.logs[base].digest)
+        readings[base] = SourceReading(item, originals.logs[base].digest)
     return readings
 
 
@@ -252,7 +252,7 @@ def prepared_by_plan(
     place: Place,
     facts: Sequence[SegmentFacts],
     policy: MarkerPolicy,
-    readings: Mapping[int, Reading],
+    readings: Mapping[int, SourceReading],
 ) -> Prepared:
     """What would have been prepared, had the keys been looked for: from the scans of what was written.
 
@@ -276,7 +276,9 @@ def prepared_by_plan(
     return prepared
 
 
-def check_readings(work: Work, staging: Staging, prepared: Prepared, readings: Mapping[int, Reading]) -> None:
+def check_readings(
+    work: Work, staging: Staging, prepared: Prepared, readings: Mapping[int, SourceReading]
+) -> None:
     """What the writers were told is what the scans of what they have read come to.
 
     The markers that stay for a producer are compared with the others, when all decisions are.

@@ -50,7 +50,7 @@ from krepair.pipeline.compaction.items import CompactResult, KeysItem, KeysResul
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
-    Reading,
+    SourceReading,
     prepare,
     readings_of,
     rows_inline_of,
@@ -94,7 +94,7 @@ class _Partition:
     prepared: Prepared | None = None
     proof: PartitionToProve | None = None
     keys: dict[int, KeysResult] = field(default_factory=dict)
-    readings: dict[int, Reading] = field(default_factory=dict)
+    readings: dict[int, SourceReading] = field(default_factory=dict)
 
     @cached_property
     def by_plan(self) -> bool:

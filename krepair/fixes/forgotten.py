@@ -35,7 +35,7 @@ class _Told(Enum):
     MAYBE = "batches of the producer, which may all lie before the first offset"
 
 
-class Part(NamedTuple):
+class ScanFrom(NamedTuple):
     """What is scanned of a segment: from an offset on, or all of it where that is not above its base offset."""
 
     base_offset: int
@@ -58,7 +58,7 @@ class OpenTransactions:
         is_readable: Callable[[SegmentFacts], bool],
     ) -> None:
         self._bases = bases
-        self._facts = {Part(base, base): facts for base, facts in known.items()}
+        self._facts = {ScanFrom(base, base): facts for base, facts in known.items()}
         self._is_readable = is_readable
         self._pending: dict[Open, int] = {}
         self.forgotten: set[Open] = set()
@@ -67,7 +67,7 @@ class OpenTransactions:
         """Ask about a transaction that does not begin below the log."""
         self._pending[one] = bisect_right(self._bases, one.first_offset) - 1
 
-    def take(self, part: Part, facts: SegmentFacts | None) -> None:
+    def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
         """What came of a scan; None if it failed: of the transactions that need it nothing is told."""
         if facts is None:
             number = self._bases.index(part.base_offset)
@@ -75,19 +75,19 @@ class OpenTransactions:
         else:
             self._facts[part] = facts
 
-    def wanted(self) -> list[Part]:
+    def wanted(self) -> list[ScanFrom]:
         """Go on as far as the facts reach; what has to be scanned next, nothing if all is told."""
-        parts: dict[int, Part] = {}
+        parts: dict[int, ScanFrom] = {}
         for one in list(self._pending):
             part = self._go_on(one)
             if part is not None:
                 parts[part.base_offset] = min(part, parts.get(part.base_offset, part))
         return sorted(parts.values())
 
-    def _go_on(self, one: Open) -> Part | None:
+    def _go_on(self, one: Open) -> ScanFrom | None:
         while self._pending[one] < len(self._bases):
             base = self._bases[self._pending[one]]
-            exact = Part(base, max(base, one.first_offset))
+            exact = ScanFrom(base, max(base, one.first_offset))
             told = _Told.MAYBE
             for part in sorted(each for each in self._facts if each.base_offset == base and each <= exact):
                 facts = self._facts[part]

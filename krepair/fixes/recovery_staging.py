@@ -43,7 +43,7 @@ from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import MendItem
-    from krepair.pipeline.readings.partition import Reading
+    from krepair.pipeline.readings.partition import ReadingResult
     from krepair.pipeline.recover import MakeItem
 
 
@@ -478,7 +478,7 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
         for item in range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
     ]
 
-    def says(results: Sequence[Reading]) -> Iterator[Wrong]:
+    def says(results: Sequence[ReadingResult]) -> Iterator[Wrong]:
         yield from below
         for item, result in zip(items, results, strict=True):
             yield from (Wrong(item.place.folder, "", text) for text in result.problems)

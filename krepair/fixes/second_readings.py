@@ -20,7 +20,7 @@ from krepair.plan.model import Change, ReplaceFile
 
 if TYPE_CHECKING:
     from krepair.pipeline.readings.aborted import AbortedReading
-    from krepair.pipeline.readings.partition import LogFile
+    from krepair.pipeline.readings.partition import LogPath
 
 REMOVED: Final = Kind("removed files", "that it is gone")
 REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
@@ -84,17 +84,17 @@ def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
     return SecondReading(change, kind, says=lambda _: wrong)
 
 
-def logs_now(staging: Staging) -> tuple[LogFile, ...]:
+def logs_now(staging: Staging) -> tuple[LogPath, ...]:
     """The logs of a partition as they are."""
-    from krepair.pipeline.readings.partition import LogFile
+    from krepair.pipeline.readings.partition import LogPath
 
     return tuple(
-        LogFile(base_offset=base, path=staging.folder.at(log_name(base)), bytes=size)
+        LogPath(base_offset=base, path=staging.folder.at(log_name(base)), bytes=size)
         for base, size in staging.listed.log_sizes
     )
 
 
-def logs_before_compaction(staging: Staging) -> tuple[LogFile, ...] | None:
+def logs_before_compaction(staging: Staging) -> tuple[LogPath, ...] | None:
     """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
 
     What follows from logs is worked out after damage is gone, and before segments are written anew.
@@ -102,7 +102,7 @@ def logs_before_compaction(staging: Staging) -> tuple[LogFile, ...] | None:
     Raises:
         OSError: a file cannot be looked at.
     """
-    from krepair.pipeline.readings.partition import LogFile
+    from krepair.pipeline.readings.partition import LogPath
 
     effects = [log_effect(change) for change in staging.plan.changes]
     gone = {base for effect in effects for base in effect.segments}
@@ -121,7 +121,7 @@ def logs_before_compaction(staging: Staging) -> tuple[LogFile, ...] | None:
         found = tree.status(path)
         if found is None or found.st_size != expected:
             return None
-        logs.append(LogFile(base_offset=base, path=path, bytes=expected))
+        logs.append(LogPath(base_offset=base, path=path, bytes=expected))
     return tuple(sorted(logs, key=lambda log: log.base_offset))
 
 

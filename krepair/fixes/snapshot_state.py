@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.forgotten import Open, OpenTransactions, Part
+from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
@@ -49,7 +49,7 @@ _TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
 _NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
 
 
-class Target(NamedTuple):
+class SnapshotTarget(NamedTuple):
     """One partition to look at.
 
     Attributes:
@@ -75,7 +75,7 @@ class Target(NamedTuple):
     unflushed_from: int = INT64_MAX
     closed: frozenset[str] = frozenset()
 
-    def recovered(self, since: int, log_end: int = -1) -> Target:
+    def recovered(self, since: int, log_end: int = -1) -> SnapshotTarget:
         """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
 
         Snapshots past the log end stay in sight: they have to go.
@@ -86,7 +86,7 @@ class Target(NamedTuple):
 
 def target_of(
     log_dir: LogDir, partition: Partition, known: Iterable[SegmentFacts], changes: Sequence[Change]
-) -> Target:
+) -> SnapshotTarget:
     """A partition of a log directory as a target.
 
     Args:
@@ -100,7 +100,7 @@ def target_of(
     gone = names_removed(changes)
     parts = parts_after(partition, changes)
     floor = floor_of([part.base_offset for part in parts], log_dir.recovery_point.offsets.get(key, 0))
-    return Target(
+    return SnapshotTarget(
         partition=partition,
         place=place_of(log_dir, partition),
         parts=parts,
@@ -122,7 +122,7 @@ def rules_now(context: Context) -> StateRules:
 
 
 def see_snapshots(
-    targets: Sequence[Target],
+    targets: Sequence[SnapshotTarget],
     rules: StateRules,
     engine: Engine,
     *,
@@ -139,7 +139,7 @@ def see_snapshots(
         clean: whether the broker was cleanly stopped.
         always: work the state out although nothing may be wrong: some of it may be mended already.
         closes: whether to ask the log about the open transactions of each snapshot that a start begins with; if not,
-            only about those of the snapshots in ``Target.closed``.
+            only about those of the snapshots in ``SnapshotTarget.closed``.
     """
     from krepair.pipeline.scan import scan
 
@@ -172,7 +172,7 @@ def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
 class _Look:
     """One partition on its way: its end first, then as much of its log as the state needs."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SnapshotTarget) -> None:
         self.target = target
         self.bases = tuple(part.base_offset for part in target.parts)
         self.facts = dict(target.known)
@@ -204,7 +204,7 @@ class _Look:
         segment = self.target.parts[self.bases.index(base_offset)].segment
         self.facts[base_offset] = facts_of(segment, result)
 
-    def take_part(self, part: Part, result: ScanResult | Failed) -> None:
+    def take_part(self, part: ScanFrom, result: ScanResult | Failed) -> None:
         """What came of a scan for an open transaction."""
         segment = self.target.parts[self.bases.index(part.base_offset)].segment
         self.open.take(part, None if isinstance(result, Failed) else facts_of(segment, result))

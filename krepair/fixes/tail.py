@@ -32,8 +32,8 @@ from krepair.rules.model import LeftAlone
 from krepair.rules.tail import (
     LogCut,
     LogEnd,
-    LogFile,
     TailChoice,
+    TailLog,
     TailWay,
     choose_cuts,
     notes_on_end,
@@ -207,7 +207,7 @@ def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> T
     why = unmapped(damaged_logs(survey)) if maps_of(survey) or not survey.segments else ""
     if why and survey.partition.segments:
         return TailChoice(left=LeftAlone("damage", f"its damage is left alone: {why}", damaged=True))
-    logs = [LogFile(one.base_offset, one.log.size, one.log.nlink) for one in survey.partition.segments]
+    logs = [TailLog(one.base_offset, one.log.size, one.log.nlink) for one in survey.partition.segments]
     way: TailWay = "broker" if TAIL.way(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
 

@@ -23,7 +23,7 @@ from krepair.pipeline.indexes.segment import MendItem, damaged_log, staged_as_pl
 from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import Reading, unreadable
+from krepair.pipeline.readings.partition import ReadingResult, unreadable
 from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
 from krepair.pipeline.scan import scan_below
 
@@ -59,7 +59,7 @@ class MadeResult(Struct, frozen=True, kw_only=True):
         files: why each file was not staged, or None, in the order of the item.
     """
 
-    reading: Reading
+    reading: ReadingResult
     scan: ScanResult | None = None
     files: tuple[Failed | None, ...] = ()
 
@@ -69,7 +69,7 @@ def make_recovered(item: MakeItem) -> MadeResult:
     """Read the segment; stage its indexes if they are the plan's and true to the log."""
     tree, wrong = reached(item.reading.place)
     if wrong:
-        return MadeResult(reading=Reading(problems=(wrong,)))
+        return MadeResult(reading=ReadingResult(problems=(wrong,)))
     try:
         with tree.keeping_folders():
             return _made(item, tree)
@@ -85,7 +85,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
     with opened_for_reading(f"{item.reading.place.stem(base_offset)}.log", tree) as descriptor:
         problem = why_not_settled(item.reading, tree, descriptor)
         if problem:
-            return MadeResult(reading=Reading(problems=(problem,)))
+            return MadeResult(reading=ReadingResult(problems=(problem,)))
         read_into = read_into_from(descriptor)
 
         def take(window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
@@ -99,7 +99,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
     problems = reading.problems()
     if problems or isinstance(scanned, Failed):
         why = tuple(problems) or ((scanned.why,) if isinstance(scanned, Failed) else ())
-        return MadeResult(reading=Reading(problems=why, bytes=item.reading.log_bytes))
+        return MadeResult(reading=ReadingResult(problems=why, bytes=item.reading.log_bytes))
     summary = scanned.summary
     contents: Mapping[str, bytes] = dict(
         zip((INDEX, TIME_INDEX), index_bytes(base_offset, *entries.entries()), strict=True)
@@ -112,5 +112,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
         return staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), tree)
 
     return MadeResult(
-        reading=Reading(bytes=item.reading.log_bytes), scan=scanned, files=tuple(map(staged, item.files))
+        reading=ReadingResult(bytes=item.reading.log_bytes),
+        scan=scanned,
+        files=tuple(map(staged, item.files)),
     )

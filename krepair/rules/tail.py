@@ -17,7 +17,7 @@ _SHOWN_AT_MOST: Final = 20
 _FEW: Final = 5
 
 
-class LogFile(NamedTuple):
+class TailLog(NamedTuple):
     """One log of a partition.
 
     Attributes:
@@ -40,7 +40,7 @@ class LogCut(NamedTuple):
         as_broker: whether everything from the damage on goes, and all later segments.
     """
 
-    log: LogFile
+    log: TailLog
     damages: tuple[Damaged, ...]
     as_broker: bool = False
 
@@ -106,7 +106,7 @@ class LogEnd(NamedTuple):
 
 
 def choose_cuts(
-    damages: Sequence[Damaged], logs: Sequence[LogFile], consents: Collection[str], way: TailWay
+    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailWay
 ) -> TailChoice:
     """Which bytes go.
 
@@ -158,7 +158,7 @@ def _told(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str
 
 
 def _excised(
-    damages: Sequence[Damaged], logs: Sequence[LogFile], consents: Collection[str]
+    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
     """Per segment: all of its damaged ranges, or none, since what stays has to be valid from end to end."""
     for log in logs:
@@ -179,7 +179,7 @@ def _excised(
 
 
 def _as_broker(
-    damages: Sequence[Damaged], logs: Sequence[LogFile], consents: Collection[str]
+    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
     """Everything from the first damage that is consented to; damage before it would make the broker cut there."""
     first = next((one for one in damages if one.consent in consents or one.torn), None)

@@ -20,7 +20,7 @@ from krepair.pipeline.engines import same_files, spark, spark_worker
 from krepair.pipeline.engines.same_files import (
     Listed,
     Nonce,
-    Seen,
+    SeenFiles,
     has_come,
     left_by,
     new_nonce,
@@ -59,11 +59,11 @@ def items(root: Path) -> list[ScanItem]:
     ]
 
 
-def seen(root: Path, nonce: Nonce | None = None) -> Seen:
+def seen(root: Path, nonce: Nonce | None = None) -> SeenFiles:
     return seen_here(items(root), nonce, Listed())
 
 
-def said(seen_there: Seen) -> str:
+def said(seen_there: SeenFiles) -> str:
     """Why a worker that sees what this process sees now does no item; empty if it does."""
     failed = other_than(seen_there)
     if failed is None:

@@ -22,7 +22,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
-from krepair.pipeline.readings.partition import Reading
+from krepair.pipeline.readings.partition import ReadingResult
 from krepair.plan.model import Change, PartitionPlan, Plan
 from tests import builders
 from tests.pipeline.travelled import travelled
@@ -87,7 +87,7 @@ def read(work: SecondReading) -> tuple[str, ...]:
     """Run one reading as it travels."""
     (item,), way = work.items, work.way
     assert inspect.isfunction(way)
-    result: Reading | AbortedReading = travelled(way, item)
+    result: ReadingResult | AbortedReading = travelled(way, item)
     return tuple(filter(None, result.problems))
 
 

@@ -17,7 +17,7 @@ from krepair.ops.verify import verify_plan
 from krepair.pipeline.indexes import transactions as txn_indexes
 from krepair.pipeline.readings import aborted
 from krepair.pipeline.readings.aborted import verify_aborted
-from krepair.pipeline.readings.partition import LogFile, Part
+from krepair.pipeline.readings.partition import LogBatches, LogPath
 from tests import builders, strategies
 from tests.builders import abort, commit, data
 from tests.readings.scenes import FOLDER, Applied, applied, options, read, read_instead
@@ -147,7 +147,7 @@ def test_one_replay_serves_all_transaction_indexes_of_a_partition(
     logs: list[int] = []
     real = aborted.parts_of
 
-    def counting(given: Sequence[LogFile], *more: Any, **named: Any) -> Iterator[Part]:
+    def counting(given: Sequence[LogPath], *more: Any, **named: Any) -> Iterator[LogBatches]:
         logs.extend(log.base_offset for log in given)
         return real(given, *more, **named)
 

@@ -22,8 +22,8 @@ from krepair.rules.damage import (
 from krepair.rules.model import SegmentFacts
 from krepair.rules.tail import (
     LogEnd,
-    LogFile,
     TailChoice,
+    TailLog,
     TailWay,
     choose_cuts,
     notes_on_end,
@@ -33,7 +33,7 @@ from krepair.rules.tail import (
 from tests.rules.facts import facts
 
 SIZE = 1000
-LISTED = [LogFile(0, SIZE, 1), LogFile(100, SIZE, 1), LogFile(200, SIZE, 1)]
+LISTED = [TailLog(0, SIZE, 1), TailLog(100, SIZE, 1), TailLog(200, SIZE, 1)]
 
 
 def good(start: int, end: int, first: int, last: int) -> ValidRange:

@@ -16,7 +16,7 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.pipeline.readings.partition import LogFile, parts_of
+from krepair.pipeline.readings.partition import LogPath, parts_of
 
 Key = tuple[str, int]
 """Topic and partition number."""
@@ -24,7 +24,7 @@ Key = tuple[str, int]
 _COMES_DOWN = frozenset({RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT})
 
 
-def log_end_of(log: LogFile, tree: Tree) -> int:
+def log_end_of(log: LogPath, tree: Tree) -> int:
     """The offset after the last batch of the last segment; -1 where damage hides it."""
     end = log.base_offset
     for part in parts_of([log], tree, check_crc=True):

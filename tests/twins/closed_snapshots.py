@@ -15,10 +15,10 @@ from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerSnapshot
-from krepair.pipeline.readings.partition import LogFile, Part, parts_of
+from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
 
 
-def closed_problems(data: bytes, before: bytes, logs: tuple[LogFile, ...], tree: Tree) -> list[str]:
+def closed_problems(data: bytes, before: bytes, logs: tuple[LogPath, ...], tree: Tree) -> list[str]:
     """What the original, and the logs of all segments, have against the bytes of the new file."""
     new, old = producer_snapshot.decode(data), producer_snapshot.decode(before)
     if isinstance(new, Damage) or isinstance(old, Damage):
@@ -48,7 +48,7 @@ def _ended(old: ProducerSnapshot, new: ProducerSnapshot) -> tuple[dict[int, int]
     return ended, [] if ended else ["no transaction was ended in it"]
 
 
-def _batches_of(part: Part, ended: dict[int, int]) -> Iterator[str]:
+def _batches_of(part: LogBatches, ended: dict[int, int]) -> Iterator[str]:
     """Batches that speak against the end of a transaction."""
     headers = part.walked.headers
     emptied_control = ((headers["attributes"] & batch_v2.CONTROL) != 0) & (headers["record_count"] == 0)

@@ -19,7 +19,7 @@ import numpy as np
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
-from krepair.pipeline.readings.partition import LogFile, Part, parts_of
+from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
 
 _LINE = re.compile(rb"([0-9]+)[ \t]+([0-9]+)")
 _NO_EPOCH = -1
@@ -40,7 +40,7 @@ class MadeOf(NamedTuple):
     """
 
     original: bytes | None
-    logs: tuple[LogFile, ...]
+    logs: tuple[LogPath, ...]
     tree: Tree
     log_start: int = -1
     compacts: bool = False
@@ -132,7 +132,7 @@ class _Log:
         self.misnamed: list[_Misnamed] = []
         self._segment = -1
 
-    def take(self, part: Part) -> None:
+    def take(self, part: LogBatches) -> None:
         """The next batches."""
         if part.base_offset != self._segment:
             self.compacted = self.compacted or 0 <= self.last < part.base_offset - 1

@@ -22,7 +22,7 @@ from krepair.ops.target import journal_folder, listed
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.readings.partition import LogFile
+from krepair.pipeline.readings.partition import LogPath
 from krepair.plan.facts import setting
 from krepair.plan.model import ChangeLines, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.checkpoints import KIND_OF
@@ -69,7 +69,7 @@ class _Partition:
         self.log_start = view.log_start.offsets.get((part.topic, part.partition), -1)
 
     @cached_property
-    def logs(self) -> tuple[tuple[LogFile, ...], bool]:
+    def logs(self) -> tuple[tuple[LogPath, ...], bool]:
         """What the files were made of, and whether all of that is there still."""
         before = logs_before_compaction(self.staging)
         return before or logs_now(self.staging), before is not None
@@ -145,7 +145,7 @@ def _of_root(plan: Plan) -> Iterator[str]:
         for one in view.partitions:
             if one.has_an_end and (one.topic, one.number) in changed:
                 last = one.segments[-1]
-                log = LogFile(base_offset=last.base_offset, path=last.log.path, bytes=last.log.size)
+                log = LogPath(base_offset=last.base_offset, path=last.log.path, bytes=last.log.size)
                 ends[one.topic, one.number] = log_end_of(log, tree)
         for text in checkpoint_problems(change.name, old, new, ends):
             yield f"{change.name}: {text}"

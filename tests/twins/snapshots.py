@@ -22,7 +22,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.formats.record import batch_records
-from krepair.pipeline.readings.partition import LogFile, Part, parts_of
+from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
 
 _MARKERS_TELL_THE_TIME = (2, 4, 1)
 _LOADS_BELOW_LOG_START = (2, 4, 0)
@@ -55,7 +55,7 @@ class MadeOf(NamedTuple):
 
     log_end: int
     earlier: tuple[tuple[int, Path], ...]
-    logs: tuple[LogFile, ...]
+    logs: tuple[LogPath, ...]
     tree: Tree
     log_start: int
     version: tuple[int, ...]
@@ -94,7 +94,7 @@ def _begin(made_of: MadeOf, start: int, base: tuple[int, ProducerSnapshot] | Non
     return start if base is None else max(base[0], start)
 
 
-def _needed(logs: tuple[LogFile, ...], start: int) -> list[LogFile]:
+def _needed(logs: tuple[LogPath, ...], start: int) -> list[LogPath]:
     """The logs that may have batches from an offset on."""
     ends = [*(log.base_offset for log in logs[1:]), 2**63 - 1]
     return [log for log, end in zip(logs, ends, strict=True) if end > start]
@@ -157,7 +157,7 @@ class _Replay:
                 opened=max(entry.current_txn_first_offset, -1),
             )
 
-    def take(self, part: Part) -> None:
+    def take(self, part: LogBatches) -> None:
         """The next batches; those that end before the start were in the snapshot already."""
         headers = part.walked.headers
         for at in np.flatnonzero(part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start)):

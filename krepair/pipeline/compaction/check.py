@@ -130,7 +130,7 @@ class _TooLarge(Exception):  # noqa: N818 - not an error either
     """A batch takes more memory than there is beside the writer's own."""
 
 
-class _Side:
+class _LogWindow:
     """A log that is read forward through a window."""
 
     def __init__(self, read_into: ReadInto, size: int) -> None:
@@ -161,7 +161,7 @@ class _Side:
         return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
 
 
-class _LentWindow(_Side):
+class _LentWindow(_LogWindow):
     """A window of a log that somebody else has read, with whole batches; nothing behind it is looked at."""
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class _LentWindow(_Side):
         raise _Wrong(f"position {self.position + place}: whole batches were expected")
 
 
-class _Content:
+class _CheckedContent:
     """The uncompressed records of one batch after another, in a buffer that is moved along.
 
     Args:
@@ -196,7 +196,7 @@ class _Content:
         self.end = 0
         self._most = _LARGEST_RECORD_BYTES
 
-    def begin(self, side: _Side, place: int, header: batch_v2.BatchHeader) -> _Content:
+    def begin(self, side: _LogWindow, place: int, header: batch_v2.BatchHeader) -> _CheckedContent:
         """Begin a batch at a place of a window."""
         first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
         if place + size <= side.filled:
@@ -258,7 +258,7 @@ class _Group:
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
         self.blocks, self.blocks_kept = (np.zeros((_PACKED_ROWS, 2), np.int64) for _ in range(2))
         self.rows: list[CheckedRows] = []
-        self.content, self.kept = (_Content(grows=not self.beside_writer) for _ in range(2))
+        self.content, self.kept = (_CheckedContent(grows=not self.beside_writer) for _ in range(2))
 
     def run(self) -> None:
         """Read all of it.
@@ -269,17 +269,17 @@ class _Group:
         """
         with ExitStack() as opened:
             descriptor = opened.enter_context(opened_for_reading(self.item.result, self.tree))
-            result = _Side(read_into_from(descriptor), os.fstat(descriptor).st_size)
+            result = _LogWindow(read_into_from(descriptor), os.fstat(descriptor).st_size)
             for source in self.item.sources:
                 self.inputs[v.I_HORIZON] = source.horizon_passed
                 with opened_for_reading(source.path, self.tree) as other:
-                    side = _Side(read_into_from(other), source.size)
+                    side = _LogWindow(read_into_from(other), source.size)
                     self.state[v.C_SOURCE] = 0
                     self._source(side, result, source)
             if result.position + int(self.state[v.C_RESULT]) != result.size:
                 raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
-    def check_windows(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+    def check_windows(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         """Hold the whole batches in one window against those in the other.
 
         Raises:
@@ -306,7 +306,7 @@ class _Group:
             kept=int(self.state[v.C_KEPT]),
         )
 
-    def _source(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+    def _source(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         status = v.NEED_SOURCE
         while status != v.DONE:
             status = v.check_window(
@@ -337,7 +337,7 @@ class _Group:
         raise _Wrong(f"{where}: {v.TEXTS[status]}")
 
     # -- compressed batches that lie whole in both windows, many at a time
-    def _unpack(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+    def _unpack(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
@@ -363,7 +363,7 @@ class _Group:
         self._check_unpacked(side, result, first, count, source)
         state[v.C_SOURCE], state[v.C_RESULT] = there
 
-    def _without_blocks(self, side: _Side, result: _Side, count: int) -> list[int]:
+    def _without_blocks(self, side: _LogWindow, result: _LogWindow, count: int) -> list[int]:
         """Find the frames that are one block of lz4 each; gives the rows with others, and the row after the last."""
         single_blocks(side.window, self.packed, count, v.P_SOURCE, self.blocks)
         single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
@@ -387,7 +387,7 @@ class _Group:
         return False
 
     def _check_unpacked(
-        self, side: _Side, result: _Side, first: int, after: int, source: CheckedSource
+        self, side: _LogWindow, result: _LogWindow, first: int, after: int, source: CheckedSource
     ) -> None:
         for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
             ends = content.taken()
@@ -404,7 +404,7 @@ class _Group:
                 self._object(status, f"{source.path}, position {where}")
 
     # -- batches that are compressed, or pass a window
-    def _slow(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+    def _slow(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         place, at = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
         where = f"{source.path}, position {side.position + place}"
         size = _size_at(side, place)
@@ -427,10 +427,10 @@ class _Group:
 
     def _batch(
         self,
-        side: _Side,
+        side: _LogWindow,
         place: int,
         header: batch_v2.BatchHeader,
-        result: _Side,
+        result: _LogWindow,
         at: int,
         new: batch_v2.BatchHeader | None,
         where: str,
@@ -455,7 +455,7 @@ class _Group:
             if not v.header_is_right(head, 0, new_head, 0, self.state[v.C_MAX_TIME]):
                 raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
 
-    def _records(self, source: _Content, kept: _Content | None, where: str) -> None:
+    def _records(self, source: _CheckedContent, kept: _CheckedContent | None, where: str) -> None:
         state, saved = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         state[v.C_SOURCE] = state[v.C_RESULT] = 0
         nothing = np.zeros(_SLACK, np.uint8)
@@ -521,16 +521,16 @@ class _Group:
             raise _Wrong(NEEDS_SCRATCH)
 
 
-def _size_at(side: _Side, place: int) -> int:
+def _size_at(side: _LogWindow, place: int) -> int:
     return int.from_bytes(side.front(place + 8, 4), "big", signed=True) + batch_v2.LOG_OVERHEAD
 
 
-def _header_at(side: _Side, place: int) -> batch_v2.BatchHeader | None:
+def _header_at(side: _LogWindow, place: int) -> batch_v2.BatchHeader | None:
     raw = side.front(place, min(batch_v2.HEADER_SIZE, side.size - side.position - place))
     return batch_v2.decode_header(raw) if len(raw) == batch_v2.HEADER_SIZE else None
 
 
-def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
+def _same(side: _LogWindow, place: int, result: _LogWindow, at: int, size: int) -> bool:
     for done in range(0, size, WINDOW_BYTES):
         count = min(WINDOW_BYTES, size - done)
         if side.front(place + done, count) != result.front(at + done, count):

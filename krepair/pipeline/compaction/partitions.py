@@ -509,7 +509,7 @@ def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int
 
 # -- applying ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Reading:
+class SourceReading:
     """How one source is read when it is written anew.
 
     Attributes:
@@ -521,7 +521,7 @@ class Reading:
     headers: str
 
 
-def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, Reading]:
+def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, SourceReading]:
     """Base offset -> how it is read, of the sources of which a plan says more.
 
     Args:
@@ -529,14 +529,14 @@ def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dic
         compacted: base offset -> what the plan says of its keys.
     """
     return {
-        facts.base_offset: Reading(compact_item(each, number), facts.summary.headers)
+        facts.base_offset: SourceReading(compact_item(each, number), facts.summary.headers)
         for number, facts in enumerate(each.span)
         if facts.base_offset in compacted
     }
 
 
 def stage_items(
-    readings: Mapping[int, Reading],
+    readings: Mapping[int, SourceReading],
     sources: Sequence[SourceSegment],
     compacted: Mapping[int, CompactedSource],
     target: str,

@@ -54,7 +54,7 @@ class Nonce(NamedTuple):
     data: bytes
 
 
-class Seen(NamedTuple):
+class SeenFiles(NamedTuple):
     """What the driver sees; a worker has to see the same.
 
     Attributes:
@@ -94,12 +94,12 @@ def versions() -> str:
     return f"krepair {version('krepair')}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
-def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> Seen:
+def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> SeenFiles:
     """What this process sees of the files of items.
 
     Args:
         items: of any function.
-        nonce: see ``Seen``.
+        nonce: see ``SeenFiles``.
         listed: folders that were listed a moment ago, which are not listed again; those that are listed come to it.
     """
     places = dict[Place, None]()
@@ -110,7 +110,7 @@ def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> Seen
     for place in places:
         if place not in listed:
             listed[place] = _listing(place)
-    return Seen(
+    return SeenFiles(
         socket.gethostname(),
         versions(),
         tuple((place, listed[place]) for place in places),
@@ -132,7 +132,7 @@ def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
                 yield from places_of(one, depth - 1)
 
 
-def other_than(seen: Seen) -> Failed | None:
+def other_than(seen: SeenFiles) -> Failed | None:
     """What this process sees of the same files, if it is something else."""
     try:
         return _other_files(seen) or _other_lock(seen)
@@ -140,7 +140,7 @@ def other_than(seen: Seen) -> Failed | None:
         return _failed("sees other files", error.message if isinstance(error, KrepairError) else _said(error))
 
 
-def _other_files(seen: Seen) -> Failed | None:
+def _other_files(seen: SeenFiles) -> Failed | None:
     text = ""
     if versions() != seen.versions:
         text = f"it has {versions()}, {seen.host} has {seen.versions}"
@@ -155,7 +155,7 @@ def _other_files(seen: Seen) -> Failed | None:
     return _failed("sees other files", text) if text else None
 
 
-def _other_lock(seen: Seen) -> Failed | None:
+def _other_lock(seen: SeenFiles) -> Failed | None:
     if seen.nonce is None or is_locked(seen.nonce.log_dir) is not None:
         return None
     return _failed(

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from krepair.durable.written import noted
-from krepair.pipeline.engines.same_files import Seen, WrittenFile, left_by, other_than
+from krepair.pipeline.engines.same_files import SeenFiles, WrittenFile, left_by, other_than
 from krepair.pipeline.place import kept_open
 
 RESULT_SCHEMA: Final = "index long, done binary"
@@ -30,7 +30,7 @@ class Bundle(NamedTuple):
 
     function: Callable[[Any], Any]
     items: Sequence[tuple[int, Any]]
-    seen: Seen | None
+    seen: SeenFiles | None
 
 
 class Done(NamedTuple):
@@ -61,7 +61,7 @@ def _mapped(bundle: Bundle) -> Iterator[tuple[int, Done]]:
             yield index, Done(result, left_by(paths))
 
 
-def _mapped_if_seen(bundle: Bundle, seen: Seen) -> list[tuple[int, Done]]:
+def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, Done]]:
     """Results count only if the same files are seen before and after."""
     failed = other_than(seen)
     if failed is None:

@@ -26,8 +26,8 @@ from krepair.logdir.reading import read_whole
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.readings.partition import (
-    LogFilesItem,
-    Part,
+    LogBatches,
+    LogPathsItem,
     parts_of,
     read_kept,
     unreadable,
@@ -51,7 +51,7 @@ class AbortedIndex(Struct, frozen=True, kw_only=True):
     original: str
 
 
-class AbortedItem(LogFilesItem, frozen=True, kw_only=True):
+class AbortedItem(LogPathsItem, frozen=True, kw_only=True):
     """Read ``.txnindex`` files of one partition.
 
     Attributes:
@@ -165,7 +165,7 @@ class _Replay:
         self.base_offset, self.keeps = base_offset, keeps
         self.aborted, self.without_data = {}, set()
 
-    def take(self, part: Part) -> None:
+    def take(self, part: LogBatches) -> None:
         """The next batches."""
         if not len(part.firsts):
             return

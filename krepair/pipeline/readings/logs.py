@@ -15,7 +15,7 @@ from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, second_reading
+from krepair.pipeline.readings.partition import LogPath, ReadingResult, parts_of, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.plan.model import MendLog
 
@@ -50,14 +50,14 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
 
 @shown("verify")
 @second_reading
-def verify_mended_log(item: MendedLogItem, tree: Tree) -> Reading:
+def verify_mended_log(item: MendedLogItem, tree: Tree) -> ReadingResult:
     """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
     change = item.change
     path = f"{item.place.path}/{change.name}"
     status = status_of(path, tree)
     if status.st_size != change.size_after:
         text = f"{change.size_after} bytes were expected, found {status.st_size}"
-        return Reading(problems=(f"{change.name}: {text}",))
+        return ReadingResult(problems=(f"{change.name}: {text}",))
     audit = companion_audit(path.removesuffix(".log"), change.base_offset, status.st_size, tree)
     problems = [*_log_problems(item, audit, tree)]
     if status.st_mtime_ns != change.mtime_ns:
@@ -66,12 +66,12 @@ def verify_mended_log(item: MendedLogItem, tree: Tree) -> Reading:
         problems += _index_problems(item, audit)
         problems += _files_against_plan(item, tree)
         problems += _against_originals(item, tree)
-    return Reading(problems=tuple(problems), bytes=status.st_size)
+    return ReadingResult(problems=tuple(problems), bytes=status.st_size)
 
 
 def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
     change = item.change
-    log = LogFile(
+    log = LogPath(
         base_offset=change.base_offset, path=f"{item.place.path}/{change.name}", bytes=change.size_after
     )
     first, last = -1, change.base_offset - 1

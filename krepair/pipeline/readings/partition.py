@@ -22,7 +22,7 @@ from krepair.pipeline.items import Place, PlacedItem
 from krepair.pipeline.place import reached
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class ReadingResult(Struct, frozen=True, kw_only=True):
     """The result of a second reading.
 
     Attributes:
@@ -37,14 +37,14 @@ class Reading(Struct, frozen=True, kw_only=True):
 _Item = TypeVar("_Item", bound=PlacedItem)
 
 
-def second_reading(read: Callable[[_Item, Tree], Reading]) -> Callable[[_Item], Reading]:
+def second_reading(read: Callable[[_Item, Tree], ReadingResult]) -> Callable[[_Item], ReadingResult]:
     """Make a task of a function that reads; what cannot be read is a problem, never an exception."""
 
     @wraps(read)
-    def task(item: _Item) -> Reading:
+    def task(item: _Item) -> ReadingResult:
         tree, wrong = reached(item.place)
         if wrong:
-            return Reading(problems=(wrong,))
+            return ReadingResult(problems=(wrong,))
         try:
             with tree.keeping_folders():
                 return read(item, tree)
@@ -54,10 +54,10 @@ def second_reading(read: Callable[[_Item, Tree], Reading]) -> Callable[[_Item], 
     return task
 
 
-def unreadable(place: Place, error: OSError) -> Reading:
+def unreadable(place: Place, error: OSError) -> ReadingResult:
     """The reading of what the system did not let be read."""
     name = str(error.filename or place.path).rpartition("/")[2]
-    return Reading(problems=(f"{name}: could not be read: {why(error)}",))
+    return ReadingResult(problems=(f"{name}: could not be read: {why(error)}",))
 
 
 def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
@@ -97,7 +97,7 @@ def _marker_type(raw: bytes) -> int:
     return key.type_id if not isinstance(key, Damage) and key.is_end_txn else -1
 
 
-class LogFile(Struct, frozen=True, kw_only=True):
+class LogPath(Struct, frozen=True, kw_only=True):
     """Where the ``.log`` of a segment is: in its folder, or among the kept originals.
 
     Attributes:
@@ -111,7 +111,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class LogFilesItem(Struct, frozen=True, kw_only=True):
+class LogPathsItem(Struct, frozen=True, kw_only=True):
     """An item of several logs of one partition, wherever they are.
 
     Attributes:
@@ -120,7 +120,7 @@ class LogFilesItem(Struct, frozen=True, kw_only=True):
     """
 
     place: Place
-    logs: tuple[LogFile, ...]
+    logs: tuple[LogPath, ...]
 
     @property
     def bytes_to_read(self) -> int:
@@ -128,7 +128,7 @@ class LogFilesItem(Struct, frozen=True, kw_only=True):
         return sum(log.bytes for log in self.logs)
 
 
-class Part(NamedTuple):
+class LogBatches(NamedTuple):
     """Some batches of a segment, side by side.
 
     Attributes:
@@ -183,7 +183,7 @@ class Part(NamedTuple):
         return self.walked.headers["magic"] == batch_v2.MAGIC
 
 
-def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterator[Part]:
+def parts_of(logs: Iterable[LogPath], tree: Tree, *, check_crc: bool) -> Iterator[LogBatches]:
     """The batches of segments, in the order given. A damaged segment ends with a part that tells its problem.
 
     Raises:
@@ -193,4 +193,4 @@ def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterato
         with opened_with_status(log.path, tree) as (descriptor, status):
             read_into = read_into_from(descriptor)
             for walked in walk(read_into, status.st_size, compiled=True, check_crc=check_crc):
-                yield Part(log.base_offset, read_into, walked)
+                yield LogBatches(log.base_offset, read_into, walked)

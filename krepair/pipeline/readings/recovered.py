@@ -22,7 +22,7 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, second_reading
+from krepair.pipeline.readings.partition import LogPath, ReadingResult, parts_of, second_reading
 from krepair.pipeline.rewrite.verify import companion_audit
 
 
@@ -61,23 +61,23 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
 
 @shown("read again")
 @second_reading
-def read_recovered(item: RecoveredItem, tree: Tree) -> Reading:
+def read_recovered(item: RecoveredItem, tree: Tree) -> ReadingResult:
     """Read the segment; what cannot be written out or read is a problem."""
     problem = why_not_settled(item, tree)
     if problem:
-        return Reading(problems=(problem,))
+        return ReadingResult(problems=(problem,))
     path = _stem(item)
     audit = None
     if item.audit:
         size = status_of(f"{path}.log", tree).st_size
         if size != item.log_bytes:
-            return Reading(
+            return ReadingResult(
                 problems=(f"{_name(item)}.log: {item.log_bytes} bytes were expected, found {size}",)
             )
         audit = companion_audit(path, item.base_offset, item.log_bytes, tree)
     reading = SegmentReading(item, None if audit is None else audit.feed)
     for part in parts_of(
-        [LogFile(base_offset=item.base_offset, path=f"{path}.log", bytes=item.log_bytes)],
+        [LogPath(base_offset=item.base_offset, path=f"{path}.log", bytes=item.log_bytes)],
         tree,
         check_crc=True,
     ):
@@ -88,7 +88,7 @@ def read_recovered(item: RecoveredItem, tree: Tree) -> Reading:
             f"{_name(item)}{suffix}, position {position}: {text}"
             for suffix, position, text in audit.finish(item.log_bytes, item.interval_bytes)
         ]
-    return Reading(problems=tuple(problems), bytes=item.log_bytes)
+    return ReadingResult(problems=tuple(problems), bytes=item.log_bytes)
 
 
 def why_not_settled(item: RecoveredItem, tree: Tree, log: int | None = None) -> str:

@@ -61,7 +61,7 @@ def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
         return b""
 
 
-class _Counts:
+class _SourceCounts:
     """What the new log holds, by source segment."""
 
     def __init__(self, change: RewriteSegments) -> None:
@@ -164,7 +164,7 @@ def read_new_log(
         OSError: it cannot be read.
     """
     change, log = item.change, f"{new_name(item)}.log"
-    counts, parts, batches = _Counts(change), PartsCheck(item.parts), 0
+    counts, parts, batches = _SourceCounts(change), PartsCheck(item.parts), 0
     with opened_for_reading(f"{_stem(item)}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
