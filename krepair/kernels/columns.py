@@ -43,7 +43,7 @@ from krepair.kernels.scan_window import (
     PRODUCER_ID,
     RECORD_COUNT,
 )
-from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_of_57, crc32c_update
+from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_of_57, crc32c_update, le64
 
 BATCH: Final = np.dtype(
     [
@@ -97,6 +97,9 @@ WALK_STATE: Final = 2
 WINDOW_BYTES: Final = 1 << 18
 FRONT: Final = HEADER + 40
 """Bytes that are read of a control batch: the header, and the record up to its key."""
+_LONG_VARINTS: Final = np.uint64(
+    0x8080800080
+)  # bits of record length, timestamp delta, offset delta, key length
 _OLD_CRC: Final = message_set.HEADER_V0.place("crc")
 _OLD_CRC_START: Final = message_set.CRC_START
 _OLD_TIMESTAMP: Final = message_set.HEADER_V1.place("timestamp")
@@ -106,6 +109,8 @@ _OLD_FRONT: Final = message_set.HEADER_V1.size
 @inlined
 def _control_type(buf: Any, place: Any, end: Any) -> Any:
     """The type in the key of the control record at a place, ``UNREADABLE`` if it cannot be read."""
+    if place + 9 <= end and le64(buf, place) & _LONG_VARINTS == 0:
+        return be16(buf, place + 7)  # nearly always: each of the four numbers has one byte
     for skipped in range(4):  # record length (and attributes), timestamp delta, offset delta, key length
         taken = 0
         while place < end and buf[place] >= 128 and taken < 10:
