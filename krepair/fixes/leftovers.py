@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Purpose, Seen
@@ -16,41 +13,72 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import SecondReading, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
-from krepair.fixes.swaps import (
-    SWAP,
-    SeenLeftovers,
-    SeenSwap,
-    log_swaps,
-    look_at_swaps,
-    swap_item,
-)
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
     INDEX_KINDS,
     INDEX_SUFFIXES,
     METADATA_TOPIC,
-    ROOT_SUFFIX,
     FileKind,
+    NameState,
     log_name,
     offset_name,
     parse_file_name,
 )
 from krepair.formats.words import count_text
-from krepair.journal.record import Journal
-from krepair.journal.root import ROOT
+from krepair.journal.beside import half_done
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.reading import opened_folder, read_whole
-from krepair.logdir.values import FileRef, Leftover, LogDir, Partition, PrivateFolder
-from krepair.plan.model import CompleteSwap, KeepOriginal, ReplaceFile
+from krepair.logdir.reading import read_whole
+from krepair.logdir.values import FileRef, Leftover, Partition
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Place
+from krepair.plan.model import CompleteSwap, KeepOriginal, NewFile, ReplaceFile
 from krepair.rules.leftovers import (
     Completion,
     LiveSegment,
+    PendingSwap,
+    Removal,
     SwapDecision,
     decide_removals,
     decide_swaps,
     no_brokers_name,
 )
 from krepair.rules.model import LeftAlone
+
+if TYPE_CHECKING:
+    from krepair.pipeline.swaps import SwapItem, SwapResult
+
+SWAP: Final = NameState.SWAP.value
+
+
+class SeenSwap(NamedTuple):
+    """One pending swap, read whole.
+
+    Attributes:
+        pending: what it holds.
+        makes: the indexes that a recovery would make of it.
+    """
+
+    pending: PendingSwap
+    makes: tuple[NewFile, ...]
+
+
+class SeenLeftovers(NamedTuple):
+    """The leftovers of one partition, looked at.
+
+    Attributes:
+        swaps: what becomes of its swaps.
+        makes: base offset of a swap -> the indexes made for it.
+        removals: files that go, in the order in which they go.
+        left: why nothing was done in this partition, or empty.
+        damaged: base offsets of live segments that are not valid to their ends.
+    """
+
+    swaps: SwapDecision = SwapDecision()
+    makes: dict[int, tuple[NewFile, ...]] = {}  # noqa: RUF012
+    removals: tuple[Removal, ...] = ()
+    left: str = ""
+    damaged: frozenset[int] = frozenset()
+
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
@@ -195,6 +223,63 @@ def _live(survey: Survey) -> list[LiveSegment]:
     ]
 
 
+def log_swaps(partition: Partition) -> list[Leftover]:
+    """The ``.log.swap`` files of a partition that a broker would name so, ascending."""
+    found = [
+        leftover
+        for leftover in partition.leftovers
+        if leftover.kind == "swap" and leftover.file.name == f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
+    ]
+    return sorted(found, key=lambda each: each.base_offset)
+
+
+def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes: int) -> SwapItem:
+    """The item that reads a ``.log.swap``, and beside the segments if a ``.cleaned`` makes it void.
+
+    A broker throws a void swap away, so it matters whether there is anything that only it has.
+    """
+    from krepair.pipeline.swaps import SwapItem
+
+    cleaned = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
+    void = any(base <= swap.base_offset for base in cleaned)
+    segments = partition.log_sizes
+    return SwapItem(
+        place=place,
+        base_offset=swap.base_offset,
+        size=swap.file.size,
+        interval_bytes=interval_bytes,
+        segments=segments if void else (),
+    )
+
+
+def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
+    """Read pending swaps whole, where the engine runs.
+
+    Returns:
+        Partition folder -> what each of its swaps holds, in the order of the items.
+    """
+    if not items:
+        return {}
+    results: dict[int, SwapResult] = {}
+    from krepair.pipeline.swaps import look_at_swap
+
+    for index, result in engine.map(look_at_swap, items):
+        results[index] = result
+    seen: dict[str, list[SeenSwap]] = {}
+    for index, item in enumerate(items):
+        found = results[index]
+        pending = PendingSwap(
+            base_offset=item.base_offset,
+            end_offset=found.end_offset,
+            log_bytes=item.size,
+            batches=found.batches,
+            problem=found.problem,
+            missing=found.missing,
+        )
+        seen.setdefault(item.place.folder, []).append(SeenSwap(pending, found.makes))
+    return seen
+
+
 def cleaned_bases(partition: Partition) -> list[int]:
     """Base offsets of the ``.cleaned`` files."""
     return [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
@@ -207,102 +292,6 @@ def why_left_alone(partition: Partition) -> str:
         or no_brokers_name(partition.leftovers, partition.specials)
         or _txn_swap_alone(partition)
     )
-
-
-class Beside(NamedTuple):
-    """A private sub-folder of another plan that is for the same files.
-
-    Attributes:
-        holder: the partition folder that it lies in.
-        private: the sub-folder.
-    """
-
-    holder: Partition
-    private: PrivateFolder
-
-
-def half_done(partition: Partition) -> str:
-    """A change of krepair's own that was interrupted here: its swap is not a broker's. Empty if there is none."""
-    return why_half_done(
-        Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
-    )
-
-
-def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Beside]:
-    """The sub-folders of other plans for the files of a partition, or of the root (None).
-
-    Args:
-        view: the log directory.
-        partition: as it was listed; None for the root.
-        but: id of the plan whose own do not count.
-    """
-    holders = view.partitions if partition is None else (partition,)
-    return [
-        Beside(holder, private)
-        for holder in holders
-        for private in holder.private
-        if private.plan_id != but and private.name.endswith(ROOT_SUFFIX) == (partition is None)
-    ]
-
-
-def why_half_done(others: Iterable[Beside]) -> str:
-    """Why another plan has to go on, or to be undone, before anything begins beside it; or empty."""
-    for one in others:
-        try:
-            changes = _journal(*one).unfinished()
-        except (RefusedError, OSError) as error:
-            return f"{one.private.name}: its journal could not be read: {error}"
-        if changes:
-            what = f"{changes[0]} of plan {one.private.plan_id} is half done here"
-            return f"{what}: krepair apply or undo that plan first"
-    return ""
-
-
-def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
-    """Why another plan has to go on, or to be undone, before one more begins with these files; or empty.
-
-    What a plan has staged will replace the files of these names. One that has staged nothing yet may remove any file.
-
-    Args:
-        others: sub-folders of other plans.
-        names: of the files that shall be touched.
-    """
-    half = why_half_done(others)
-    return half or next((why for one in others if (why := _why_begun(one, names))), "")
-
-
-def _why_begun(one: Beside, names: Collection[str]) -> str:
-    journal, staged = _journal(*one), _staged(one.private)
-    begun = not staged.isdisjoint(names) or (not staged and not journal.states)
-    if journal.purging is not None or not begun:
-        return ""
-    return (
-        f"plan {one.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"
-    )
-
-
-def applied_here(others: Iterable[Beside]) -> str:
-    """Id of a plan whose change is applied here and can be taken back; empty if there is none.
-
-    Raises:
-        RefusedError: a journal is damaged.
-        OSError: a journal could not be read.
-    """
-    return next((one.private.plan_id for one in others if _journal(*one).at_work()), "")
-
-
-def _journal(holder: Partition, private: PrivateFolder) -> Journal:
-    is_root = private.name.endswith(ROOT_SUFFIX)
-    return Journal(RealDisk(), private.path, private.plan_id, ROOT if is_root else holder.folder)
-
-
-def _staged(private: PrivateFolder) -> frozenset[str]:
-    """Names of the files that wait there for their commit."""
-    try:
-        with opened_folder(f"{private.path}/stage") as descriptor:
-            return frozenset(os.listdir(descriptor))
-    except OSError:
-        return frozenset()
 
 
 def _txn_swap_alone(partition: Partition) -> str:

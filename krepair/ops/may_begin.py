@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from krepair.errors import RefusedError, StalePlanError
-from krepair.fixes.leftovers import Beside, applied_here, plans_beside, why_half_done, why_not_ended
+from krepair.journal.beside import Beside, applied_here, plans_beside, why_half_done, why_not_ended
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import LogDir, Partition

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from krepair.fixes.context import place_of
-from krepair.fixes.leftovers import cleaned_bases, why_left_alone
-from krepair.fixes.swaps import log_swaps, look_at_swaps, swap_item
+from krepair.fixes.leftovers import cleaned_bases, log_swaps, look_at_swaps, swap_item, why_left_alone
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.replicas.items import ReplicaItem

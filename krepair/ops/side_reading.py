@@ -20,10 +20,10 @@ from krepair.derive.epochs import EPOCH_COLUMNS
 from krepair.derive.transactions import without_end
 from krepair.errors import RefusedError, UnreadableError
 from krepair.fixes.context import place_of
-from krepair.fixes.leftovers import half_done
-from krepair.fixes.swaps import log_swaps
+from krepair.fixes.leftovers import log_swaps
 from krepair.formats.arrays import Int64s
 from krepair.formats.facts_file import FactsReader
+from krepair.journal.beside import half_done
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reading import why
