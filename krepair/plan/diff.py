@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct
 
 from krepair.errors import ExitCode, UsageError
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 from krepair.plan.view import count_text, size_text, time_text
 from krepair.rules.reasons import told_of
@@ -23,6 +24,8 @@ PlaceOf = Literal["both", "first", "second"]
 _SHOWN_LETTERS: Final = 100
 _APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", "preview"})
 """Fields of a plan that are compared separately, or that follow from all others."""
+_ONLY_ASKED: Final = ("config", "topic_config", "settings", "topics", "partitions")
+"""Options with which a plan was made that are not in its policy."""
 _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
 """Fields of a plan that cannot be known while a broker is running."""
 _SEEN_OR_SAID: Final = frozenset(
@@ -183,6 +186,8 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
         if name not in _APART | unknown and getattr(plan, name) is not UNSET
     }
     policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
+    options = Options.of_words(plan.asked)
+    fields["asked"] = {name: msgspec.to_builtins(getattr(options, name)) for name in _ONLY_ASKED}
     if "commit" in fields:
         fields["commit"].pop("looked_at", None)  # a digest of files, not a decision
     settings = {

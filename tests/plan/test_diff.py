@@ -236,3 +236,11 @@ def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan
 def test_plans_of_an_earlier_version_which_lack_a_field_are_compared() -> None:
     first = good_plan()
     assert diff_plans(first, first).same
+
+
+def test_an_option_that_differs_is_told_once() -> None:
+    words = ("--keep", "until-verified", "--topic", "t")
+    first = good_plan()
+    second = replace(good_plan(keep="until-verified"), asked=words)
+    told = [one.what for one in diff_plans(first, second).differences if not one.what.startswith("risks.")]
+    assert told == ["freed_at_apply", "asked.topics", "keep"]
