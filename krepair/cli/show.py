@@ -13,8 +13,8 @@ from krepair.errors import ExitCode, UsageError
 from krepair.options import Options
 
 if TYPE_CHECKING:
-    from krepair.plan.around import Observed
     from krepair.plan.model import Plan
+    from krepair.plan.short import Observed
     from krepair.plan.view import View
 
 _IN_SECTIONS: Final = ("text", "md")

@@ -7,11 +7,11 @@ from typing import Final
 from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
-from krepair.checks.gone import GONE
+from krepair.checks.rule import GONE
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.options import LOSS_RULES
-from krepair.plan.last_copy import OTHERS_FIRST
 from krepair.plan.objection import OBJECTIONS
+from krepair.plan.ticket import OTHERS_FIRST
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.evidence import WAYS, Way
 from krepair.rules.reasons import REASONS, Reason

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace as with_fields
+from typing import Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -18,28 +20,28 @@ from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
-from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, METADATA_TOPIC, log_name, segment_name
 from krepair.logdir.cluster import ClusterView, configs_of
-from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.findings.broker_clock import mtimes_look_copied
 from krepair.ops.findings.kept import kept_risk
-from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
-from krepair.ops.others_have import others_have
 from krepair.ops.own_dirs import is_same, other_dirs
 from krepair.ops.plan_command import left_alone_command, second_plan_command
 from krepair.ops.room import room_of
-from krepair.ops.sides import Side, sides_of_plan, with_whole_paths
+from krepair.ops.sides import Side, parse_sides, sides_of_plan, with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
 from krepair.pipeline.progress import Progress
+from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import build_plan
 from krepair.plan.effects import changes_logs
@@ -47,16 +49,18 @@ from krepair.plan.keep import AUTO
 from krepair.plan.model import (
     ChangeLines,
     FileFingerprint,
-    Others,
     PartitionPlan,
     Plan,
     Policy,
     ReplaceFile,
+    Risk,
     RootPlan,
     Span,
 )
 from krepair.rules.markers import RULES
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.replicas.cut import OPEN, Gone, Having, Part, told, who_has
+from krepair.rules.replicas.model import PartitionVerdict
 
 _TOPIC_KEYS_USED = (
     "cleanup.policy",
@@ -97,19 +101,51 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     refuse_if_locked(view.path, can_preview=all(fix.previews for fix in fixes))
     partitions = partitions_named(view, options)
     check_consents([view], options)
+    with contexts(view, options, fixes, partitions, progress) as context_of:
+        context = context_of(view)
+        return plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+
+
+@contextmanager
+def contexts(
+    view: LogDir,
+    options: Options,
+    fixes: Sequence[Fix],
+    partitions: Sequence[Partition],
+    progress: Progress | None,
+    *,
+    beside_broker: bool = False,
+) -> Iterator[Callable[[LogDir], Context]]:
+    """What gives a listing of a log directory its context: settings, engine, what is known of other replicas.
+
+    Args:
+        view: the log directory.
+        options: as typed.
+        fixes: asked for.
+        partitions: that they will read.
+        progress: told of bytes.
+        beside_broker: whether a broker may be at work.
+
+    Raises:
+        KrepairError: see ``make_plan`` and ``read_sides``.
+    """
     clusters = read_clusters(options, view)
     recorded = configs_of(*clusters, view.broker_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
-    with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, clusters[0])
-        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
-        stack.callback(engine.close)
-        scratch = Scratch(options.scratch, (view.path,))
-        stack.callback(scratch.close)
-        context = Context(view, settings, options, engine, scratch)
-        context.cluster, context.own_metadata = clusters
-        context.sides, context.own_dirs = sides
-        return plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+    sides = read_sides(fixes, options, view, clusters[0])
+    work = work_of(fixes, partitions, options)
+    with (
+        closing(choose_engine(options.engine, options.master, work, progress)) as engine,
+        closing(Scratch(options.scratch, (view.path,))) as scratch,
+    ):
+
+        def context_of(listed: LogDir) -> Context:
+            context = Context(listed, settings, options, engine, scratch, beside_broker=beside_broker)
+            context.cluster, context.own_metadata = clusters
+            context.sides, context.own_dirs = sides
+            return context
+
+        yield context_of
 
 
 Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
@@ -278,7 +314,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     root = _root_plan(context, fixes, partitions)
     return build_plan(
         view,
-        policy_of(view, surveys, context.settings, options, others_of(context)),
+        policy_of(context, surveys),
         partitions,
         commit_of(context, partitions, with_root=root is not None),
         copied_mtimes=[
@@ -349,16 +385,15 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
 # -- the policy
 
 
-def policy_of(
-    view: LogDir, surveys: Sequence[Survey], settings: Settings, options: Options, others: Others
-) -> Policy:
+def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
     """The policy as the plan records it, with each setting's source, and what was said of other replicas."""
+    view, options = context.view, context.options
     topics = {survey.partition.topic: survey.settings for survey in surveys}
     recorded = {
         topic: tuple(setting for setting in values.settings if setting.key in _TOPIC_KEYS_USED)
         for topic, values in sorted(topics.items())
     }
-    recorded[""] = tuple(setting for setting in settings.broker if setting.key in _BROKER_KEYS_USED)
+    recorded[""] = tuple(setting for setting in context.settings.broker if setting.key in _BROKER_KEYS_USED)
     return Policy(
         rules=RULES,
         fixes=options.fixes,
@@ -372,7 +407,7 @@ def policy_of(
         accepted_losses=options.accepted_losses,
         room=room_of(view) if options.keep == AUTO else UNSET,
         block_bytes=read_space(view.path).block_bytes,
-        others=others,
+        others=others_of(context),
     )
 
 
@@ -488,3 +523,118 @@ def _fingerprint(file: FileRef, digest: str) -> FileFingerprint:
         digest=digest,
         disk=file.blocks if file.nlink == 1 else 0,
     )
+
+
+# -- which other replicas have what a plan cuts from a log; said in the plan where ``--replicas`` names directories
+
+_MOST: Final = 20
+
+
+def others_have(
+    view: LogDir, options: Options, plans: Sequence[PartitionPlan], surveys: Mapping[str, Survey]
+) -> tuple[Risk, ...]:
+    """One risk for each partition that loses something: who else has it, and what to do.
+
+    Args:
+        view: the log directory.
+        options: as typed; without ``--replicas`` nothing is said.
+        plans: what the plan does to each partition.
+        surveys: folder -> what was seen of it.
+
+    Raises:
+        KrepairError: see ``krepair.ops.compare.compare``.
+    """
+    if not options.replicas or not view.broker_id.isdecimal():
+        return ()
+    me = int(view.broker_id)
+    losing = {one.folder: (one, found) for one in plans if (found := _gone(one, surveys[one.folder]))}
+    others = parse_sides(options.replicas) if losing else ()
+    sides = [side for side in others if side.broker_id != me]
+    if not sides:
+        return ()
+    from krepair.ops.compare import compare
+
+    names = tuple((plan.topic, plan.partition) for plan, _ in losing.values())
+    mine = Side(broker_id=me, log_dirs=(view.path,))
+    report = compare(
+        sorted((mine, *sides), key=lambda side: side.broker_id),
+        with_fields(options, topics=(), partitions=names),
+    )
+    verdicts = {one.name: one for one in report.partitions}
+    risks = [
+        _risk(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
+        for plan, found in list(losing.values())[:_MOST]
+        for gone in found
+    ]
+    if len(losing) > _MOST:
+        text = "There are more such partitions: make plans for fewer of them, and each is told."
+        risks.append(Risk(code=OTHERS_HAVE, text=text))
+    return tuple(risks)
+
+
+def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
+    """What a partition loses, in ascending order of offsets."""
+    return (*_start(plan, survey), *_middle(plan), *_end(plan, survey), *_epochs(plan))
+
+
+def _start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+    if any(action_of(one).sources(one) for one in plan.changes):
+        return  # what a cleaner may remove is decided by the evidence, not here
+    before, after = _bases(survey.segments), _bases(survey.segments_after)
+    if before and after and after[0] > before[0]:
+        yield Gone(Part.START, before[0], after[0])
+
+
+def _bases(segments: Sequence[SegmentFacts]) -> list[int]:
+    return sorted(one.base_offset for one in segments)
+
+
+def _middle(plan: PartitionPlan) -> Iterator[Gone]:
+    for change in plan.changes:
+        for first, end in action_of(change).lost_inside(change):
+            yield Gone(Part.MIDDLE, first, end)
+
+
+def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+    if not survey.segments_after and not plan.changes:
+        return
+    end = plan.log_end_offset
+    bases = _bases(survey.segments)
+    cut = any(changes_logs([one]) and action_of(one).may_move_log_end(one, bases) for one in plan.changes)
+    known = max(log_end_of(survey.segments), survey.high_watermark)
+    if known > end:
+        yield Gone(Part.END, end, known)
+    elif cut:
+        yield Gone(Part.END, end, OPEN)
+
+
+def _epochs(plan: PartitionPlan) -> Iterator[Gone]:
+    if any(LEADER_EPOCH_CHECKPOINT in action_of(one).touches(one).makes for one in plan.changes):
+        yield Gone(Part.EPOCHS)
+
+
+def _risk(
+    view: LogDir,
+    plan: PartitionPlan,
+    gone: Gone,
+    verdict: PartitionVerdict | None,
+    me: int,
+    sides: Sequence[Side],
+) -> Risk:
+    others = () if verdict is None else [one for one in verdict.replicas if one.broker != me]
+    having = who_has(gone, others, () if verdict is None else verdict.right)
+    what, who, *more = (*told(plan.folder, gone, having), "")
+    text = f"{what} {who}".rstrip()
+    return Risk(
+        code=OTHERS_HAVE,
+        text=text,
+        more=" ".join((*filter(None, more), *_command(view, plan, having, me, sides))),
+    )
+
+
+def _command(
+    view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
+) -> Iterator[str]:
+    if not having.right and having.unsure:
+        typed = " ".join(shlex.quote(side.text) for side in sides)
+        yield f"Next: krepair compare {shlex.quote(f'{me}={view.path}')} {typed} --partition {shlex.quote(plan.folder)}"

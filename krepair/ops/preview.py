@@ -8,47 +8,38 @@ only if it was met twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.durable.scratch import Scratch
 from krepair.errors import UnreadableError, UsageError
-from krepair.fixes.context import Context, OtherDirs
+from krepair.fixes.context import Context
 from krepair.fixes.dead_cleaner import cleaner_stands_still
-from krepair.fixes.evidence import Clusters, others_of, read_clusters
 from krepair.fixes.fix import Fix
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked
 from krepair.formats.words import count_text
-from krepair.logdir.cluster import configs_of
-from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.findings.broker_clock import mtimes_look_copied
 from krepair.ops.log_dirs_given import check_consents
 from krepair.ops.plan import (
     ByFix,
-    Sides,
+    contexts,
     look_at_partitions,
     partition_plan,
     partitions_named,
     policy_of,
-    read_sides,
-    work_of,
 )
 from krepair.ops.sides import with_whole_paths
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
 from krepair.plan.effects import names_removed
-from krepair.plan.model import Commit, Others, PartitionPlan, Plan, Preview
+from krepair.plan.model import Commit, PartitionPlan, Plan, Preview
 
 TRIES: Final = 4
 """How often a partition that changes under the reader is read, before it is left alone."""
@@ -82,16 +73,8 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     view = _listed(log_dir)
     partitions = partitions_named(view, options)
     check_consents([view], options)
-    clusters = read_clusters(options, view)
-    recorded = configs_of(*clusters, view.broker_id)
-    settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
-    with ExitStack() as stack:
-        sides = read_sides(fixes, options, view)
-        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
-        stack.callback(engine.close)
-        scratch = Scratch(options.scratch, (view.path,))
-        stack.callback(scratch.close)
-        reading = PreviewReading(view, settings, options, fixes, engine, scratch, clusters, sides)
+    with contexts(view, options, fixes, partitions, progress, beside_broker=True) as context_of:
+        reading = PreviewReading(view, fixes, context_of)
         reading.read(view, [partition.folder for partition in partitions])
     return reading.plan()
 
@@ -122,6 +105,8 @@ class PreviewReading:
 
     Attributes:
         view: the log directory as it was first listed.
+        fixes: asked for.
+        context_of: gives a listing its context.
         done: folder -> its part of the plan.
         surveys: folder -> what it was made of.
         copied_mtimes: folders whose modification times look copied (KR106).
@@ -129,14 +114,8 @@ class PreviewReading:
     """
 
     view: LogDir
-    settings: Settings
-    options: Options
     fixes: Sequence[Fix]
-    engine: Engine
-    scratch: Scratch
-    clusters: Clusters = (None, ())
-    sides: Sides = field(default_factory=lambda: ({}, OtherDirs()))
-    others: Others = field(default_factory=Others)
+    context_of: Callable[[LogDir], Context]
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
     copied_mtimes: list[str] = field(default_factory=list)
@@ -167,29 +146,21 @@ class PreviewReading:
 
     def plan(self) -> Plan:
         """The preview of all partitions that were read."""
+        context = self.context_of(self.view)
         return build_plan(
             self.view,
-            policy_of(
-                self.view,
-                [self.surveys[folder] for folder in self.done],
-                self.settings,
-                self.options,
-                self.others,
-            ),
+            policy_of(context, [self.surveys[folder] for folder in self.done]),
             list(self.done.values()),
             _NOT_KNOWN,
             copied_mtimes=self.copied_mtimes,
             dead_cleaner=self.dead_cleaner,
-            asked=self.options.words("plan", "reading"),
+            asked=context.options.words("plan", "reading"),
             preview=Preview(unknown=UNKNOWN),
         )
 
     def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, ByFix]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
-        context = Context(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
-        context.cluster, context.own_metadata = self.clusters
-        context.sides, context.own_dirs = self.sides
-        self.others = others_of(context)
+        context = self.context_of(steady)
         partitions = [one for one in steady.partitions if one.folder in before]
         return context, look_at_partitions(context, self.fixes, partitions)
 

@@ -29,12 +29,11 @@ from krepair.ops.show import around_of
 from krepair.ops.target import is_root, targets_of
 from krepair.options import Options
 from krepair.plan.actions.table import action_of
-from krepair.plan.around import Observed
 from krepair.plan.facts import OnDisk, fix_names
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
-from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
 from krepair.plan.render import plan_view
+from krepair.plan.short import Observed
 from krepair.plan.space import (
     begins_with,
     decided,
@@ -43,6 +42,7 @@ from krepair.plan.space import (
     plan_copy_bytes,
     without_undo,
 )
+from krepair.plan.ticket import OTHERS_FIRST, loses_data
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, size_text
 from krepair.rules.gone_ends import GoneEnd
 from krepair.start.start_space import needed_at_most

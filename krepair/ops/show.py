@@ -17,10 +17,10 @@ from krepair.ops.plan_command import (
     with_options,
 )
 from krepair.plan import planfile
-from krepair.plan.around import Around, Observed
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
+from krepair.plan.short import Around, Observed
 from krepair.plan.view import View
 
 

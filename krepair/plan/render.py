@@ -14,7 +14,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import few
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.around import NOTHING_KNOWN, Around, Observed
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,
@@ -26,7 +25,17 @@ from krepair.plan.model import (
     Preview,
 )
 from krepair.plan.risks import consents_of
-from krepair.plan.short import UNTIL, changes_of, earlier_than_asked, later_bytes, left_out_bytes, short_page
+from krepair.plan.short import (
+    NOTHING_KNOWN,
+    UNTIL,
+    Around,
+    Observed,
+    changes_of,
+    earlier_than_asked,
+    later_bytes,
+    left_out_bytes,
+    short_page,
+)
 from krepair.plan.space import add_tallies, verify_seconds
 from krepair.plan.ticket import (
     IN_FULL,

@@ -14,7 +14,6 @@ from typing import Final
 from krepair.formats.words import names_text
 from krepair.plan.actions.table import action_of
 from krepair.plan.keep import AUTO, INPLACE
-from krepair.plan.last_copy import OTHERS_FIRST, loses_data
 from krepair.plan.model import (
     Change,
     Commit,
@@ -231,3 +230,19 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
             f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
         )
     return lines
+
+
+# -- what comes before a way out that loses data: another replica may have what is lost here
+
+_OPTION: Final = "--accept-data-loss"
+
+OTHERS_FIRST: Final = (
+    "If another replica is in sync, nothing has to be lost: while the cluster runs, move the partition away from this "
+    "broker and back, see The way back in docs/compare.md. Only for the last copy: the command with "
+    "--accept-data-loss."
+)
+
+
+def loses_data(command: str) -> bool:
+    """Whether a command accepts that data is lost."""
+    return _OPTION in command.split()

@@ -21,11 +21,11 @@ from krepair.ops import preview as previews
 from krepair.ops.plan import look_at_partitions
 from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
-from krepair.plan.around import Around
 from krepair.plan.diff import diff_plans
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view
+from krepair.plan.short import Around
 from tests.flips import flip
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.pages import facts

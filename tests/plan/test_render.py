@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.cli.views.text import markdown
-from krepair.plan.around import Around
 from krepair.plan.planfile import dumps
 from krepair.plan.render import plan_view
+from krepair.plan.short import Around
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible
 from tests.pages import titled as section
 from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition, removed_file

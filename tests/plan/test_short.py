@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from krepair.cli.views.page import plan_page
 from krepair.cli.views.text import markdown, on_screen, plain
 from krepair.ops.show import around_of, show_view
-from krepair.plan.around import Observed
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,
@@ -25,6 +24,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import seal
 from krepair.plan.render import plan_view
 from krepair.plan.risks import consents_of
+from krepair.plan.short import Observed
 from krepair.plan.view import PARTS, View
 from tests.cli.page_reader import PageReader
 from tests.pages import facts, words_of

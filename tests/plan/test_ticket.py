@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from krepair.cli.views.text import markdown
-from krepair.plan.around import Around
 from krepair.plan.render import plan_view
+from krepair.plan.short import Around
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition
 

@@ -18,7 +18,7 @@ from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
 from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
-from krepair.plan.last_copy import OTHERS_FIRST, loses_data
+from krepair.plan.ticket import OTHERS_FIRST, loses_data
 from krepair.plan.view import (
     Cell,
     Section,

@@ -27,8 +27,7 @@ from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, Tr
 from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir
-from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
-from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.engines.engine import Engine
 from krepair.rules.model import SegmentFacts

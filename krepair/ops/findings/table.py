@@ -32,10 +32,10 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.metadata_log import MetadataImage
 from krepair.logdir.values import LogDir, Partition, Special
+from krepair.ops.findings.broker_clock import mtimes_look_copied
 from krepair.ops.findings.kept import kept_findings
 from krepair.ops.findings.missing_offsets import missing_findings
 from krepair.ops.findings.open_transactions import transaction_findings
-from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.removable import removable
 from krepair.ops.reports import KeptPlan
 from krepair.pipeline.items import Failed

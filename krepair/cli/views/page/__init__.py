@@ -24,11 +24,10 @@ from krepair.ops.output_file import OutputKind
 from krepair.ops.pictures import check_pictures, compare_pictures
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.actions.log_contents import Content
-from krepair.plan.around import Observed
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
 from krepair.plan.risks import consents_of
-from krepair.plan.short import OR_UNTIL, changes_of
+from krepair.plan.short import OR_UNTIL, Observed, changes_of
 from krepair.plan.view import (
     Section,
     View,
