@@ -6,35 +6,49 @@ import numpy as np
 import pytest
 
 from krepair.derive.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
+from krepair.formats.arrays import Int64s
+from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
-from krepair.rules.replicas.pairs import Ledger, judge_transactions
+from krepair.rules.replicas.pairs import judge_transactions
+from krepair.rules.replicas.replica import Replica, ReplicaHeaders
 
 PRODUCER, MARKER = 7, 117
 
 
-def ledger(broker: int, cleaner: int, begins: int, data: int = NONE, *, two_epochs: bool = False) -> Ledger:
+def replica(broker: int, end: int, cleaner: int, transactions: Int64s, index_aborts: Int64s) -> Replica:
+    """A whole log with these transactions."""
+    state = ReplicaState(topic="t", partition=0, folder="t-0", cleaner_position=cleaner)
+    headers = ReplicaHeaders(
+        log_end=end, transactions=transactions.tobytes(), index_aborts=index_aborts.tobytes()
+    )
+    return Replica.of(broker, state, headers)
+
+
+def with_abort(
+    broker: int, cleaner: int, begins: int, data: int = NONE, *, two_epochs: bool = False
+) -> Replica:
     """A replica with one ABORT: where it begins by the index, and where its first batch of data is."""
     last = NONE if data == NONE else data
     transactions = np.array([[PRODUCER, data, last, MARKER, ABORT, int(two_epochs)]], np.int64)
     index = np.array([[PRODUCER, begins, MARKER]], np.int64)
-    return Ledger(
-        broker=broker, start=0, end=200, cleaner=cleaner, transactions=transactions, index_aborts=index
-    )
+    return replica(broker, 200, cleaner, transactions, index)
 
 
-def found(mine: Ledger, *others: Ledger) -> list[tuple[str, int]]:
+def found(mine: Replica, *others: Replica) -> list[tuple[str, int]]:
     said = judge_transactions(mine, [(other, 1000) for other in others])
     return [(one.kind, one.offset) for one in said]
 
 
 def test_a_later_start_with_its_data_above_the_cleaner_position_on_two_replicas_is_a_lost_marker() -> None:
-    mine = ledger(2, 100, 83, 83)
-    assert found(mine, ledger(1, 100, 105, 105), ledger(3, 105, 105, 105)) == [(COMMITTED_TO_ABORTED, 83)]
+    mine = with_abort(2, 100, 83, 83)
+    assert found(mine, with_abort(1, 100, 105, 105), with_abort(3, 105, 105, 105)) == [
+        (COMMITTED_TO_ABORTED, 83)
+    ]
 
 
 def test_the_text_of_a_lost_marker_names_both_starts_and_their_brokers() -> None:
-    others = [(ledger(one, 100, 105, 105), 1000) for one in (1, 3)]
-    [said] = judge_transactions(ledger(2, 100, 83, 83), others)
+    others = [(with_abort(one, 100, 105, 105), 1000) for one in (1, 3)]
+    [said] = judge_transactions(with_abort(2, 100, 83, 83), others)
     assert said.text == (
         "the ABORT of producer 7 at 117 begins at offset 83 on broker 2, and at 105 on broker 1: "
         "an earlier marker never came to broker 2"
@@ -48,18 +62,20 @@ def test_the_text_of_a_lost_marker_names_both_starts_and_their_brokers() -> None
 )
 def test_an_index_made_anew_of_a_cleaned_log_is_no_lost_marker(begins: int, data: int, cleaner: int) -> None:
     """Seen on 2.2.1: aborted data were removed, and two replicas fetched the log that was left."""
-    assert found(ledger(2, 100, 83, 83), *(ledger(one, cleaner, begins, data) for one in (1, 3))) == []
+    assert (
+        found(with_abort(2, 100, 83, 83), *(with_abort(one, cleaner, begins, data) for one in (1, 3))) == []
+    )
 
 
 def test_one_transaction_with_two_producer_epochs_is_a_lost_marker_whatever_the_index_was_made_of() -> None:
-    mine = ledger(2, 100, 83, 83, two_epochs=True)
-    assert found(mine, ledger(1, 150, 117)) == [(COMMITTED_TO_ABORTED, 83)]
+    mine = with_abort(2, 100, 83, 83, two_epochs=True)
+    assert found(mine, with_abort(1, 150, 117)) == [(COMMITTED_TO_ABORTED, 83)]
 
 
 # -- markers that never came, against a slow twin -----------------------------------------------------
 
 
-def by_chance(chance: np.random.Generator, lost: float) -> Ledger:
+def by_chance(chance: np.random.Generator, lost: float) -> Replica:
     """Events of three producers, some of them lost."""
     rows = [
         (int(producer), offset, int(chance.choice([DATA, DATA, COMMIT, ABORT])), 0)
@@ -67,17 +83,10 @@ def by_chance(chance: np.random.Generator, lost: float) -> Ledger:
         if chance.random() >= lost
     ]
     transactions = transactions_of(np.array(rows, np.int64).reshape(-1, 4))
-    return Ledger(
-        broker=1,
-        start=0,
-        end=60,
-        cleaner=-1,
-        transactions=transactions,
-        index_aborts=np.empty((0, 3), np.int64),
-    )
+    return replica(1, 60, -1, transactions, np.empty((0, 3), np.int64))
 
 
-def slow_twin(mine: Ledger, other: Ledger, high: int) -> dict[str, tuple[int, int]]:
+def slow_twin(mine: Replica, other: Replica, high: int) -> dict[str, tuple[int, int]]:
     found: dict[str, list[int]] = {}
     for producer, first, _, marker, kind, _ in mine.transactions.tolist():
         limit = high if marker == NONE else min(marker, high)

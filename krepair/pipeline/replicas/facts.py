@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
+from krepair.formats.arrays import Uint64s
 from krepair.formats.facts_file import FactsReader, FactsWriter
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.replicas.items import RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
-from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.replica import ReplicaHeaders
 
 _RECORD_COLUMNS: Final = 2
@@ -72,7 +72,7 @@ def write_rows(writer: FactsWriter, index: int, found: RowsResult) -> None:
         writer.section(f"records/{index}/{number}", _by_columns(rows_of(run, _RECORD_COLUMNS)))
 
 
-def _by_columns(rows: Words) -> Iterator[bytes]:
+def _by_columns(rows: Uint64s) -> Iterator[bytes]:
     """Pieces of rows: the first column as differences, and of all numbers first the lowest bytes, then the next."""
     for first in range(0, len(rows), _PIECE_ROWS):
         piece = np.array(rows[first : first + _PIECE_ROWS])
@@ -80,13 +80,13 @@ def _by_columns(rows: Words) -> Iterator[bytes]:
         yield np.ascontiguousarray(_as_bytes(piece.T).transpose(0, 2, 1)).tobytes()
 
 
-def _as_bytes(columns: Words) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _as_bytes(columns: Uint64s) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.ascontiguousarray(columns).view(np.uint8).reshape(len(columns), -1, _WORD_BYTES)
 
 
-def _of_columns(data: bytes, columns: int) -> Words:
+def _of_columns(data: bytes, columns: int) -> Uint64s:
     planes = np.frombuffer(data, np.uint8).reshape(columns, _WORD_BYTES, -1)
-    piece: Words = np.array(planes.transpose(2, 0, 1), order="C").view(np.uint64).reshape(-1, columns)
+    piece: Uint64s = np.array(planes.transpose(2, 0, 1), order="C").view(np.uint64).reshape(-1, columns)
     piece[:, 0] = np.cumsum(piece[:, 0], dtype=np.uint64)
     return piece
 
@@ -116,7 +116,7 @@ def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inl
     return Run(rows=rows, path=write_scratch(scratch, "facts", pieces))
 
 
-def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Words]:
+def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Uint64s]:
     """A piece may lie in several blocks, since blocks are cut by bytes."""
     waiting = b""
     size = _PIECE_ROWS * 8 * columns

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from krepair.derive.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 from krepair.durable.tree import Tree
-from krepair.formats.arrays import Int64s
+from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.damage import Damage
 from krepair.kernels import replica_rows as h
 from krepair.logdir.reading import opened_for_reading, read_into_from
@@ -20,7 +20,6 @@ from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.records import Differing, RecordWalk
-from krepair.rules.replicas.keys import Words
 
 _CUT: Final = 256
 
@@ -90,7 +89,7 @@ class _Finder(RecordWalk):
             batch = int(np.searchsorted(ends, place, "right"))
             self._take(out[place], int(fates[batch]), shown_of(rows[batch], records[place], buf))
 
-    def _chosen(self, out: Words) -> Any:
+    def _chosen(self, out: Uint64s) -> Any:
         return np.isin(out[:, h.H_FIRST], self.wanted) if len(self.wanted) else np.ones(len(out), bool)
 
     def _fates_of(self, rows: Any) -> Int64s:
@@ -98,12 +97,12 @@ class _Finder(RecordWalk):
         h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
         return fates
 
-    def _given_messages(self, rows: Any, hashed: Words) -> None:
+    def _given_messages(self, rows: Any, hashed: Uint64s) -> None:
         for place in np.flatnonzero(self._chosen(hashed)).tolist():
             for _ in self._one_batch(rows[place], 0):
                 pass
 
-    def _given_wrapper(self, row: Any, hashed: Words) -> bool:
+    def _given_wrapper(self, row: Any, hashed: Uint64s) -> bool:
         return not self._chosen(hashed).any()
 
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:

@@ -31,7 +31,7 @@ from krepair.derive.transactions import (
 from krepair.durable.spilled import spilled
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
-from krepair.formats.arrays import Int64s
+from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
@@ -46,7 +46,6 @@ from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.histories import read_epoch_starts
 from krepair.pipeline.replicas.items import ReplicaItem, map_in_parts
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
-from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.replica import DamagedOffsets, ReplicaHeaders, table
 
 _MOST_DAMAGES: Final = 100
@@ -132,7 +131,7 @@ class Headers:
         self.cleaned_to = -1
         self._evidence = evidence
         self._runs: list[Int64s] = []
-        self._ranges: list[Words] = []
+        self._ranges: list[Uint64s] = []
         self._epochs = EpochRuns()
         self._settled: list[Int64s] = [no_rows(TRANSACTION_COLUMNS)]
         self._events: list[Int64s] = [no_rows(EVENT_COLUMNS)]
@@ -168,7 +167,7 @@ class Headers:
         self.highest_hole = max(self.highest_hole, int(missing.max(initial=-1)), int(fewer.max(initial=-1)))
         self.last_offset = int(last[-1])
 
-    def ranges(self) -> Words:
+    def ranges(self) -> Uint64s:
         """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
         return joined_ranges(self._ranges)
 

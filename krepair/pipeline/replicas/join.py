@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats.arrays import Int64s
+from krepair.formats.arrays import Int64s, Uint64s
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.compaction.keys import BUCKETS
 from krepair.pipeline.replicas.items import RowsResult, Run
 from krepair.rules.replicas.judge import Content, Group, RecordDifference
-from krepair.rules.replicas.keys import KeyFinding, Words, differing, joined, judge_keys, merged
+from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_keys, merged
 
 ROWS_AT_ONCE: Final = 1 << 20
 _RECORD_COLUMNS: Final = 2
 
 
-def rows_of(run: Run, columns: int) -> Words:
+def rows_of(run: Run, columns: int) -> Uint64s:
     """uint64[N, columns] of a run; of a file only what is used is read."""
     if run.path:
         return np.memmap(run.path, np.uint64, "r").reshape(-1, columns)
@@ -39,12 +39,11 @@ def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Conten
     """
     found: list[KeyFinding] = []
     if compacted:
-        standings = group.standings()
         forks = {pair: fork.offset for pair, fork in group.forks.items()}
         catch_ups = group.catch_ups()
-        replicas = sum(1 for of_one in rows if of_one.keys)
+        with_keys = sum(1 for of_one in rows if of_one.keys)
         for part in key_parts([of_one.keys for of_one in rows]):
-            found += judge_keys(joined(differing(part, replicas)), standings, forks, catch_ups)
+            found += judge_keys(joined(differing(part, with_keys)), group.replicas, forks, catch_ups)
     return Content(
         keys=tuple(merged(found)),
         records=tuple(
@@ -53,7 +52,7 @@ def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Conten
     )
 
 
-def key_parts(keys: Sequence[Sequence[Run]]) -> Iterator[list[Words]]:
+def key_parts(keys: Sequence[Sequence[Run]]) -> Iterator[list[Uint64s]]:
     """Yield the rows of all replicas, one range of hashes after the other, each small enough for memory.
 
     Runs are in the order of their buckets only, so a range begins and ends with a bucket.
@@ -68,13 +67,13 @@ def key_parts(keys: Sequence[Sequence[Run]]) -> Iterator[list[Words]]:
         yield [_concatenated([_slice(rows, low, high) for rows in of_one], KEY_WORDS) for of_one in runs]
 
 
-def _slice(rows: Words, low: np.uint64, high: np.uint64) -> Words:
+def _slice(rows: Uint64s, low: np.uint64, high: np.uint64) -> Uint64s:
     """The rows whose first column lies in a range, both ends included."""
     column = rows[:, 0]
     return np.asarray(rows[np.searchsorted(column, low, "left") : np.searchsorted(column, high, "right")])
 
 
-def _concatenated(pieces: list[Words], columns: int) -> Words:
+def _concatenated(pieces: list[Uint64s], columns: int) -> Uint64s:
     return np.concatenate(pieces) if pieces else np.empty((0, columns), np.uint64)
 
 
@@ -99,8 +98,8 @@ def _record_differences(
 
 
 def _windows(
-    mine: Sequence[Words], theirs: Sequence[Words], low: int, high: int
-) -> Iterator[tuple[Words, Words]]:
+    mine: Sequence[Uint64s], theirs: Sequence[Uint64s], low: int, high: int
+) -> Iterator[tuple[Uint64s, Uint64s]]:
     """Yield the records of both in the same ranges of offsets."""
     for begin, end in _ranges(mine, low, high):
         span = np.uint64(begin), np.uint64(end - 1)
@@ -110,7 +109,7 @@ def _windows(
         )
 
 
-def _ranges(mine: Sequence[Words], low: int, high: int) -> Iterator[tuple[int, int]]:
+def _ranges(mine: Sequence[Uint64s], low: int, high: int) -> Iterator[tuple[int, int]]:
     begin = low
     for rows in mine:
         for place in range(0, len(rows), ROWS_AT_ONCE):
@@ -123,7 +122,7 @@ def _ranges(mine: Sequence[Words], low: int, high: int) -> Iterator[tuple[int, i
 
 
 def _add(
-    totals: list[int], mine: Words, theirs: Words, hidden: Sequence[tuple[int, int]], *, missing_too: bool
+    totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], *, missing_too: bool
 ) -> None:
     """Count what differs and what is missing in one range of offsets."""
     if not len(mine):
@@ -149,7 +148,7 @@ def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:
     return found
 
 
-def _count(totals: list[int], at: int, offsets: Words) -> None:
+def _count(totals: list[int], at: int, offsets: Uint64s) -> None:
     if len(offsets):
         totals[at] += len(offsets)
         if totals[at + 1] < 0:

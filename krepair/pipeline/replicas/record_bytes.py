@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from krepair.formats.arrays import Uint8s
+from krepair.formats.arrays import Uint8s, Uint64s
 from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
 from krepair.pipeline.compaction.content import LARGEST_RECORD_BYTES
-from krepair.rules.replicas.keys import Words
 
 _FIRST_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 20
@@ -43,7 +42,7 @@ class RecordBytes:
             all sides.
     """
 
-    def __init__(self, secret: Words, most: int = LARGEST_RECORD_BYTES) -> None:
+    def __init__(self, secret: Uint64s, most: int = LARGEST_RECORD_BYTES) -> None:
         self._secret = secret
         self._most = most
         self._held: Uint8s = np.empty(_FIRST_BYTES + SLACK, np.uint8)

@@ -16,7 +16,7 @@ from krepair.derive.sums import RANGE_BITS
 from krepair.derive.transactions import TRANSACTION_COLUMNS, fates_of
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, message_set
-from krepair.formats.arrays import Int64s
+from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -42,12 +42,11 @@ from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run, map_in_parts
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
-from krepair.rules.replicas.keys import Words
 
-OnHashes = Callable[[Words, Int64s, Int64s, Any], None]
+OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
 """Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
 digests are wanted."""
-OnRows = Callable[[Words], None]
+OnRows = Callable[[Uint64s], None]
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
@@ -98,7 +97,7 @@ class RecordWalk(LogWalk):
         size: int,
         base_offset: int,
         fates: Int64s,
-        secret: Words,
+        secret: Uint64s,
         on_hashes: OnHashes,
         differing: Differing,
         *,
@@ -109,7 +108,7 @@ class RecordWalk(LogWalk):
         self.secret = secret
         self._fates, self._on_hashes = fates, on_hashes
         self._differing, self._only_differing = differing, only_differing
-        self._hashed: Words = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
+        self._hashed: Uint64s = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
         self._fields = np.zeros(FIELD_COUNT, np.int64)
 
     # -- batches of a window ----------------------------------------------------------------------
@@ -142,7 +141,7 @@ class RecordWalk(LogWalk):
             self._give(hashed, counts[: len(rows)], rows)
             yield b""  # a caller may take what was given before more is read
 
-    def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> Words:
+    def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> Uint64s:
         """Hashes of all records of some batches, markers too; valid until it is called again.
 
         Args:
@@ -155,7 +154,7 @@ class RecordWalk(LogWalk):
         h.hash_records(buf, np.ascontiguousarray(rows), counts, records, self.secret, out)
         return out
 
-    def _give(self, hashed: Words, counts: Int64s, rows: Any) -> None:
+    def _give(self, hashed: Uint64s, counts: Int64s, rows: Any) -> None:
         fates = np.empty(len(rows), np.int64)
         h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
         self._on_hashes(hashed, np.ascontiguousarray(counts), fates, self._differing.of(rows))
@@ -180,7 +179,7 @@ class RecordWalk(LogWalk):
                 read = 1
             rows = rows[read:]
 
-    def _given_messages(self, rows: Any, hashed: Words) -> None:
+    def _given_messages(self, rows: Any, hashed: Uint64s) -> None:
         """Take plain messages."""
         self._give(hashed, np.ones(len(rows), np.int64), rows)
 
@@ -195,7 +194,7 @@ class RecordWalk(LogWalk):
             return False
         magic = int(row["magic"])
         by_log = magic > 0 and row["attributes"] & message_set.LOG_APPEND_TIME
-        out: Words = np.empty((len(data) // message_set.HEADER_V0.size + 1, h.HASH_COLUMNS), np.uint64)
+        out: Uint64s = np.empty((len(data) // message_set.HEADER_V0.size + 1, h.HASH_COLUMNS), np.uint64)
         buffer = np.frombuffer(data + bytes(SLACK), np.uint8).copy()
         time = int(row["max_timestamp"]) if by_log else -1
         read, end = h.hash_messages(buffer, 0, len(data), -1, base, time, self.secret, self._fields, out)
@@ -203,7 +202,7 @@ class RecordWalk(LogWalk):
             return False
         return self._given_wrapper(row, out[:read])
 
-    def _given_wrapper(self, row: Any, hashed: Words) -> bool:
+    def _given_wrapper(self, row: Any, hashed: Uint64s) -> bool:
         """Take the messages of a wrapper; False to have them one at a time."""
         self._give(hashed, np.array([len(hashed)], np.int64), row.reshape(1))
         return True
@@ -225,7 +224,7 @@ class RecordWalk(LogWalk):
             raise ReplicaError("verify", f"{text}; its records cannot be compared")
         return super()._damage_of(row, found, rule)
 
-    def _hashes_of(self, row: Any, shown: Shown) -> Words:
+    def _hashes_of(self, row: Any, shown: Shown) -> Uint64s:
         """Of the record whose bytes were taken last, uint64[1, HASH_COLUMNS]."""
         return np.array([hashes_of(row, shown, self._taken.bytes.hashed())], np.uint64)
 
@@ -249,7 +248,7 @@ def _ways(rows: Any, origin: int) -> Any:
 class _Taken(NotedDamage):
     """Also takes the bytes of records that are read one at a time."""
 
-    def __init__(self, secret: Words) -> None:
+    def __init__(self, secret: Uint64s) -> None:
         super().__init__(records=True)
         self.bytes = RecordBytes(secret)
 
@@ -329,8 +328,8 @@ class Entered:
 
     def __init__(self, on_keys: OnRows | None, on_digests: OnRows) -> None:
         self._on_keys, self._on_digests = on_keys, on_digests
-        self._table: Words = np.zeros((_FIRST_SLOTS, h.KEY_WORDS), np.uint64)
-        self._digests: Words = np.empty((_FIRST_SLOTS, 2), np.uint64)
+        self._table: Uint64s = np.zeros((_FIRST_SLOTS, h.KEY_WORDS), np.uint64)
+        self._digests: Uint64s = np.empty((_FIRST_SLOTS, 2), np.uint64)
         self._state = np.zeros(h.ENTER_STATE, np.int64)
 
     @property
@@ -338,7 +337,7 @@ class Entered:
         """Records of data so far."""
         return int(self._state[h.E_COUNT])
 
-    def take(self, hashed: Words, counts: Int64s, fates: Int64s, differing: Any) -> None:
+    def take(self, hashed: Uint64s, counts: Int64s, fates: Int64s, differing: Any) -> None:
         """Take records, see ``OnHashes``."""
         state = self._state
         state[h.E_BATCH] = state[h.E_RECORD] = 0
@@ -379,7 +378,7 @@ class Entered:
     def _put_keys(self) -> None:
         count = int(self._state[h.E_KEYS])
         if count and self._on_keys is not None:
-            rows: Words = np.empty((count, h.KEY_WORDS), np.uint64)
+            rows: Uint64s = np.empty((count, h.KEY_WORDS), np.uint64)
             k.drain_by_bucket(self._table, BUCKET_SHIFT, np.zeros(BUCKETS + 1, np.int64), rows)
             self._on_keys(rows)
         self._state[h.E_KEYS] = 0
@@ -400,7 +399,7 @@ def read_records(item: ReplicaItem) -> RowsResult:
     keys: list[Run] = []
     records: list[Run] = []
 
-    def put(runs: list[Run], rows: Words, name: str) -> None:
+    def put(runs: list[Run], rows: Uint64s, name: str) -> None:
         if len(rows) <= item.rows_inline and not any(run.path for run in runs):
             runs.append(Run(rows=len(rows), data=rows.tobytes()))
         else:

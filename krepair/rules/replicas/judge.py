@@ -18,9 +18,13 @@ from krepair.derive.sums import RANGE_BITS
 from krepair.derive.transactions import last_stable_offset
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
-from krepair.rules.replicas.keys import CatchUp, KeyFinding, Standing
-from krepair.rules.replicas.leading import certainly_committed, harm_by_leaders
-from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions
+from krepair.rules.replicas.keys import CatchUp, KeyFinding
+from krepair.rules.replicas.pairs import (
+    TransactionFinding,
+    certainly_committed,
+    harm_by_leaders,
+    judge_transactions,
+)
 from krepair.rules.replicas.replica import NOWHERE, Replica
 
 _AGREEING: Final = 2
@@ -45,26 +49,6 @@ class Group:
         fork = self.forks.get((min(one, other), max(one, other)))
         return NOWHERE if fork is None else fork.offset
 
-    def standings(self) -> list[Standing]:
-        """What counts of each when keys are judged."""
-        return [
-            Standing(
-                broker=one.broker,
-                start=one.state.log_start,
-                end=one.end,
-                cleaner=one.state.cleaner_position,
-                highest_hole=one.headers.highest_hole,
-                cleaned_to=one.headers.cleaned_to,
-                gaps=one.gaps,
-                says=one.says,
-                limited=one.limited,
-                closed_to=max(one.headers.closed_to, one.end),
-                read_to=max(one.headers.read_to, one.end),
-                hidden=max((last for _, last in one.hidden), default=-1),
-            )
-            for one in self.replicas
-        ]
-
     def leaders_of(self, place: int) -> list[int]:
         """Places of the replicas that may lead one of them while it catches up: they are ahead of it.
 
@@ -87,7 +71,7 @@ class Group:
             CatchUp(
                 follower=place,
                 leader=leader,
-                commits=certainly_committed(_ledger(one), _ledger(self.replicas[leader])),
+                commits=certainly_committed(one, self.replicas[leader]),
             )
             for place, one in enumerate(self.replicas)
             for leader in self.leaders_of(place)
@@ -172,11 +156,11 @@ def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
         yield from _alone(one)
     for (a, b), fork in group.forks.items():
         yield _of_fork(group.replicas[a], group.replicas[b], fork)
-    ledgers = {place: _ledger(one) for place, one in enumerate(group.replicas) if one.says}
-    for a, mine in ledgers.items():
-        others = [(other, group.fork_of(a, b)) for b, other in ledgers.items() if b != a]
+    saying = {place: one for place, one in enumerate(group.replicas) if one.says}
+    for a, mine in saying.items():
+        others = [(other, group.fork_of(a, b)) for b, other in saying.items() if b != a]
         for found in judge_transactions(mine, others):
-            yield _of_transaction(group.replicas[a], found)
+            yield _of_transaction(mine, found)
     yield from _behind(group)
 
 
@@ -272,19 +256,6 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
     )
     would_tell = "the producer's log: whether records from this offset on were acknowledged"
     return _said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
-
-
-def _ledger(one: Replica) -> Ledger:
-    return Ledger(
-        one.broker,
-        one.state.log_start,
-        one.end,
-        one.state.cleaner_position,
-        one.transactions,
-        one.index_aborts,
-        one.hidden,
-        max((after for _, after in one.gaps), default=0),
-    )
 
 
 def _behind(group: Group) -> Iterator[m.Disagreement]:
@@ -454,7 +425,7 @@ def _who_leads(group: Group, content: Content | None, wrong: set[int]) -> Iterat
             if finding.kind == m.LEADER_DECIDES and finding.broker == one.broker
         ]
         harm: dict[int, list[str]] = {finding.leader: [_old(finding.count)] for finding in by_key}
-        for found in harm_by_leaders(_ledger(one), [_ledger(leader) for leader in leaders]):
+        for found in harm_by_leaders(one, leaders):
             harm.setdefault(found.leader, []).append(_HARM[found.kind].format(first=found.first))
         if not harm.keys() - wrong:
             continue

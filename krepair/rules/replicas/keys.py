@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.formats.arrays import Bools, Int64s
+from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.kernels.replica_rows import (
     ABORTED,
     COMMITTED,
@@ -37,48 +37,9 @@ from krepair.rules.replicas.model import (
     TOMBSTONE_OR_ABORT_MISSED,
     UNKNOWN_LOSS,
 )
-
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+from krepair.rules.replicas.replica import Replica
 
 MOST_EXAMPLES: Final = 20
-
-
-class Standing(Struct, frozen=True, kw_only=True):
-    """What counts of one replica when keys are judged.
-
-    Attributes:
-        broker: broker id.
-        start: log start offset.
-        end: log end offset.
-        cleaner: first offset that is not clean, -1 none.
-        highest_hole: highest offset without a record, -1 none. Above it nothing was ever removed here.
-        cleaned_to: offset after the last batch that a cleaner or krepair has certainly cleaned, here or in the log
-            that this one was fetched from; -1 none.
-        gaps: (offset, offset after it) between a segment's last batch and the next segment; a lost file leaves one.
-        says: whether it counts; one that could not be read does not.
-        limited: whether its broker is running, and may have later records of any key behind ``read_to``.
-        closed_to: offset to which a cleaner can have read it.
-        read_to: offset to which its keys are known.
-        hidden: highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden.
-    """
-
-    broker: int
-    start: int
-    end: int
-    cleaner: int = -1
-    highest_hole: int = -1
-    cleaned_to: int = -1
-    gaps: tuple[tuple[int, int], ...] = ()
-    says: bool = True
-    limited: bool = False
-    closed_to: int = -1
-    read_to: int = -1
-    hidden: int = -1
-
-    def covers(self, offsets: Int64s) -> Bools:
-        """Of which offsets it is known whether it has a record there, or a later one of the same key."""
-        found: Bools = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden) & self.says
-        return found
 
 
 class CatchUp(Struct, frozen=True, kw_only=True):
@@ -130,15 +91,15 @@ class KeyTable:
         aborts: int64[N, R], offset of the last record that is aborted, -1 none.
     """
 
-    hashes: Words
+    hashes: Uint64s
     offsets: Int64s
-    bits: Words
+    bits: Uint64s
     opens: Int64s
-    open_bits: Words
+    open_bits: Uint64s
     aborts: Int64s
 
 
-def differing(runs: Sequence[Words], replicas: int) -> list[Words]:
+def differing(runs: Sequence[Uint64s], replicas: int) -> list[Uint64s]:
     """The rows of keys whose last record is not the same on all replicas; of the others there is nothing to judge.
 
     Args:
@@ -157,7 +118,7 @@ def differing(runs: Sequence[Words], replicas: int) -> list[Words]:
     return found
 
 
-def joined(runs: Sequence[Words]) -> KeyTable:
+def joined(runs: Sequence[Uint64s]) -> KeyTable:
     """Put the rows of all replicas side by side.
 
     Args:
@@ -185,7 +146,7 @@ def joined(runs: Sequence[Words]) -> KeyTable:
     return KeyTable(unique, offsets, bits, opens, open_bits, aborts)
 
 
-def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
+def _unique_pairs(hashes: Uint64s) -> tuple[Uint64s, Int64s]:
     """(the different rows, of each row its place in them)."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ordered = hashes[order]
@@ -198,7 +159,7 @@ def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
 
 def judge_keys(
     table: KeyTable,
-    standings: Sequence[Standing],
+    replicas: Sequence[Replica],
     forks: dict[tuple[int, int], int],
     catch_ups: Iterable[CatchUp],
 ) -> list[KeyFinding]:
@@ -206,17 +167,17 @@ def judge_keys(
 
     Args:
         table: the keys, one column for each replica.
-        standings: of the replicas, in the order of the columns.
+        replicas: in the order of the columns.
         forks: (column, column), the lower first -> first offset of two histories; nothing from there on is judged.
         catch_ups: who may lead whom.
     """
     if not len(table.offsets):
         return []
-    judge = _Judge(table, standings, forks)
+    judge = _Judge(table, replicas, forks)
     found: dict[tuple[str, int], Bools] = {}
-    for column in range(len(standings)):
-        for other in range(len(standings)):
-            if column != other and standings[column].says and standings[other].says:
+    for column in range(len(replicas)):
+        for other in range(len(replicas)):
+            if column != other and replicas[column].says and replicas[other].says:
                 for kind, wrong, rows in judge.pair(column, other):
                     if rows.any():
                         known = found.get((kind, wrong))
@@ -225,7 +186,7 @@ def judge_keys(
     for one in catch_ups:
         if (rows := judge.old_after(one)).any():
             made = judge.finding(LEADER_DECIDES, one.follower, rows)
-            findings.append(replace(made, leader=standings[one.leader].broker))
+            findings.append(replace(made, leader=replicas[one.leader].broker))
     return findings
 
 
@@ -233,9 +194,9 @@ class _Judge:
     """Judges pairs of replicas: what one has and the other lacks."""
 
     def __init__(
-        self, table: KeyTable, standings: Sequence[Standing], forks: dict[tuple[int, int], int]
+        self, table: KeyTable, replicas: Sequence[Replica], forks: dict[tuple[int, int], int]
     ) -> None:
-        self._table, self._standings, self._forks = table, standings, forks
+        self._table, self._replicas, self._forks = table, replicas, forks
 
     def _lacks(self, offsets: Int64s, column: int) -> Bools:
         """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
@@ -244,20 +205,20 @@ class _Judge:
 
     def _passed(self, offsets: Int64s, column: int) -> Bools:
         """The same, also where it has a later record that is open; another one may have cleaned because of that."""
-        standing, table = self._standings[column], self._table
-        known = standing.covers(offsets) & (table.aborts[:, column] != offsets)
+        replica, table = self._replicas[column], self._table
+        known = replica.covers(offsets) & (table.aborts[:, column] != offsets)
         found: Bools = known & (table.offsets[:, column] < offsets)
         return found
 
     def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Bools]]:
         """Yield (kind, column of the replica that is wrong, rows)."""
-        table, has, lacks = self._table, self._standings[r], self._standings[s]
+        table, has, lacks = self._table, self._replicas[r], self._replicas[s]
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
         if has.limited and lacks.closed_to > has.read_to:
             return  # its running broker has more than was read; the later record that the cleaner saw may be there
-        within = (o >= low) & (o < high) & (o > has.hidden)
+        within = (o >= low) & (o < high) & (o > has.hidden_to)
         # If any replica has a later record of the key, the replica that lacks this one may have fetched a clean log.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
@@ -265,22 +226,22 @@ class _Judge:
         bits = table.bits[:, r]
         tombstone, committed = (bits & np.uint64(TOMBSTONE) != 0), (bits & np.uint64(COMMITTED) != 0)
         older = x >= 0
-        lackers = np.stack([self._lacks(o, column) for column in range(len(self._standings))])
+        lackers = np.stack([self._lacks(o, column) for column in range(len(self._replicas))])
         alone = lackers.sum(axis=0) == 1
         cleaned_elsewhere = np.zeros(len(o), bool)
-        for column, standing in enumerate(self._standings):
+        for column, replica in enumerate(self._replicas):
             if column != s:
-                cleaned_elsewhere |= lackers[column] & (o < standing.cleaner)
+                cleaned_elsewhere |= lackers[column] & (o < replica.cleaner)
         between = _in_gaps(o, lacks.gaps)
         # The cleaner may have removed the record because of a later one, in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
         # Behind the record this replica has every offset up to the end of the other: no tombstone or marker is missing.
-        complete = (has.highest_hole < o) & (has.end >= lacks.end)
+        complete = (has.headers.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
-        others = np.stack([standing.covers(o) for standing in self._standings]).sum(axis=0) - 1
+        others = np.stack([replica.covers(o) for replica in self._replicas]).sum(axis=0) - 1
         unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
         # A cleaner was here, above the recorded position. The record may be cleaned or lost: no replica is blamed.
-        touched = o < lacks.cleaned_to
+        touched = o < lacks.headers.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean | before_gap)
         lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.cleaner >= 0)
@@ -305,14 +266,14 @@ class _Judge:
         Of what is committed already only where another replica still has what comes later: else the follower is wrong
         now, whoever leads.
         """
-        table, has, leads = self._table, self._standings[one.follower], self._standings[one.leader]
+        table, has, leads = self._table, self._replicas[one.follower], self._replicas[one.leader]
         own, opens = table.offsets[:, one.follower], table.opens[:, one.follower]
         first, end = one.commits
         becomes = (opens > own) & (opens >= first) & (opens < end)
         last = np.where(becomes, opens, own)
         bits = np.where(becomes, table.open_bits[:, one.follower], table.bits[:, one.follower])
         serves = (bits & np.uint64(TOMBSTONE) == 0) | (table.offsets[:, one.leader] >= 0)
-        known = (last >= max(has.start, leads.start)) & (last > has.hidden)
+        known = (last >= max(has.start, leads.start)) & (last > has.hidden_to)
         comes = becomes | (table.offsets.max(axis=1) >= has.end)
         # What ends it may lie above the end of the leader, or be open there: then the leader fetches it, too.
         opened = table.opens[:, one.leader]
@@ -332,17 +293,17 @@ class _Judge:
             offset = int(offsets[row])
             wanted = np.full(len(table.offsets), offset)
             have = tuple(
-                one.broker for place, one in enumerate(self._standings) if table.offsets[row, place] == offset
+                one.broker for place, one in enumerate(self._replicas) if table.offsets[row, place] == offset
             )
             lack = tuple(
                 one.broker
-                for place, one in enumerate(self._standings)
+                for place, one in enumerate(self._replicas)
                 if one.broker not in have and bool(self._lacks(wanted, place)[row])
             )
             examples.append((int(table.hashes[row, 0]), int(table.hashes[row, 1]), offset, have, lack))
         return KeyFinding(
             kind=kind,
-            broker=self._standings[column].broker,
+            broker=self._replicas[column].broker,
             count=int(rows.sum()),
             first=int(offsets.min()),
             examples=tuple(examples),
@@ -359,9 +320,9 @@ def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Bools:
     return found
 
 
-def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Standing) -> int:
+def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Replica) -> int:
     """Offset after the last gap of which another replica does not have every record; 0 if there is none."""
-    unknown = (after for first, after in gaps if other.highest_hole >= first or other.end < after)
+    unknown = (after for first, after in gaps if other.headers.highest_hole >= first or other.end < after)
     return max(unknown, default=0)
 
 

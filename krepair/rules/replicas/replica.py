@@ -14,10 +14,9 @@ from krepair.derive.epochs import EPOCH_COLUMNS
 from krepair.derive.sums import RANGE_COLUMNS
 from krepair.derive.transactions import TRANSACTION_COLUMNS
 from krepair.durable.spilled import SpilledRows
-from krepair.formats.arrays import Int64s
+from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas.epochs import START_COLUMNS, History
-from krepair.rules.replicas.keys import Words
 
 NOWHERE: Final = 2**63 - 1
 """An offset that no log reaches."""
@@ -133,7 +132,7 @@ class Replica:
         return self.headers.why if self.headers.failure else ""
 
     @cached_property
-    def ranges(self) -> Words:
+    def ranges(self) -> Uint64s:
         """uint64[N, RANGE_COLUMNS], see ``ReplicaHeaders``."""
         return table(self.headers.ranges, RANGE_COLUMNS).view(np.uint64)
 
@@ -148,7 +147,7 @@ class Replica:
         """int64[N, TRANSACTION_COLUMNS]."""
         return table(self.headers.transactions, TRANSACTION_COLUMNS)
 
-    @property
+    @cached_property
     def index_aborts(self) -> Int64s:
         """int64[N, 3], see ``ReplicaHeaders``."""
         return table(self.headers.index_aborts, 3)
@@ -167,6 +166,11 @@ class Replica:
         return min(firsts, default=-1)
 
     @property
+    def start(self) -> int:
+        """Log start offset."""
+        return self.state.log_start
+
+    @cached_property
     def end(self) -> int:
         """Log end offset as the next start leaves it."""
         cut = self.cut_by_recovery
@@ -180,6 +184,21 @@ class Replica:
         return tuple(one for one in self.headers.damages if cut < 0 or one.first < cut)
 
     @property
+    def cleaner(self) -> int:
+        """First offset that its cleaner has not cleaned, -1 if it has recorded none."""
+        return self.state.cleaner_position
+
+    @property
+    def closed_to(self) -> int:
+        """Offset to which a cleaner can have read it."""
+        return max(self.headers.closed_to, self.end)
+
+    @property
+    def read_to(self) -> int:
+        """Offset to which its keys are known; of a running broker's there may be later records of any key behind."""
+        return max(self.headers.read_to, self.end)
+
+    @property
     def says(self) -> bool:
         """Whether its content counts against others: all of it, but for the parts that are damaged."""
         return not self.headers.failure
@@ -191,8 +210,23 @@ class Replica:
         return tuple((first, after) for first, after in borders.tolist() if first < after)
 
     @property
+    def last_gap_end(self) -> int:
+        """Base offset of the last segment before which offsets are missing, 0 none."""
+        return max((after for _, after in self.gaps), default=0)
+
+    @cached_property
     def hidden(self) -> tuple[tuple[int, int], ...]:
         """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
         return tuple(
             (one.first, one.last if one.last >= 0 else NOWHERE) for one in self.corrupt if not one.tail
         )
+
+    @property
+    def hidden_to(self) -> int:
+        """Highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden."""
+        return max((last for _, last in self.hidden), default=-1)
+
+    def covers(self, offsets: Int64s) -> Bools:
+        """Of which offsets it is known whether it has a record there, or a later one of the same key."""
+        found: Bools = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden_to) & self.says
+        return found
