@@ -203,15 +203,16 @@ def _sorted_entries(path: str, root: int) -> _Root:
             if _is_partition_folder(folder):
                 folders.append(folder)
                 continue
-            if name in KNOWN_FOLDERS:
-                continue
         elif stat.S_ISLNK(status.st_mode) and _is_partition_folder(parse_folder_name(name)):
             links.append(parse_folder_name(name))
             continue
         elif stat.S_ISREG(status.st_mode) and name in KNOWN_FILES:
             files[name] = file_ref(name, path, status)
             continue
-        foreign.append(Special(name, f"{path}/{name}", kind_of(status.st_mode)))
+        # A broker loads whatever File.isDirectory calls a folder: through a link, too.
+        kind = "folder" if os.path.isdir(f"{path}/{name}") else kind_of(status.st_mode)
+        if name not in KNOWN_FOLDERS:
+            foreign.append(Special(name, f"{path}/{name}", kind))
     return _Root(files, folders, links, foreign)
 
 

@@ -104,18 +104,19 @@ def lacks(node: Node, uid: int, gid: int) -> str:
     return "".join(letter for letter, bit in wanted.items() if not bits & bit)
 
 
-_READ_AT_START: Final = frozenset(
-    {
-        META_PROPERTIES,
-        RECOVERY_POINT_CHECKPOINT,
-        LOG_START_CHECKPOINT,
-        REPLICATION_CHECKPOINT,
-        CLEANER_CHECKPOINT,
-        LEADER_EPOCH_CHECKPOINT,
-        PARTITION_METADATA,
-    }
-)
-"""A new one is written beside the old one, which therefore need not be writable."""
+_OPENED_IN_ROOT: Final = {
+    LOCK: "rw",
+    META_PROPERTIES: "r",
+    RECOVERY_POINT_CHECKPOINT: "r",
+    LOG_START_CHECKPOINT: "r",
+    REPLICATION_CHECKPOINT: "r",
+    CLEANER_CHECKPOINT: "r",
+    # A checkpoint is written under this name first, soon after the start, and the directory fails where that does.
+    f"{RECOVERY_POINT_CHECKPOINT}.tmp": "w",
+    f"{LOG_START_CHECKPOINT}.tmp": "w",
+    f"{REPLICATION_CHECKPOINT}.tmp": "w",
+}
+"""What a broker needs of a file of the root; it opens no other. A new one is written beside the old one."""
 
 
 class _Opening(NamedTuple):
@@ -134,20 +135,25 @@ class _Opening(NamedTuple):
 
 def _effect(node: Node, missing: str, opening: _Opening) -> StartEffect:
     """What a start makes of a file or folder that it needs and cannot open."""
-    active = opening.active
+    return StartEffect.DIRECTORY if set(_needed(node, opening)) & set(missing) else StartEffect.NONE
+
+
+def _needed(node: Node, opening: _Opening) -> str:
     if node.is_folder:
         # In a folder that it cannot write a leader has no epoch file. After an unclean stop it may come to KR804.
-        needed = "rwx" if not node.partition or opening.clean else "rx"
-    elif node.name.endswith((LOG, TXN_INDEX)) or node.name == LOCK:
-        needed = "rw"
-    elif node.name in _READ_AT_START:
-        needed = "r"
-    elif node.name.endswith((INDEX, TIME_INDEX)):
+        return "rwx" if not node.partition or opening.clean else "rx"
+    if not node.partition:
+        return _OPENED_IN_ROOT.get(node.name, "")
+    if node.name.endswith((LOG, TXN_INDEX)):
+        return "rw"
+    if node.name in {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA}:
+        return "r"
+    if node.name == f"{LEADER_EPOCH_CHECKPOINT}.tmp":
+        return "w"
+    if node.name.endswith((INDEX, TIME_INDEX)):
         every = any(one < MAPS_INDEXES_LAZILY for one in opening.versions)
-        needed = "rw" if node.name in active or every else "r"
-    else:
-        needed = "r" if node.name in active else ""
-    return StartEffect.DIRECTORY if set(needed) & set(missing) else StartEffect.NONE
+        return "rw" if node.name in opening.active or every else "r"
+    return "r" if node.name in opening.active else ""
 
 
 def ownership_findings(

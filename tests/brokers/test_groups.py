@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from krepair.errors import ExitCode
 from krepair.ops.dump import Dump
 from krepair.ops.groups import GroupsReport, groups
 from krepair.options import Engine, Options
@@ -29,6 +30,7 @@ from tests.lab.waiting import LIMIT_S, wait_for
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 NEWER_GROUPS = Path(__file__).parents[1] / "lab" / "java" / "NewerGroups.java"
+EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
 BLOAT, TV2 = "offsets-bloat-2.2.0-clean", "offsets-tv2-4.3.1"
 
 
@@ -241,3 +243,52 @@ def test_share_and_streams_groups_are_what_a_broker_says_while_their_members_liv
         (group, topics[topic_id], number): at
         for (group, topic_id, number), at in share_starts(tmp_path / "copy").items()
     } == {("of-share", topic, int(number)): int(at) for topic, number, at in said["start"]}
+
+
+OUTSIDE = {"below": 5, "at the start": 6, "within": 8, "at the end": 10, "above": 11}
+
+
+@pytest.mark.parametrize("version", [LATEST, *(["2.2.1", "3.9.2"] if EVERY else [])])
+def test_commits_outside_of_a_log_are_those_from_which_a_consumer_cannot_read(
+    tmp_path: Path, version: str
+) -> None:
+    props = PASSIVE | {"log.flush.start.offset.checkpoint.interval.ms": 500}
+    props |= {} if version == "2.2.1" else {"log.initial.task.delay.ms": 500}
+    with Broker(version, tmp_path / "logs", props) as broker:
+        client.create_topics(broker.bootstrap, version, {"t-a": Topic(1, {})})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, **client.QUIET})
+        for _ in range(10):
+            producer.produce("t-a", value=b"x")
+        producer.flush(LIMIT_S)
+        admin = client.admin(broker.bootstrap)
+        admin.delete_records([TopicPartition("t-a", 0, 6)])[TopicPartition("t-a", 0)].result(LIMIT_S)
+        failed = {name for name, offset in OUTSIDE.items() if not reads(broker, name, offset)}
+        line = "t-a 0 6"
+        wait_for(lambda: line in (tmp_path / "logs" / "log-start-offset-checkpoint").read_text())
+        beside.copied(tmp_path / "logs", tmp_path / "copy")
+    report = ours(tmp_path / "copy")
+    commits = {group.group: group.commits[0] for group in report.groups}
+    assert {name: (one.log_start, one.log_end) for name, one in commits.items()} == (
+        dict.fromkeys(OUTSIDE, (6, 10))
+    )
+    assert {name for name, one in commits.items() if one.out_of_range} == failed == {"below", "above"}
+    assert report.exit_code == ExitCode.FOUND
+
+
+def reads(broker: Broker, group: str, offset: int) -> bool:
+    """Commits an offset, and whether a consumer that goes on from there is let."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
+    more = {"auto.offset.reset": "error", "enable.partition.eof": True, **client.QUIET}
+    consumer = Consumer(settings | more)
+    try:
+        client.commit(consumer, [TopicPartition("t-a", 0, offset)])
+        consumer.assign([TopicPartition("t-a", 0, OFFSET_STORED)])
+        while True:
+            message = consumer.poll(LIMIT_S)
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return True
+            if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+                return False
+    finally:
+        consumer.close()

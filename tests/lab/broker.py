@@ -10,6 +10,7 @@ known topics. Without ``topics`` a KRaft broker starts as a new, empty cluster.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -222,6 +223,13 @@ class Broker:
             self._recording = None
         self.killed = kill
         self._process = None
+
+    def ends_within(self, timeout_s: float) -> bool:
+        """Whether it ends by itself."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.poll() is not None
 
     def close(self) -> None:
         """Stop it and all beside it."""

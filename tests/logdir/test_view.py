@@ -168,6 +168,7 @@ class TestRoot:
         (log_dir / "t--1").mkdir()
         (log_dir / "notes.txt").touch()
         (log_dir / "notes").symlink_to(log_dir / "t-0")
+        (log_dir / "nothing").symlink_to(log_dir / "gone")
         os.mkfifo(log_dir / "replication-offset-checkpoint")
         os.mkdir(os.fsencode(log_dir) + b"/\xff\xfe-0")
         os.mkdir(os.fsencode(log_dir) + b"/a\nb-0")
@@ -175,8 +176,9 @@ class TestRoot:
         assert [(special.name, special.kind) for special in found.foreign] == [
             ("a\nb-0", "folder"),
             ("lost+found", "folder"),
-            ("notes", "symlink"),
+            ("notes", "folder"),  # as a broker takes a link to one
             ("notes.txt", "file"),
+            ("nothing", "symlink"),
             ("replication-offset-checkpoint", "FIFO"),
             ("t-00", "folder"),
             ("\udcff\udcfe-0", "folder"),

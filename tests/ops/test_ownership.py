@@ -83,7 +83,7 @@ def test_a_lock_and_a_checkpoint_of_root_are_named_where_a_broker_runs_as_anothe
 
 
 ACTIVE = f"{10:020d}"
-"""The table was tried on brokers of 3.9.2 and 4.3.1, each with another healthy directory."""
+"""The table was tried on brokers of 3.9.2 and 4.3.1, each with another healthy directory, and of 4.4.0 alone."""
 DIRECTORY, NONE = StartEffect.DIRECTORY, StartEffect.NONE
 
 
@@ -94,6 +94,8 @@ DIRECTORY, NONE = StartEffect.DIRECTORY, StartEffect.NONE
         ("recovery-point-offset-checkpoint", DIRECTORY, NONE),
         ("cleaner-offset-checkpoint", DIRECTORY, NONE),
         (".lock", DIRECTORY, DIRECTORY),
+        ("replication-offset-checkpoint.tmp", DIRECTORY, DIRECTORY),
+        ("server.log", NONE, NONE),
         (".kafka_cleanshutdown", NONE, NONE),
         ("", DIRECTORY, DIRECTORY),
         ("t-0/", DIRECTORY, DIRECTORY),
@@ -102,6 +104,7 @@ DIRECTORY, NONE = StartEffect.DIRECTORY, StartEffect.NONE
         (f"t-0/{0:020d}.txnindex", DIRECTORY, DIRECTORY),
         (f"t-0/{ACTIVE}.timeindex", DIRECTORY, DIRECTORY),
         ("t-0/leader-epoch-checkpoint", DIRECTORY, NONE),
+        ("t-0/leader-epoch-checkpoint.tmp", DIRECTORY, DIRECTORY),
         ("t-0/partition.metadata", DIRECTORY, NONE),
         (f"t-0/{20:020d}.snapshot", DIRECTORY, NONE),
     ],
