@@ -220,8 +220,9 @@ def log_ends(
             last[partition.folder] = facts
         elif parts:
             to_scan.append((partition, parts[-1]))
-    items = [
-        ScanItem(
+    asked = []
+    for partition, part in to_scan:
+        item = ScanItem(
             place=place_of(view, partition),
             base_offset=part.base_offset,
             size=part.segment.log.size,
@@ -229,10 +230,8 @@ def log_ends(
             high_watermark=INT64_MAX,
             without=part.without,
         )
-        for partition, part in to_scan
-    ]
-    for index, result in engine.map(scan, items):
-        partition, part = to_scan[index]
+        asked.append(((partition, part), item))
+    for (partition, part), result in engine.each(scan, asked):
         if isinstance(result, ScanResult):
             last[partition.folder] = facts_of(part.segment, result)
     ends: dict[Key, int | None] = {folder.key: None for folder in view.marked}

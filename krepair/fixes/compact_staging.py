@@ -191,8 +191,8 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
         one, base = below[index]
         one.keys[base] = result
         _take_scan(one, base, result.scan or Failed(result.failure, result.why))
-    for index, scanned in work.engine.map(scan, [_scan_item(work, *job) for job in others]):
-        _take_scan(*others[index], scanned)
+    for job, scanned in work.engine.each(scan, ((job, _scan_item(work, *job)) for job in others)):
+        _take_scan(*job, scanned)
 
 
 def _is_below_the_bound(one: _Partition, base_offset: int) -> bool:
@@ -253,9 +253,8 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
         for base in one.logs
         if base in one.staged
     ]
-    items = [replace(_scan_item(work, *job), check_crc=True) for job in jobs]
-    for index, result in work.engine.map(scan, items):
-        one, base = jobs[index]
+    asked = ((job, replace(_scan_item(work, *job), check_crc=True)) for job in jobs)
+    for (one, base), result in work.engine.each(scan, asked):
         if isinstance(result, ScanResult) and result.summary.damage:
             text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(result.summary)}"
             one.staging.problem = StalePlanError(text)
@@ -441,9 +440,9 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
         for base in keys_by_base(one.groups)
         if base not in one.compacted
     ]
-    items = [one.readings[base].item for one, base in jobs]
-    for index, result in work.engine.map(compact, items):
-        _take(*jobs[index], result)
+    asked = (((one, base), one.readings[base].item) for one, base in jobs)
+    for job, result in work.engine.each(compact, asked):
+        _take(*job, result)
 
 
 def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:

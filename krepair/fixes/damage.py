@@ -36,12 +36,11 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
     ]
     if not work:
         return
-    items = [_item(context.view, survey, number) for survey, number in work]
     maps: dict[str, dict[int, MapResult]] = {}
     from krepair.pipeline.damage import map_damage
 
-    for index, result in context.engine.map(map_damage, items):
-        survey, number = work[index]
+    asked = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
+    for (survey, number), result in context.engine.each(map_damage, asked):
         base_offset = survey.segments[number].base_offset
         maps.setdefault(survey.partition.folder, {})[base_offset] = result
     for survey in surveys:

@@ -64,5 +64,5 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             one.staging.fails(found)
         elif found.path or found.data:
             waiting += [(one, NeededItem(place=log.place, logs=log.logs, gone=found)) for log in one.others]
-    for index, needed in work.engine.map(find_needed, [item for _, item in waiting]):
-        waiting[index][0].staging.fails(needed)
+    for one, needed in work.engine.each(find_needed, waiting):
+        one.staging.fails(needed)

@@ -147,9 +147,9 @@ def stage_indexes(
             staging.unsynced = True
             items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
             jobs += [(staging, one) for one in served_together(items)]
-    for index, found in work.engine.map(mend_indexes, [items for _, items in jobs]):
+    for staging, found in work.engine.each(mend_indexes, jobs):
         for failed in found:
-            jobs[index][0].fails(failed)
+            staging.fails(failed)
 
 
 def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
@@ -266,10 +266,9 @@ def look_at_indexes(
         for segment in _judged(context, survey)
         if not closes or segment is not survey.partition.segments[-1]
     ]
-    items = [_inspect_item(context, *one, depth, trim_active=trim_active) for one in work]
+    asked = ((one, _inspect_item(context, *one, depth, trim_active=trim_active)) for one in work)
     found: dict[str, dict[int, InspectResult | Failed]] = {}
-    for index, result in context.engine.map(inspect, items):
-        survey, segment = work[index]
+    for (survey, segment), result in context.engine.each(inspect, asked):
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
     for survey in surveys:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
@@ -305,17 +304,19 @@ def read_logs_and_indexes(
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
-    items = [
-        LookItem(
-            scan=scan_item(context, *one),
-            inspect=_inspect_item(context, *one, depth, trim_active=trim_active),
+    asked = (
+        (
+            one,
+            LookItem(
+                scan=scan_item(context, *one),
+                inspect=_inspect_item(context, *one, depth, trim_active=trim_active),
+            ),
         )
         for one in work
-    ]
+    )
     scanned = Scanned()
     found: dict[str, dict[int, InspectResult | Failed]] = {}
-    for index, result in context.engine.map(look_at_segment, items):
-        survey, segment = work[index]
+    for (survey, segment), result in context.engine.each(look_at_segment, asked):
         scanned.take(survey, segment, result.scan)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
     scanned.put_into(readable)
@@ -332,19 +333,18 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     """
     from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 
-    chosen = [one for one in surveys if _judged(context, one) and _replay_pays(context, one, depth)]
-    items = [
-        TxnItem(
-            place=place_of(context.view, one.partition),
-            segments=tuple((segment.base_offset, segment.log.size) for segment in _judged(context, one)),
-            present=tuple(segment.base_offset for segment in _judged(context, one) if segment.txn_index),
-        )
-        for one in chosen
-    ]
-    if not items:
-        return
-    for index, result in context.engine.map(inspect_txn, items):
-        chosen[index].put(TRANSACTION_INDEXES_SEEN, result)
+    asked = []
+    for survey in surveys:
+        judged = _judged(context, survey)
+        if judged and _replay_pays(context, survey, depth):
+            item = TxnItem(
+                place=place_of(context.view, survey.partition),
+                segments=tuple((segment.base_offset, segment.log.size) for segment in judged),
+                present=tuple(segment.base_offset for segment in judged if segment.txn_index),
+            )
+            asked.append((survey, item))
+    for survey, result in context.engine.each(inspect_txn, asked):
+        survey.put(TRANSACTION_INDEXES_SEEN, result)
 
 
 def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:

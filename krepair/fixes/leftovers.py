@@ -157,8 +157,8 @@ class Leftovers(Fix):
                     for change in staging.changes
                     if isinstance(change, CompleteSwap)
                 ]
-        for index, failed in work.engine.map(stage_swap, [item for _, item in jobs]):
-            jobs[index][0].fails(failed)
+        for staging, failed in work.engine.each(stage_swap, jobs):
+            staging.fails(failed)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""

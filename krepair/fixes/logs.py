@@ -70,10 +70,9 @@ def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
 
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
-    items = [scan_item(context, survey, segment) for survey, segment in work]
     scanned = Scanned(beside_broker=context.beside_broker)
-    for index, result in context.engine.map(scan, items):
-        scanned.take(*work[index], result)
+    for one, result in context.engine.each(scan, ((one, scan_item(context, *one)) for one in work)):
+        scanned.take(*one, result)
     scanned.put_into(unread)
 
 
@@ -87,9 +86,8 @@ def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Su
         for survey in surveys
         if survey.partition.segments and not _knows_last(survey)
     ]
-    items = [scan_item(context, survey, segment) for survey, segment in work]
-    for index, result in context.engine.map(scan, items):
-        survey, segment = work[index]
+    asked = ((one, scan_item(context, *one)) for one in work)
+    for (survey, segment), result in context.engine.each(scan, asked):
         if isinstance(result, ScanResult):
             found.append((survey, facts_of(segment, result)))
     return found
@@ -107,11 +105,13 @@ def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]
     work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
-    items = [scan_item(context, survey, part.segment, without=part.without) for survey, part in work]
+    asked = (
+        ((survey, part.segment), scan_item(context, survey, part.segment, without=part.without))
+        for survey, part in work
+    )
     scanned = Scanned()
-    for index, result in context.engine.map(scan, items):
-        survey, part = work[index]
-        scanned.take(survey, part.segment, result)
+    for one, result in context.engine.each(scan, asked):
+        scanned.take(*one, result)
     for survey, some in zip(read, parts, strict=True):
         folder, bases = survey.partition.folder, {part.base_offset for part in some}
         survey.log_after = LogFacts(

@@ -678,21 +678,20 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the indexes of staged logs, and read all that was staged once more."""
     from krepair.pipeline.rewrite.finish import finish
 
-    jobs: list[tuple[Staging, FinishItem]] = []
+    jobs: list[tuple[tuple[Staging, str], FinishItem]] = []
     for staging in stagings:
         if staging.problem is None:
             with staging.taking_problems():
                 jobs += [
-                    (staging, finish_item(work, staging, group, staging.stage_folder))
+                    ((staging, group.change_id), finish_item(work, staging, group, staging.stage_folder))
                     for group in groups_of(staging)
                 ]
-    for index, result in work.engine.map(finish, [item for _, item in jobs]):
-        staging, item = jobs[index]
+    for (staging, change_id), result in work.engine.each(finish, jobs):
         if isinstance(result, Failed):
             staging.fails(result)
             continue
-        known = staging.staged.get(item.change.change_id, StagedGroup())
-        staging.staged[item.change.change_id] = known._replace(made=result.made)
+        known = staging.staged.get(change_id, StagedGroup())
+        staging.staged[change_id] = known._replace(made=result.made)
 
 
 def finish_item(

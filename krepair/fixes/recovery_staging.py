@@ -193,16 +193,12 @@ def _read_and_make(
     """
     from krepair.pipeline.recover import make_recovered
 
-    items: list[MakeItem] = []
-    of: list[Staging] = []
+    asked: list[tuple[tuple[Staging, MakeItem], MakeItem]] = []
     for staging in stagings:
         with staging.taking_problems():
-            some = _make_items(work, staging, barrier=barrier)
-            items += some
-            of += [staging] * len(some)
+            asked += [((staging, one), one) for one in _make_items(work, staging, barrier=barrier)]
     made: set[str] = set()
-    for index, result in work.engine.map(make_recovered, items):
-        staging, item = of[index], items[index]
+    for (staging, item), result in work.engine.each(make_recovered, asked):
         work.bytes_read += result.reading.bytes
         if result.reading.problems:
             problems.setdefault(staging.plan.folder, []).extend(result.reading.problems)
@@ -278,19 +274,17 @@ def _read_ranges(
     """
     from krepair.pipeline.readings.recovered import read_recovered
 
-    items: list[RecoveredItem] = []
-    folders: list[str] = []
+    asked: list[tuple[str, RecoveredItem]] = []
     if barrier is None:
         barrier = not _all_is_written(work, [part for part, _ in parts])
     for part, partition in parts:
         some = range_items(work, part, partition, barrier=barrier, settle=True, audit=audit)
-        items += some
-        folders += [part.folder] * len(some)
+        asked += [(part.folder, item) for item in some]
     problems: dict[str, list[str]] = {}
-    for index, result in work.engine.map(read_recovered, items):
+    for folder, result in work.engine.each(read_recovered, asked):
         work.bytes_read += result.bytes
         if result.problems:
-            problems.setdefault(folders[index], []).extend(result.problems)
+            problems.setdefault(folder, []).extend(result.problems)
     return problems
 
 

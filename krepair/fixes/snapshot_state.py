@@ -150,8 +150,7 @@ def see_snapshots(
         look.begin(rules, clean=clean, always=always, closes=closes)
     _scan([(look, base) for look in there for base in look.missing()], engine)
     while wanted := [(look, part) for look in there for part in look.open.wanted()]:
-        for index, result in engine.map(scan, [look.item(*part) for look, part in wanted]):
-            look, part = wanted[index]
+        for (look, part), result in engine.each(scan, ((one, one[0].item(*one[1])) for one in wanted)):
             look.take_part(part, result)
     for look in there:
         look.finish(rules)
@@ -161,11 +160,10 @@ def see_snapshots(
 def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
     if not wanted:
         return
-    items = [look.item(base, look.start) for look, base in wanted]
     from krepair.pipeline.scan import scan
 
-    for index, result in engine.map(scan, items):
-        look, base = wanted[index]
+    asked = (((look, base), look.item(base, look.start)) for look, base in wanted)
+    for (look, base), result in engine.each(scan, asked):
         look.take(base, result)
 
 

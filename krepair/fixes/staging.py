@@ -366,9 +366,12 @@ class Work:
         missing = [part for part in parts if part.base_offset not in staging.facts]
         if missing:
             context, survey = self.context, self.survey(staging)
-        items = [scan_item(context, survey, part.segment, without=part.without) for part in missing]
-        for index, result in self.engine.map(scan, items):
-            self.take_facts(staging, missing[index].base_offset, result, with_txn_index=with_txn_index)
+        asked = (
+            (part.base_offset, scan_item(context, survey, part.segment, without=part.without))
+            for part in missing
+        )
+        for base_offset, result in self.engine.each(scan, asked):
+            self.take_facts(staging, base_offset, result, with_txn_index=with_txn_index)
         if staging.problem is not None:
             raise staging.problem
         return [staging.facts[part.base_offset] for part in parts]

@@ -91,15 +91,14 @@ class Tail(Fix):
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""
         from krepair.pipeline.damage import make_mended
 
-        jobs: list[tuple[Staging, MendLog, MendedItem]] = []
+        jobs: list[tuple[tuple[Staging, MendLog], MendedItem]] = []
         for staging in stagings:
             logs = [change for change in staging.changes if isinstance(change, MendLog)]
             if logs:
                 with staging.taking_problems():
                     staging.folder.make_private_folders()
-                    jobs += [(staging, log, _staged_item(work, staging, log)) for log in logs]
-        for index, result in work.engine.map(make_mended, [item for _, _, item in jobs]):
-            staging, change, _ = jobs[index]
+                    jobs += [((staging, log), _staged_item(work, staging, log)) for log in logs]
+        for (staging, change), result in work.engine.each(make_mended, jobs):
             if isinstance(result, Failed):
                 staging.fails(result)
             elif wrong := _not_as_planned(change, result):
@@ -183,11 +182,11 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
-    items = [
-        _item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds) for survey, cut in jobs
-    ]
-    for index, result in context.engine.map(make_mended, items):
-        survey, cut = jobs[index]
+    asked = (
+        ((survey, cut), _item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds))
+        for survey, cut in jobs
+    )
+    for (survey, cut), result in context.engine.each(make_mended, asked):
         folder, base_offset = survey.partition.folder, cut.log.base_offset
         if isinstance(result, Failed):
             failed.setdefault(folder, {})[base_offset] = result

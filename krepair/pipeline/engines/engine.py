@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from krepair.pipeline.progress import Progress, SilentProgress, shown_of
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
+What = TypeVar("What")
 
 
 class Engine(ABC):
@@ -46,6 +47,19 @@ class Engine(ABC):
                 yield index, result
         finally:
             self._progress.finish()
+
+    def each(
+        self, function: Callable[[Item], Result], asked: Iterable[tuple[What, Item]]
+    ) -> Iterator[tuple[What, Result]]:
+        """As ``map``, of items each of which is asked for something: gives that with the result.
+
+        Args:
+            function: see ``map``.
+            asked: (what it is asked for, item).
+        """
+        pairs = list(asked)
+        for index, result in self.map(function, [item for _, item in pairs]):
+            yield pairs[index][0], result
 
     @abstractmethod
     def _results(
