@@ -16,78 +16,35 @@ from typing import Any
 
 import numpy as np
 
+from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
 
-_NO_EPOCH = -1
 
-
-@dataclass
-class ProducerStates:
-    """State per producer, as parallel arrays over ``ids``.
+class ProducerStates(Producers):
+    """The producers of a log, and where it shows that a replica is behind, or that a marker is missing.
 
     Attributes:
-        ids: int64[N], producer ids, ascending.
-        epoch: int64[N], producer epochs, -1 unknown.
-        last_data: int64[N], last data offset of the current epoch, -1 none.
-        timestamp: int64[N], timestamp in ms of the last batch, data or marker, -1 none.
-        open_first: int64[N], first offset of the open transaction, -1 none.
-        known: bool[N], whether anything is known of the producer.
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
         mixed_epochs: lowest offset of a batch that goes on with a transaction under another producer epoch.
     """
 
-    ids: Int64s
-    epoch: Int64s
-    last_data: Int64s
-    timestamp: Int64s
-    open_first: Int64s
-    known: np.ndarray[Any, np.dtype[np.bool_]]
     min_unreplicated: int = INT64_MAX
     mixed_epochs: int = INT64_MAX
-
-    @classmethod
-    def empty(cls, ids: Int64s) -> ProducerStates:
-        """A state in which nothing is known of the producers ``ids``."""
-        none = np.full(len(ids), -1, np.int64)
-        return cls(ids, none.copy(), none.copy(), none.copy(), none.copy(), np.zeros(len(ids), bool))
-
-    def places(self, producer_ids: Int64s) -> Int64s:
-        """Places of these ids in ``ids``: int64[M]."""
-        return np.searchsorted(self.ids, producer_ids)
-
-    def load(self, snapshot: Sequence[ProducerSnapshotState]) -> None:
-        """Add the producers of a snapshot."""
-        for producer in snapshot:
-            place = int(np.searchsorted(self.ids, producer.producer_id))
-            self.epoch[place] = producer.epoch
-            self.last_data[place] = producer.last_data_offset
-            self.timestamp[place] = producer.timestamp
-            self.open_first[place] = producer.open_first_offset
-            self.known[place] = True
 
     def replay(self, segment: SegmentFacts, high_watermark: int) -> None:
         """Add the producers of the next segment. Segments must come in ascending order."""
         rows = segment.summary.rows
         if len(rows) == 0:
             return
-        at = self.places(rows[:, c.P_ID])
+        at = np.searchsorted(self.ids, rows[:, c.P_ID])
         leads = rows[:, c.P_MARKERS] > 0
         self._note_unreplicated(rows, at, leads, high_watermark)
         self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
         self._note_mixed_epochs(rows, at, leads)
-        same_epoch = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
-        has_data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
-        seen = rows[:, c.P_EPOCH] != _NO_EPOCH  # a row of only emptied control batches tells nothing
-        kept = np.where(~seen | same_epoch, self.last_data[at], -1)
-        self.last_data[at] = np.where(has_data, rows[:, c.P_LAST_DATA_OFFSET], kept)
-        self.epoch[at] = np.where(seen, rows[:, c.P_EPOCH], self.epoch[at])
-        self.timestamp[at] = np.where(seen, rows[:, c.P_TIMESTAMP], self.timestamp[at])
-        carried = np.where(self.open_first[at] >= 0, self.open_first[at], rows[:, c.P_OPEN_FIRST])
-        self.open_first[at] = np.where(leads, rows[:, c.P_OPEN_FIRST], carried)
-        self.known[at] |= seen
+        self.replay_rows(rows)
 
     def _note_unreplicated(self, rows: Int64s, at: Int64s, leads: Any, high_watermark: int) -> None:
         late = leads & (rows[:, c.P_LEAD_OFFSET] >= high_watermark)
@@ -147,7 +104,7 @@ def all_ids(segments: Iterable[SegmentFacts], snapshot: Sequence[ProducerSnapsho
 
 def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark: int) -> ProducerStates:
     """The state after a replay of the whole log, without a snapshot."""
-    states = ProducerStates.empty(ids)
+    states = ProducerStates(ids)
     for segment in segments:
         states.replay(segment, high_watermark)
     return states
@@ -163,12 +120,21 @@ def states_by_broker(
 
     If the snapshot is inside a segment, the whole segment is replayed. Its earlier batches only repeat the snapshot.
     """
-    states = ProducerStates.empty(ids)
-    states.load(snapshot)
+    states = ProducerStates(ids)
+    states.load(table_of(snapshot))
     for segment in segments:
         if segment.summary.last_offset >= snapshot_offset and segment.summary.batches:
             states.replay(segment, INT64_MAX)
     return states
+
+
+def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
+    """The producers of a snapshot as ``Producers.load`` takes them; what is not needed here is -1."""
+    rows = [
+        (one.producer_id, one.epoch, -1, one.last_data_offset, -1, one.timestamp, -1, one.open_first_offset)
+        for one in snapshot
+    ]
+    return np.array(rows, np.int64).reshape(-1, 8)
 
 
 def states_of(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version
 from krepair.formats.damage import Damage
@@ -269,7 +270,7 @@ class StateRules(NamedTuple):
 
 
 class ProducerTable:
-    """All fields of a snapshot per producer, as parallel arrays.
+    """The producers of a snapshot at the end of a log.
 
     Args:
         loaded: int64[N, 8], the producers of the snapshot with which the replay starts (``producer_snapshot.table``).
@@ -283,65 +284,22 @@ class ProducerTable:
         loaded = loaded[self._lives(loaded[:, _FIRST_OFFSET], loaded[:, _TIMESTAMP])]
         if rules.before(KEEPS_BELOW_LOG_START):
             loaded = loaded[loaded[:, _LAST_OFFSET] >= log_start]
-        self.ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(row[:, c.P_ID] for row in rows)]))
-        self.epoch, self.sequence, self.offset, self.data_time, self.time, self.coordinator, self.first = (
-            np.full(len(self.ids), _NONE, np.int64) for _ in range(7)
-        )
-        self.delta: Int64s = np.zeros(len(self.ids), np.int64)
-        self.known: Any = np.zeros(len(self.ids), bool)
-        self._load(loaded)
+        ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(row[:, c.P_ID] for row in rows)]))
+        self._known = Producers(ids)
+        self._known.load(loaded)
         for row in rows:
-            self._replay(row)
+            self._known.replay_rows(row)
 
     def _lives(self, first: Int64s, time: Int64s) -> Any:
         """Whether producers with these open transactions and times are still known."""
         return (first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms)
 
-    def _load(self, loaded: Int64s) -> None:
-        at = np.searchsorted(self.ids, loaded[:, 0])
-        fields = (self.epoch, self.sequence, self.offset, self.delta, self.time, self.coordinator)
-        for column, mine in enumerate(fields, start=1):
-            mine[at] = loaded[:, column]
-        self.data_time[at] = self.time[at]
-        self.first[at] = np.maximum(loaded[:, _FIRST_OFFSET], _NONE)
-        self.known[at] = True
-
-    def _replay(self, rows: Int64s) -> None:
-        """Add the producers of the next segment. Segments must come in ascending order."""
-        if not len(rows):
-            return
-        rows = rows[rows[:, c.P_EPOCH] != _NONE]  # a row of only emptied control batches tells nothing
-        at = np.searchsorted(self.ids, rows[:, c.P_ID])
-        same = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
-        data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
-        for mine, column, none in (
-            (self.offset, c.P_LAST_DATA_OFFSET, _NONE),
-            (self.sequence, c.P_LAST_SEQUENCE, _NONE),
-            (self.delta, c.P_LAST_DATA_DELTA, 0),
-            (self.data_time, c.P_LAST_DATA_TIMESTAMP, _NONE),
-        ):
-            mine[at] = np.where(data, rows[:, column], np.where(same, mine[at], none))
-        ended = rows[:, c.P_MARKERS] > 0
-        self.epoch[at] = rows[:, c.P_EPOCH]
-        self.time[at] = rows[:, c.P_TIMESTAMP]
-        self.coordinator[at] = np.where(ended, rows[:, c.P_COORDINATOR_EPOCH], self.coordinator[at])
-        carried = np.where(self.first[at] >= 0, self.first[at], rows[:, c.P_OPEN_FIRST])
-        self.first[at] = np.where(ended, rows[:, c.P_OPEN_FIRST], carried)
-        self.known[at] = True
-
     def entries(self) -> Int64s:
         """int64[N, 8], the producers that are not expired, by id, in the form of ``producer_snapshot.encode_table``."""
-        time = self.data_time if self.rules.before(MARKERS_HAVE_TIMES) else self.time
-        stays = self.known & self._lives(self.first, time)
-        columns = (
-            self.ids,
-            self.epoch,
-            self.sequence,
-            self.offset,
-            self.delta,
-            time,
-            self.coordinator,
-            self.first,
-        )
+        known = self._known
+        time = known.data_time if self.rules.before(MARKERS_HAVE_TIMES) else known.timestamp
+        stays = known.known & self._lives(known.open_first, time)
+        columns = (known.ids, known.epoch, known.sequence, known.last_data, known.delta, time, known.coordinator,
+                   known.open_first)  # fmt: skip
         table: Int64s = np.column_stack([column[stays] for column in columns])
         return table

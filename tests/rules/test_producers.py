@@ -16,6 +16,7 @@ from krepair.rules.producers import (
     needs_of,
     states_by_broker,
     states_by_scan,
+    table_of,
     undecidable,
 )
 from tests.rules.facts import POLICY, facts, row, rows
@@ -25,11 +26,10 @@ IDS = np.array([3, 5], np.int64)
 
 def after(*segments: tuple[list[int], ...], high_watermark: int = 1000, **known: int) -> dict[str, int]:
     """State of producer 5 after these rows; it is known before by the given fields."""
-    states = ProducerStates.empty(IDS)
+    states = ProducerStates(IDS)
     if known:
-        states.load(
-            [ProducerSnapshotState(5, known.get("epoch", 0), known.get("data", -1), 0, known.get("open", -1))]
-        )
+        one = ProducerSnapshotState(5, known.get("epoch", 0), known.get("data", -1), 0, known.get("open", -1))
+        states.load(table_of([one]))
     for number, of in enumerate(segments):
         states.replay(facts(100 * number, rows=rows(*of)), high_watermark)
     names = ("epoch", "last_data", "timestamp", "open_first", "known")
@@ -49,7 +49,7 @@ def test_data_is_taken_over_and_the_other_producer_stays_unknown() -> None:
         "known": 1,
         "unreplicated": INT64_MAX,
     }
-    states = ProducerStates.empty(IDS)
+    states = ProducerStates(IDS)
     states.replay(facts(0, rows=rows(DATA)), 1000)
     assert states.known.tolist() == [False, True]
     assert states.epoch.tolist() == [-1, 2]
@@ -114,15 +114,15 @@ def test_lowest_of_several_unreplicated_transactions_counts() -> None:
     early = row(3, epoch=2, timestamp=60, markers=1, lead_offset=13, lead_first=6)
     assert after((early, late), high_watermark=5)["unreplicated"] == 6
     assert after((late,), (early,), high_watermark=5)["unreplicated"] == 6
-    states = ProducerStates.empty(IDS)
+    states = ProducerStates(IDS)
     states.replay(facts(0, rows=rows(late), min_unreplicated=3), 5)
     assert states.min_unreplicated == 3
 
 
 def one(epoch: int = 1, data: int = -1, time: int = 0, opened: int = -1) -> ProducerStates:
     """Producer 5 is known, producer 3 is not."""
-    states = ProducerStates.empty(IDS)
-    states.load([ProducerSnapshotState(5, epoch, data, time, opened)])
+    states = ProducerStates(IDS)
+    states.load(table_of([ProducerSnapshotState(5, epoch, data, time, opened)]))
     return states
 
 
@@ -132,7 +132,7 @@ def one(epoch: int = 1, data: int = -1, time: int = 0, opened: int = -1) -> Prod
         (one(time=100), True),
         (one(time=99), False),
         (one(time=-1, opened=0), True),
-        (ProducerStates.empty(IDS), False),
+        (ProducerStates(IDS), False),
     ],
 )
 def test_producer_is_active_within_its_expiry_or_with_an_open_transaction(
@@ -143,10 +143,10 @@ def test_producer_is_active_within_its_expiry_or_with_an_open_transaction(
 
 
 def test_earliest_open_transaction_is_named_with_its_producer() -> None:
-    assert ProducerStates.empty(IDS).first_open() == (INT64_MAX, -1)
+    assert ProducerStates(IDS).first_open() == (INT64_MAX, -1)
     assert one(opened=0).first_open() == (0, 5)
-    two = ProducerStates.empty(IDS)
-    two.load([ProducerSnapshotState(3, 0, -1, 0, 40), ProducerSnapshotState(5, 0, -1, 0, 12)])
+    two = ProducerStates(IDS)
+    two.load(table_of([ProducerSnapshotState(3, 0, -1, 0, 40), ProducerSnapshotState(5, 0, -1, 0, 12)]))
     assert two.first_open() == (12, 5)
     two.known[:] = False
     assert two.first_open() == (INT64_MAX, -1)

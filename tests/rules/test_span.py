@@ -19,7 +19,7 @@ SEGMENTS = [facts(0), facts(10), facts(20), facts(30)]
 
 
 def states(open_first: int = -1, unreplicated: int = INT64_MAX) -> ProducerStates:
-    made = ProducerStates.empty(np.array([7, 8], np.int64))
+    made = ProducerStates(np.array([7, 8], np.int64))
     made.known[:] = True
     made.open_first[1] = open_first
     made.min_unreplicated = unreplicated
