@@ -24,6 +24,7 @@ import msgspec
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
+from krepair.durable.whole_file import put_whole
 from krepair.errors import RefusedError
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets, written_lines
 from krepair.formats.filenames import (
@@ -482,13 +483,15 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
 
 
 def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
-    new = f"{place}/{_SEEN_NEW}"
-    if disk.tree.is_there(new):
-        disk.unlink(new)
     old = disk.tree.status(place)
-    disk.create(new, msgspec.json.encode(seen), owner=(old.st_uid, old.st_gid) if old else None)
-    disk.rename(new, f"{place}/{_SEEN}")
-    disk.sync_dir(place)
+    owner = (old.st_uid, old.st_gid) if old else None
+    data = msgspec.json.encode(seen)
+    put_whole(
+        disk,
+        f"{place}/{_SEEN}",
+        f"{place}/{_SEEN_NEW}",
+        lambda new: disk.create(new, data, owner=owner),
+    )
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:

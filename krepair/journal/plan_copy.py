@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
+from krepair.durable.whole_file import put_whole
 from krepair.errors import KrepairError, RefusedError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.journal.folder import PartitionFolder
@@ -69,15 +70,13 @@ class PlanKeeper:
         found = self._status(path)
         if first is not None and found is not None and (found.st_dev, found.st_ino) == first[1:]:
             return
-        new = f"{folder.private}/{_NEW_NAME}"
-        if self._disk.tree.is_there(new):
-            self._disk.unlink(new)
-        if first is None or not self._link(first[0], new):
-            self._disk.create(new, self._data, owner=folder.owner())
-        # A power cut must not leave the name of a file that is not whole.
-        self._disk.rename(new, path)
-        if not folder.is_unsynced:  # else ``sync_new`` syncs it with the other names in it
-            self._disk.sync_dir(folder.private)
+
+        def make(new: str) -> None:
+            if first is None or not self._link(first[0], new):
+                self._disk.create(new, self._data, owner=folder.owner())
+
+        # ``sync_new`` syncs the name with the others in a new folder
+        put_whole(self._disk, path, f"{folder.private}/{_NEW_NAME}", make, sync_name=not folder.is_unsynced)
         if first is None:
             self._copy = _known(path, self._status(path))
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from krepair.durable.disk import Disk
+from krepair.durable.whole_file import put_whole
 from krepair.errors import DamagedJournalError, RefusedError
 from krepair.formats.filenames import log_name
 from krepair.logdir.space import read_space
@@ -323,12 +324,12 @@ def header_of(plan_id: str, folder: str) -> Header:
 
 
 def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
-    made = f"{private}/{_NEW_JOURNAL}"
-    if disk.tree.is_there(made):
-        disk.unlink(made)
-    disk.create(made, data, owner=owner)
-    disk.rename(made, f"{private}/{JOURNAL_NAME}")
-    disk.sync_dir(private)
+    put_whole(
+        disk,
+        f"{private}/{JOURNAL_NAME}",
+        f"{private}/{_NEW_JOURNAL}",
+        lambda new: disk.create(new, data, owner=owner),
+    )
 
 
 class Journal:

@@ -7,12 +7,12 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.whole_file import put_whole_or_nothing
 from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import KrepairError, RefusedError, UnwritableError, UsageError
 
@@ -114,24 +114,17 @@ def write_streamed(
         OSError: the operating system refused.
     """
     disk = disk or RealDisk()
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
-    try:
-        if disk.tree.is_there(temporary):
-            disk.unlink(temporary)
-        _filled(disk, temporary, fill)
-        made = os.stat(temporary)
-        disk.set_attributes(temporary, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
+
+    def make(new: str) -> None:
+        _filled(disk, new, fill)
+        made = os.stat(new)
+        disk.set_attributes(new, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
         if not _replaceable(kind, target):  # since the run began, as a plan of this run may have come there
             raise FileExistsError(
                 errno.EEXIST, f"a file is there that krepair did not write as {kind.what}", target
             )
-        disk.rename(temporary, target)
-        disk.sync_dir(folder)
-    except OSError:
-        with suppress(OSError):
-            disk.unlink(temporary)
-        raise
+
+    put_whole_or_nothing(disk, target, make)
 
 
 def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) -> KrepairError:

@@ -11,13 +11,13 @@ import os
 import re
 import shlex
 import stat
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
+from krepair.durable.whole_file import put_whole_or_nothing
 from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
@@ -205,15 +205,9 @@ def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
     """
     target = check_place(path, log_dir)
     folder, file_name = os.path.split(target)
-    temporary = os.path.join(folder, f".{file_name}.{os.getpid()}.tmp")
     try:
-        _remove_if_there(disk, temporary)
-        disk.create(temporary, data)
-        disk.rename(temporary, target)
-        disk.sync_dir(folder)
+        put_whole_or_nothing(disk, target, lambda new: disk.create(new, data))
     except OSError as error:
-        with suppress(OSError):
-            _remove_if_there(disk, temporary)
         if not isinstance(error, WritingError):
             raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
         elsewhere = folder_with_room(folder, len(data))
@@ -301,11 +295,6 @@ def _first_kept(older: _Applied) -> str:
             for name in private
         )
         return next((one for one in paths if tree.is_there(one)), "")
-
-
-def _remove_if_there(disk: Disk, path: str) -> None:
-    if disk.tree.is_there(path):
-        disk.unlink(path)
 
 
 def _check_outside(target: str, log_dir: str) -> None:
