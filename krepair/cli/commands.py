@@ -12,16 +12,14 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding
 from krepair.errors import KrepairError, NotALogDirError
 from krepair.ops import reports
 from krepair.ops.plan_command import with_options
-from krepair.ops.reports import CheckReport, Report, RuleSummary
+from krepair.ops.reports import CheckReport
 from krepair.options import Options
 
 Fill = Callable[[str], str]
 Made = TypeVar("Made")
-Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )(?<!\S)PLAN(?!\S)")
@@ -32,39 +30,20 @@ _CHECK: Final = "krepair check "
 _PLAN_AGAIN: Final = "krepair plan "
 
 
-def filled(command: str, *, plan: str = "", log_dir: str = "", options: Options | None = None) -> str:
-    """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before.
-
-    Args:
-        command: to type next, or empty.
-        plan: path of the plan file, if it is known.
-        log_dir: path of the log directory, likewise.
-        options: of ``check`` and ``plan``.
-    """
-    if plan:
-        command = _PLAN.sub(lambda _: _operand(plan), command)
-    if log_dir:
-        command = _LOG_DIR.sub(lambda _: _operand(log_dir), command)
-    if options is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
-        return command
-    if not command.startswith(_PLAN_AGAIN):
-        return with_options(command, options.words("reading"))
-    return with_options(command, options.words("plan", "reading", "scratch"))
-
-
 def _operand(path: str) -> str:
     """A path that is not taken for an option."""
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
-def as_it_is(command: str) -> str:
-    """Where nothing is to be filled in."""
-    return command
-
-
 @dataclass(frozen=True)
 class Filling:
-    """What is filled into the commands of one run; the attributes are the arguments of ``filled``."""
+    """Fills in the commands of one run: PLAN and LOGDIR become paths, and the options that were typed are added.
+
+    Attributes:
+        plan: path of the plan file, if it is known.
+        log_dir: path of the log directory, likewise.
+        options: for commands with ``check`` and ``plan``.
+    """
 
     plan: str = ""
     log_dir: str = ""
@@ -72,7 +51,15 @@ class Filling:
 
     def __call__(self, command: str) -> str:
         """The command, filled in."""
-        return filled(command, plan=self.plan, log_dir=self.log_dir, options=self.options)
+        if self.plan:
+            command = _PLAN.sub(lambda _: _operand(self.plan), command)
+        if self.log_dir:
+            command = _LOG_DIR.sub(lambda _: _operand(self.log_dir), command)
+        if self.options is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
+            return command
+        if not command.startswith(_PLAN_AGAIN):
+            return with_options(command, self.options.words("reading"))
+        return with_options(command, self.options.words("plan", "reading", "scratch"))
 
     def without_names(self) -> Filling:
         """The same for any topic and partition."""
@@ -81,26 +68,18 @@ class Filling:
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
-def exact(made: Made, fill: Fill) -> Made:
-    """A report with its next command filled in; a plan is as it is."""
-    return replace(made, next_command=fill(made.next_command)) if isinstance(made, Report) else made
-
-
 def as_typed(report: CheckReport, options: Options) -> CheckReport:
     """With the options in the command of each finding: without the topic's settings it might find nothing to do."""
+    fill = Filling(options=options)
     log_dirs = (
         replace(
             one,
-            findings=tuple(_exact_one(finding, options) for finding in one.findings),
-            rules=tuple(_exact_one(rule, options) for rule in one.rules),
+            findings=tuple(replace(finding, command=fill(finding.command)) for finding in one.findings),
+            rules=tuple(replace(rule, command=fill(rule.command)) for rule in one.rules),
         )
         for one in report.log_dirs
     )
     return replace(report, log_dirs=tuple(log_dirs))
-
-
-def _exact_one(told: Told, options: Options) -> Told:
-    return replace(told, command=filled(told.command, options=options)) if told.command else told
 
 
 @contextmanager

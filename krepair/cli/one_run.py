@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import typer
+from msgspec.structs import replace
 
-from krepair.cli.commands import Fill, Made, as_it_is, exact, exact_errors
-from krepair.cli.outcome import CHANGING_VERBS, INTERRUPTED_BY_SIGNAL, finish
-from krepair.errors import ExitCode, KrepairError
+from krepair.cli.commands import Fill, Made, exact_errors
+from krepair.cli.outcome import exit_code_of, finish
+from krepair.errors import ExitCode
+from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.view import visible
@@ -32,7 +33,7 @@ def run_and_finish(
     page: Callable[[Made], View],
     options: Options,
     *,
-    fill: Fill = as_it_is,
+    fill: Fill = str,
 ) -> NoReturn:
     """Run a verb, tell the result, and leave with the exit code of its report.
 
@@ -51,7 +52,9 @@ def run_and_finish(
     with MetricsOf(options.metrics, verb, log_dirs) as measured:
         with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
             report = run(progress)
-        measured.report = report = exact(report, fill)
+        if isinstance(report, Report):
+            report = replace(report, next_command=fill(report.next_command))
+        measured.report = report
         html.write(report)
         finish(verb, report, lambda: page(report), options)
 
@@ -90,26 +93,14 @@ class MetricsOf:
             return
         from krepair.ops import metrics
 
-        ended = metrics.Ended(self._verb, self._exit_code(error), time.time(), time.monotonic() - self._began)
+        code = int(ExitCode.DONE) if error is None else exit_code_of(error, self._verb)
+        ended = metrics.Ended(self._verb, code, time.time(), time.monotonic() - self._began)
         try:
             metrics.write(self._target, metrics.render(metrics.families(self.report, ended)))
         except OSError as problem:
             # what the verb did is done: its exit code stays
             text = f"krepair: {self._target}: cannot write the metrics: {problem.strerror or problem}"
             sys.stderr.write(visible(text) + "\n")
-
-    def _exit_code(self, error: BaseException | None) -> int:
-        if error is None:
-            return int(ExitCode.DONE)
-        if isinstance(error, typer.Exit):
-            return error.exit_code
-        if isinstance(error, KrepairError):
-            return int(error.exit_code)
-        if isinstance(error, KeyboardInterrupt):
-            return INTERRUPTED_BY_SIGNAL
-        if isinstance(error, OSError):
-            return int(ExitCode.PARTLY if self._verb in CHANGING_VERBS else ExitCode.UNREADABLE)
-        return int(ExitCode.BUG)
 
 
 # -- ``--html FILE``: the page of what was found, written beside the answer

@@ -101,17 +101,41 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
         except typer.Exit as end:
             code = end.exit_code
         sys.stdout.flush()
-    except KrepairError as error:
-        return _tell(arguments, error.message, error.next_command, int(error.exit_code))
-    except (KeyboardInterrupt, typer.Abort):
-        return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
-    except OSError as error:
-        return _system_error(arguments, error)
-    except MemoryError as error:
-        return _no_memory(arguments, error)
-    except Exception as error:  # the last line of defence
-        return _unexpected(arguments, error)
+    except (Exception, KeyboardInterrupt) as error:  # the last line of defence
+        return _failed(arguments, error)
     return code if isinstance(code, int) else int(ExitCode.DONE)
+
+
+def exit_code_of(error: BaseException, verb: str) -> int:
+    """The exit code of a run that ends with an error.
+
+    What the operating system refused is no error of krepair, wherever it was met: after a verb that changes something
+    it may be half done.
+    """
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if isinstance(error, KrepairError):
+        return int(error.exit_code)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return INTERRUPTED_BY_SIGNAL
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    if isinstance(error, OSError | MemoryError):
+        if _is_of_an_output(error):
+            return int(ExitCode.UNWRITABLE)
+        if verb in CHANGING_VERBS:
+            return int(ExitCode.PARTLY)
+        return int(ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.UNREADABLE)
+    return int(ExitCode.USAGE if _is_of_usage(error) else ExitCode.BUG)
+
+
+def _is_of_an_output(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.filename is None and error.errno in _OF_AN_OUTPUT
+
+
+def _is_of_usage(error: BaseException) -> bool:
+    """Whether it is one of typer's own errors of usage, which alone have this."""
+    return hasattr(error, "format_message")
 
 
 def _open_closed_outputs() -> None:
@@ -133,53 +157,46 @@ def _give_up(output: TextIO) -> None:
     os.close(null)
 
 
-def _system_error(arguments: Sequence[str], error: OSError) -> int:
-    """What the operating system refused is no error of krepair, wherever it was met."""
+def _failed(arguments: Sequence[str], error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         # The reader has left (as `| head` does).
         _give_up(sys.stdout)
         return BROKEN_PIPE
-    if os.environ.get(DEBUG_VARIABLE) == "1":
+    known = isinstance(error, KrepairError | KeyboardInterrupt | typer.Abort) or _is_of_usage(error)
+    if not known and os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
-    words = error.strerror or str(error) or type(error).__name__
-    name = errno.errorcode.get(error.errno or 0, "")
-    if error.filename is None and error.errno in _OF_AN_OUTPUT:
-        return _tell(
-            arguments, f"{OUTPUT}: could not be written: {words} ({name})", "", int(ExitCode.UNWRITABLE)
-        )
-    where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else NO_FILE
-    message = f"{where}: the operating system says: {words}" + (f" ({name})" if name else "")
-    if _verb(arguments) in CHANGING_VERBS:
-        return _tell(arguments, f"{message}; it may be half done", _AGAIN, int(ExitCode.PARTLY))
-    if isinstance(error, WritingError):
-        return _tell(arguments, f"{where}: {words} ({name})", "", int(ExitCode.UNWRITABLE))
-    return _tell(arguments, message, "", int(ExitCode.UNREADABLE))
+    verb = _verb(arguments)
+    return _tell(arguments, *_words(error, verb), exit_code_of(error, verb))
 
 
-def _no_memory(arguments: Sequence[str], error: MemoryError) -> int:
-    """A limit of the process or of the machine was met (ulimit -v, no overcommit); that is no error of krepair."""
-    if os.environ.get(DEBUG_VARIABLE) == "1":
-        traceback.print_exc()
-    message = f"not enough memory: {str(error) or 'the operating system gave none'}"
-    more = "free memory, or raise the limit of this process (ulimit -v), and run the same command again"
-    if _verb(arguments) in CHANGING_VERBS:
-        return _tell(arguments, f"{message}; it may be half done", more, int(ExitCode.PARTLY))
-    return _tell(arguments, message, more, int(ExitCode.UNREADABLE))
-
-
-def _unexpected(arguments: Sequence[str], error: Exception) -> int:
-    words = getattr(error, "format_message", None)
-    if words is not None:
-        # Only typer's own errors of usage have this.
-        verb = _verb(arguments)
-        help_command = f"krepair {verb} --help" if verb in VERBS else "krepair --help"
-        return _tell(arguments, words(), help_command, int(ExitCode.USAGE))
-    if os.environ.get(DEBUG_VARIABLE) == "1":
-        traceback.print_exc()
+def _words(error: BaseException, verb: str) -> tuple[str, str]:
+    """What went wrong, and what to type next."""
+    if isinstance(error, KrepairError):
+        return error.message, error.next_command
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return "interrupted", "run the same command again"
+    half_done = "; it may be half done" if verb in CHANGING_VERBS else ""
+    if isinstance(error, MemoryError):
+        # A limit of the process or of the machine (ulimit -v, no overcommit).
+        more = "free memory, or raise the limit of this process (ulimit -v), and run the same command again"
+        return f"not enough memory: {str(error) or 'the operating system gave none'}{half_done}", more
+    if isinstance(error, OSError):
+        words = error.strerror or str(error) or type(error).__name__
+        code = errno.errorcode.get(error.errno or 0, "")
+        named = f"{words} ({code})" if code else words
+        if _is_of_an_output(error):
+            return f"{OUTPUT}: could not be written: {named}", ""
+        where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else NO_FILE
+        if isinstance(error, WritingError) and not half_done:
+            return f"{where}: {named}", ""
+        return f"{where}: the operating system says: {named}{half_done}", _AGAIN if half_done else ""
+    if _is_of_usage(error):
+        text: str = error.format_message()  # type: ignore[attr-defined]
+        return text, f"krepair {verb} --help" if verb in VERBS else "krepair --help"
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    message = f"an error of krepair itself, please report it: {' '.join(what.split())}"
-    return _tell(
-        arguments, message, f"{DEBUG_VARIABLE}=1 with the same command shows where", int(ExitCode.BUG)
+    return (
+        f"an error of krepair itself, please report it: {' '.join(what.split())}",
+        f"{DEBUG_VARIABLE}=1 with the same command shows where",
     )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from typer.testing import CliRunner
 
-from krepair.cli.commands import filled
+from krepair.cli.commands import Filling
 from krepair.cli.main import app
 from krepair.cli.views.text import plain
 from krepair.fixes.table import FIXES
@@ -29,7 +29,7 @@ TYPED = Options(
 
 
 def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None:
-    command = filled("krepair plan LOGDIR --out PLAN", plan="old", log_dir="/var/my logs", options=TYPED)
+    command = Filling(plan="old", log_dir="/var/my logs", options=TYPED)("krepair plan LOGDIR --out PLAN")
     assert shlex.split(command) == [
         *("krepair", "plan", "/var/my logs", "--fix", "epochs,index"),
         *("--no-merge", "--accept-data-loss", "KR302:a-0:1", "--accept-data-loss", "KR302:b-0:2"),
@@ -39,7 +39,7 @@ def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None
 
 
 def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
-    command = filled("krepair plan LOGDIR --fix tail --keep inplace --out PLAN", log_dir="/l", options=TYPED)
+    command = Filling(log_dir="/l", options=TYPED)("krepair plan LOGDIR --fix tail --keep inplace --out PLAN")
     words = shlex.split(command)
     assert (words.count("--fix"), words[words.index("--fix") + 1]) == (1, "tail")
     assert (words.count("--keep"), words[words.index("--keep") + 1]) == (1, "inplace")
@@ -47,18 +47,18 @@ def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
 
 def test_a_command_about_one_partition_is_not_made_one_about_a_topic() -> None:
     for command in ("krepair plan LOGDIR --partition b-1 --out PLAN", "krepair check LOGDIR --partition b-1"):
-        assert "--topic" not in filled(command, log_dir="/l", options=TYPED)
+        assert "--topic" not in Filling(log_dir="/l", options=TYPED)(command)
 
 
 def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
-    command = filled("krepair check LOGDIR", log_dir="/l", options=TYPED)
+    command = Filling(log_dir="/l", options=TYPED)("krepair check LOGDIR")
     assert "--config server.properties" in command
     assert not {"--fix", "--keep", "--no-merge"} & set(command.split())
 
 
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
-        assert filled(command, options=Options()) == command
+        assert Filling(options=Options())(command) == command
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     ],
 )
 def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(name: bytes) -> None:
-    command = filled("krepair show PLAN", plan=os.fsdecode(name))
+    command = Filling(plan=os.fsdecode(name))("krepair show PLAN")
     pages = (plain(View(title="", sections=(Section(title="Next", commands=(command,)),))), typable(command))
     for line in (pages[0].splitlines()[-1].strip(), pages[1]):
         assert line.isprintable()
@@ -88,7 +88,7 @@ def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(nam
 
 def test_a_directory_that_is_called_like_a_word_of_a_command_stays_itself() -> None:
     command = "krepair check /data/PLAN/LOGDIR-1"
-    assert filled(command, plan="/p", log_dir="/l") == command
+    assert Filling(plan="/p", log_dir="/l")(command) == command
 
 
 def test_the_help_of_plan_has_one_line_for_each_fix() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import stat
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode
 from krepair.ops import metrics
 from tests import builders
@@ -143,6 +145,29 @@ def test_run_that_fails_says_so_in_place_of_the_old_figures(log_dir: Path, tmp_p
     assert {name for name, _ in samples} == {
         f"krepair_last_run_{what}" for what in ("exit_code", "duration_seconds", "timestamp_seconds")
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError(), ExitCode.UNREADABLE),
+        (PermissionError(errno.EACCES, "no", "/x"), ExitCode.UNREADABLE),
+        (WritingError(errno.ENOSPC, "full", "/x"), ExitCode.UNWRITABLE),
+        (OSError(errno.ENOSPC, "full"), ExitCode.UNWRITABLE),
+        (KeyboardInterrupt(), 130),
+        (ValueError("a mistake"), ExitCode.BUG),
+    ],
+)
+def test_metrics_of_a_run_that_an_error_ends_have_the_exit_code_of_the_process(
+    error: BaseException, code: int, log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("krepair.ops.check.check", fail)
+    file = tmp_path / "check.prom"
+    assert run("check", str(log_dir), "--metrics", str(file)).code == code
+    assert one(parsed(file.read_bytes()), "krepair_last_run_exit_code") == code
 
 
 @pytest.mark.parametrize(
