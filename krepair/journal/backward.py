@@ -122,7 +122,7 @@ class Backward(Run):
 
         A ``.cleaned`` under a name that the journal knows was told apart when its change was undone: it is of a broker.
         """
-        known = {name for one in self.journal.intents.values() for name in action_of(one).touches(one)}
+        known = {name for one in self.journal.intents.values() for name in one.names}
         for name in map(parse_file_name, self.folder.file_names()):
             if name.state is NameState.CLEANED and name.name.removesuffix(CLEANED) in known:
                 continue

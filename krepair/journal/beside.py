@@ -80,7 +80,7 @@ def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
 def _why_begun(one: Beside, names: Collection[str]) -> str:
     journal, staged = _journal(*one), _staged(one.private)
     begun = not staged.isdisjoint(names) or (not staged and not journal.states)
-    if journal.purging is not None or not begun:
+    if journal.purging or not begun:
         return ""
     return (
         f"plan {one.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"

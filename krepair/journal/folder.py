@@ -19,7 +19,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState, Journal
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
 from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.logdir.fingerprint import digest_batches, digest_content, has_parts
 from krepair.logdir.reading import kind_of
@@ -67,7 +67,7 @@ class PartitionFolder:
         """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
         self._was_made_here = False
         self._has_private_folders = False
-        self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
+        self._originals: tuple[Intent, dict[str, FileState]] | None = None
         self._digests: dict[_Key, str] = {}
         self._fronts: dict[FileState, str] = {}
         self._ours: set[_Key] = set()
@@ -261,7 +261,7 @@ class PartitionFolder:
 
     # -- which file is which
 
-    def is_original(self, group: ApplyIntent, name: str) -> bool:
+    def is_original(self, group: Intent, name: str) -> bool:
         """Whether the file of this name in the partition folder is the original of this name."""
         if self._originals is None or self._originals[0] is not group:
             self._originals = (group, {state.name: state for state in group.originals})
@@ -275,18 +275,18 @@ class PartitionFolder:
         if not self.holds(name, original):
             return False
         # An index that was right already is made again just so. Then the new one is here once it has left ``stage/``.
-        new = next((one for one in group.merged if name in (one.name, one.name + SWAP)), None)
+        new = next((one for one in group.made if name in (one.name, one.name + SWAP)), None)
         is_made_so = new is not None and replace(new, name=name) == original
         if new is None or not is_made_so or self.state(kept) is None:
             return True
         return self.state(self.names.stage(new.name)) is not None
 
-    def missing_logs(self, group: ApplyIntent) -> list[str]:
+    def missing_logs(self, group: Intent) -> list[str]:
         """Names of the original ``.log`` files that are not in their places."""
         logs = [state.name for state in group.originals if state.name.endswith(".log")]
         return [name for name in logs if not self.is_original(group, name)]
 
-    def put_back_missing(self, group: ApplyIntent) -> None:
+    def put_back_missing(self, group: Intent) -> None:
         """Puts back what a broker removed of a group whose originals had all been put back.
 
         It may have rebuilt an index, or removed or rewritten a snapshot: what it made stays.
@@ -298,9 +298,9 @@ class PartitionFolder:
                 self.give(kept, original.name, via if original.name in group.copied else "")
         self.sync("")
 
-    def whereabouts(self, group: ApplyIntent) -> Whereabouts:
+    def whereabouts(self, group: Intent) -> Whereabouts:
         """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
-        log = segment_name(group.base_offset, ".log")
+        log = group.log.name
         places = {
             self.names.stage(log): Whereabouts.STAGED,
             log + CLEANED: Whereabouts.CLEANED,
@@ -312,7 +312,7 @@ class PartitionFolder:
             (where for path, where in places.items() if self._is_new_log(path, group)), Whereabouts.GONE
         )
 
-    def is_committed(self, group: ApplyIntent) -> bool:
+    def is_committed(self, group: Intent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
         where = self.whereabouts(group)
         if where is not Whereabouts.SWAP:
@@ -322,14 +322,14 @@ class PartitionFolder:
         last = segment_name(group.base_offset, staged_extensions(group)[-1])
         return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
 
-    def staged_are_there(self, group: ApplyIntent) -> bool:
+    def staged_are_there(self, group: Intent) -> bool:
         """Whether each staged file still is somewhere (a broker removes ``.cleaned``)."""
         return all(
             any(
                 self.holds(path, merged)
                 for path in (self.names.stage(merged.name), merged.name + CLEANED, merged.name + SWAP)
             )
-            for merged in group.merged
+            for merged in group.made
         )
 
     def holds(self, relative: str, known: FileState | None) -> bool:
@@ -367,13 +367,13 @@ class PartitionFolder:
         found, beside = self._status(one), self._status(other)
         return found is not None and beside is not None and os.path.samestat(found, beside)
 
-    def _is_new_log(self, path: str, group: ApplyIntent) -> bool:
+    def _is_new_log(self, path: str, group: Intent) -> bool:
         """Whether a path holds the new log of a group.
 
         A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
         this run has put it there. Another plan may make the very same log: ours has left ``stage/`` by then.
         """
-        new, found = _merged_log(group), self._status(path)
+        new, found = group.log, self._status(path)
         if not group.parts or not path.endswith((CLEANED, SWAP)) or found is None:
             return self.holds(path, new)
         staged, key = self.names.stage(new.name), _key_of(found)
@@ -435,7 +435,7 @@ class PartitionFolder:
             self.disk.link(self.at(source), self.at(target))
             self.changed(target)
 
-    def check_log(self, path: str, group: ApplyIntent) -> None:
+    def check_log(self, path: str, group: Intent) -> None:
         """Refuses a ``.log`` that is neither the original nor the new one.
 
         Raises:
@@ -446,26 +446,26 @@ class PartitionFolder:
             return
         if not self.is_original(group, path) and not self._is_new_log(path, group):
             raise StalePlanError(
-                f"{self.at(path)}: expected the original, or the file that this plan made ({_merged_log(group).size} "
+                f"{self.at(path)}: expected the original, or the file that this plan made ({group.log.size} "
                 f"bytes); found another one ({found.size} bytes): it was written since"
             )
 
-    def litter(self, group: ApplyIntent) -> list[str]:
+    def litter(self, group: Intent) -> list[str]:
         """The ``.swap`` and ``.cleaned`` of a group that are there, without those of somebody else.
 
         The log tells whose they are: krepair does not change one that it renames. A broker that was stopped while it
         cleaned leaves one of its own, with its indexes beside it.
         """
-        log = segment_name(group.base_offset, ".log")
+        log = group.log.name
         theirs = tuple(suffix for suffix in (CLEANED, SWAP) if self.is_of_somebody_else(log + suffix, group))
         names = [name for name in litter_names(group) if self.state(name) is not None]
         return [name for name in names if not name.endswith(theirs)]
 
-    def is_of_somebody_else(self, path: str, group: ApplyIntent) -> bool:
+    def is_of_somebody_else(self, path: str, group: Intent) -> bool:
         """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
         return self.state(path) is not None and not self._is_new_log(path, group)
 
-    def remove_litter(self, group: ApplyIntent) -> None:
+    def remove_litter(self, group: Intent) -> None:
         """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
 
         Across an upgrade such a file would be renamed over a good index.
@@ -474,7 +474,7 @@ class PartitionFolder:
             self.remove(name)
         self.remove_set_aside(group)
 
-    def remove_set_aside(self, group: ApplyIntent) -> None:
+    def remove_set_aside(self, group: Intent) -> None:
         """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""
         for original in group.originals:
             aside = f"{original.name}.deleted"
@@ -490,7 +490,7 @@ class PartitionFolder:
                 self.remove(aside)
         self.sync("")
 
-    def check_logs(self, group: ApplyIntent) -> None:
+    def check_logs(self, group: Intent) -> None:
         """Checks that every ``.log`` under a name of the group is an original or the new one.
 
         Raises:
@@ -500,19 +500,19 @@ class PartitionFolder:
             for suffix in ("", SWAP, CLEANED):
                 self.check_log(segment_name(base_offset, ".log") + suffix, group)
 
-    def check_finished(self, group: ApplyIntent) -> None:
+    def check_finished(self, group: Intent) -> None:
         """Checks that the new segment is in its place and alone.
 
         Raises:
             StalePlanError: it is not; the message names the file.
         """
-        for merged in group.merged:
+        for merged in group.made:
             found = self.state(merged.name)
             if found is None and (merged.size or not merged.name.endswith(".txnindex")):
                 raise StalePlanError(
                     f"{self.at(merged.name)}: is gone: removed by a broker started in between"
                 )
-        self.check_log(segment_name(group.base_offset, ".log"), group)
+        self.check_log(group.log.name, group)
         finals = {segment_name(group.base_offset, extension) for extension in SEGMENT_SUFFIXES}
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
@@ -557,11 +557,6 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
             "and nothing was changed"
         )
     return found is not None
-
-
-def _merged_log(group: ApplyIntent) -> FileState:
-    log = segment_name(group.base_offset, ".log")
-    return next(state for state in group.merged if state.name == log)  # a journal without it is damaged
 
 
 def _key_of(found: os.stat_result) -> _Key:

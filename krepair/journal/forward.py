@@ -127,8 +127,7 @@ class Forward(Run):
         """
         folder, gone = self.folder, False
         for intent in intents:
-            originals = action_of(intent).originals(intent)
-            kept = [folder.at(folder.names.keep(original.name)) for original in originals]
+            kept = [folder.at(folder.names.keep(original.name)) for original in intent.originals]
             there = [path for path in kept if folder.tree.is_there(path)]
             self.guards.begun = self.guards.begun or bool(there)
             for path in there:
@@ -150,11 +149,9 @@ class Forward(Run):
 
         A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
         """
-        action = action_of(intent)
-        names = action.touches(intent)
-        if action.originals(intent) or any(self.folder.state(name) is not None for name in names):
+        if intent.originals or any(self.folder.state(name) is not None for name in intent.names):
             return False
-        bases = {parse_file_name(name).base_offset for name in names}
+        bases = {parse_file_name(name).base_offset for name in intent.names}
         return any(
             change.change_id not in self.journal.states and getattr(change, "base_offset", -1) in bases
             for change in self.changes

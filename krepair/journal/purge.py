@@ -19,13 +19,12 @@ from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
 from krepair.formats.filenames import SWAP
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal, Purge
 from krepair.journal.steps import CLEANED
 from krepair.journal.still_good import check_still_good
 from krepair.journal.unrecorded import (
     check_all_recorded,
     check_nothing_kept,
-    has_originals,
     is_displaced,
     kept_for,
     last_copies,
@@ -33,7 +32,6 @@ from krepair.journal.unrecorded import (
 from krepair.logdir.reading import SECTOR
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
-_APPLIED = frozenset({"committed", "freed"})
 
 
 def purge_partition(folder: PartitionFolder) -> int:
@@ -59,11 +57,11 @@ def purge_partition(folder: PartitionFolder) -> int:
     given_up = _check_finished(folder, journal)
     check_still_good(folder, journal)
     journal.settle()
-    committed = tuple(change for change, state in journal.states.items() if state in _APPLIED) + given_up
-    if not committed and journal.purging is None:
-        check_nothing_kept(folder, journal)
-    if committed and journal.purging is None:
-        journal.begin_purge(committed)
+    if not journal.purging:
+        if journal.at_work():
+            journal.append(Purge())
+        else:
+            check_nothing_kept(folder, journal)
     return remove_private_folder(folder, with_fence=bool(given_up))
 
 
@@ -125,7 +123,7 @@ def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> No
 
 def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...]:
     """The changes that are half done and end with this purge; see ``_check_given_up``."""
-    if journal.purging is not None:
+    if journal.purging:
         return tuple(journal.unfinished())
     half_done = tuple(journal.unfinished())
     for change_id in half_done:
@@ -149,7 +147,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
     intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
     action, command = action_of(intent), f"krepair {'undo' if undoing else 'apply'} PLAN"
     what = f"{change_id}: is half done; nothing is purged of the whole plan"
-    names = [name + suffix for name in action.touches(intent) for suffix in (SWAP, CLEANED)]
+    names = [name + suffix for name in intent.names for suffix in (SWAP, CLEANED)]
     waiting = [name for name in names if folder.state(name) is not None]
     if waiting:
         raise RefusedError(
@@ -201,7 +199,7 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             continue
         intent = journal.intents[change_id]
         # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
-        if action_of(intent).is_back(folder, intent) and has_originals(folder, intent):
+        if action_of(intent).is_back(folder, intent) and intent.originals:
             raise RefusedError(
                 f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
                 "nothing is purged of the whole plan",

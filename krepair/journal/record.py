@@ -1,8 +1,9 @@
-r"""The journal of one partition: an append-only file of checked records, described once, here.
+r"""The journal of one partition: an append-only file of checked lines, described once, here.
 
-Layout: one record per line, ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``; the first one is ``Header``. A record is
-appended and synced before the first step that it announces. A last line that is cut off or fails its CRC was torn by a
-crash: it counts as never written. A bad line before another one is damage, and the journal is refused.
+Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first one is ``Header``, every other one a list
+of records. It is appended and synced before the first step that its records announce. A last line that is cut off or
+fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the journal
+is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from msgspec import Struct, field
 from krepair.durable.disk import Disk
 from krepair.durable.whole_file import put_whole
 from krepair.errors import DamagedJournalError, RefusedError
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import LOG, SUFFIXES, FileKind, base_offset_of
 from krepair.logdir.space import read_space
 
 MAGIC = "krepair journal"
-VERSION = 2
+VERSION = 3
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.journal.plan_copy``."""
@@ -33,6 +34,16 @@ MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
 Order = Literal["P1", "P2"]
+Kind = Literal[
+    "rewrite segments",
+    "replace file",
+    "mend log",
+    "set aside",
+    "complete swap",
+    "change lines",
+    "roll segment",
+]
+"""The kinds of change, as they are called in a plan."""
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
     "committed": frozenset({"committing"}),
@@ -75,143 +86,111 @@ class Header(Struct, frozen=True, tag="journal", kw_only=True):
     folder: str
 
 
-class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
-    """A group's staged files are complete and the swap begins.
+class LostBytes(Struct, frozen=True, kw_only=True):
+    """Of a log from which bytes go: what tells it before and after.
 
     Attributes:
-        change_id: of the change.
-        base_offset: of the new segment.
-        sources: base offsets of the segments it replaces, ascending.
-        order: of the renames.
-        originals: every file that goes, as it was.
-        snapshots: names among the originals that are producer snapshots.
-        copied: names among the originals that are kept as real copies (known to be damaged).
-        merged: the staged files, by their final names.
-        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
-        made: name -> 32 hex digits over the bytes of each new index.
-    """
-
-    change_id: str
-    base_offset: int
-    sources: tuple[int, ...]
-    order: Order
-    originals: tuple[FileState, ...]
-    snapshots: tuple[str, ...]
-    copied: tuple[str, ...]
-    merged: tuple[FileState, ...]
-    parts: tuple[tuple[int, int], ...] = ()
-    made: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def has_log(self) -> bool:
-        """Whether its new log is among the files; krepair writes no other record."""
-        return log_name(self.base_offset) in {state.name for state in self.merged}
-
-
-class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
-    """One derived file is about to be replaced, or removed.
-
-    Attributes:
-        change_id: of the change.
-        original: the file as it was, or None if there was none.
-        replacement: the staged file, by its final name, or None if the file only goes.
-        over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
-            The original is kept since then.
-    """
-
-    change_id: str
-    original: FileState | None
-    replacement: FileState | None
-    over: FileState | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the file in the partition folder."""
-        known = self.replacement or self.original
-        return known.name if known is not None else ""
-
-
-class CompanionStates(Struct, frozen=True, kw_only=True):
-    """An index that is replaced together with its log.
-
-    Attributes:
-        original: the file as it was, or None if there was none.
-        replacement: the staged file, by its final name.
-    """
-
-    original: FileState | None
-    replacement: FileState
-
-
-class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
-    """Damaged bytes are about to leave a ``.log``.
-
-    Attributes:
-        change_id: of the change.
-        original: the ``.log`` as it was.
-        replacement: the staged ``.log``, None of one that is truncated in place.
-        size_after: bytes of the new one.
-        digest_after: over all its bytes.
+        size_after: bytes of the log without them.
+        digest_after: over all these bytes.
         digest_removed: over the bytes that go.
-        companions: the indexes that are replaced with it.
         front_bytes: how much of the new ``.index`` is also true of the old log.
         last: whether it is the last segment of its partition at that time.
     """
 
-    change_id: str
-    original: FileState
-    replacement: FileState | None
     size_after: int
     digest_after: str
     digest_removed: str
-    companions: tuple[CompanionStates, ...]
     front_bytes: int
     last: bool
 
 
-class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
-    """A whole segment is about to be taken out of the partition folder.
+class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True):
+    """A change begins: its new files are staged, complete and synced.
 
     Attributes:
         change_id: of the change.
-        files: as they were, the ``.log`` first.
+        kind: as the plan names it.
+        originals: every file that is replaced or goes, as it was. Of a log that is mended, or a segment that is set
+            aside, the ``.log`` first.
+        made: the staged files, by their final names. None of a log that is truncated in place.
+        order: of the renames of a swap; every other kind has one only.
+        copied: names among the originals that are kept as real copies (known to be damaged).
+        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
+        digests: name -> 32 hex digits over the bytes of each new index of a rewritten segment.
+        over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
+            The original is kept since then.
+        lost: the bytes that go from a log; else None.
     """
 
     change_id: str
-    files: tuple[FileState, ...]
-
-
-class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
-    """A swap that a broker began is about to be finished: its new indexes are staged.
-
-    Attributes:
-        change_id: of the change.
-        group: as of a swap of our own: ``merged`` is the ``.log.swap`` by its final name and the staged indexes;
-            ``originals`` are the files replaced and the swap's own index files.
-    """
-
-    change_id: str
-    group: ApplyIntent
+    kind: Kind
+    originals: tuple[FileState, ...] = ()
+    made: tuple[FileState, ...] = ()
+    order: Order = "P1"
+    copied: tuple[str, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
+    digests: dict[str, str] = field(default_factory=dict)
+    over: FileState | None = None
+    lost: LostBytes | None = None
 
     @property
-    def has_log(self) -> bool:
-        """As of its group."""
-        return self.group.has_log
+    def names(self) -> tuple[str, ...]:
+        """Names of the files that it changes in the partition folder."""
+        return tuple(dict.fromkeys(state.name for state in (*self.originals, *self.made)))
+
+    def old(self, name: str) -> FileState | None:
+        """The original of a name; None if there was none."""
+        return next((state for state in self.originals if state.name == name), None)
+
+    def new(self, name: str) -> FileState | None:
+        """The staged file of a final name; None if there is none."""
+        return next((state for state in self.made if state.name == name), None)
+
+    @property
+    def log(self) -> FileState:
+        """The new ``.log`` of a swap of segments. No such record is without: see ``is_whole``."""
+        return next(state for state in self.made if state.name.endswith(LOG))
+
+    @property
+    def base_offset(self) -> int:
+        """Of the new segment of a swap."""
+        return int(self.log.name.removesuffix(LOG))
+
+    @property
+    def snapshots(self) -> tuple[str, ...]:
+        """Names among the originals that are producer snapshots."""
+        return tuple(
+            state.name for state in self.originals if state.name.endswith(SUFFIXES[FileKind.SNAPSHOT])
+        )
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Base offsets of the segments that a swap replaces, ascending; its own is one of them."""
+        logs = (state.name for state in self.originals if state.name.endswith(LOG))
+        return tuple(sorted({self.base_offset, *(int(name.removesuffix(LOG)) for name in logs)}))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all that its kind needs: krepair writes no other record."""
+        match self.kind:
+            case "rewrite segments" | "complete swap":
+                logs = [state.name for state in (*self.originals, *self.made) if state.name.endswith(LOG)]
+                return _has_log(self.made) and all(base_offset_of(name) is not None for name in logs)
+            case "mend log":
+                return self.lost is not None and _has_log(self.originals[:1])
+            case "set aside":
+                return _has_log(self.originals[:1])
+            case "roll segment":
+                return bool(self.made)
+            case _:
+                return len(self.names) == 1
 
 
-class RollIntent(Struct, frozen=True, tag="roll", kw_only=True):
-    """An empty segment is about to be put at the log end.
-
-    Attributes:
-        change_id: of the change.
-        files: the staged files, by their final names, the ``.log`` last.
-    """
-
-    change_id: str
-    files: tuple[FileState, ...]
+def _has_log(states: tuple[FileState, ...]) -> bool:
+    return any(state.name.endswith(LOG) for state in states)
 
 
-class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
+class Undo(Struct, frozen=True, tag="undo", kw_only=True):
     """The originals of a change are about to be put back.
 
     Attributes:
@@ -224,7 +203,7 @@ class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
-    """The last intent of a change came to its end.
+    """A change, or its undo, came to its end.
 
     Attributes:
         change_id: of the change.
@@ -247,41 +226,24 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
     change_id: str
 
 
-class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
-    """The kept originals are about to be removed: from here on nothing can be undone.
-
-    Attributes:
-        changes: ids of the committed changes.
-    """
-
-    changes: tuple[str, ...]
+class Purge(Struct, frozen=True, tag="purge", kw_only=True):
+    """All that is kept is about to be removed: from here on nothing can be undone."""
 
 
-Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done | Freed
+Step = Intent | Undo | Done | Freed | Purge
+Line = Header | tuple[Step, ...]
+"""The first line is the header. Every other one is what was written at once: all of it is on the disk, or none."""
+
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
-class Together(Struct, frozen=True, tag="together", kw_only=True):
-    """Records that are written at once: all of them are on the disk, or none happened.
-
-    Attributes:
-        records: in order.
-    """
-
-    records: tuple[Step, ...]
-
-
-Record = Header | Step | PurgeIntent | Together
-_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
-
-
-def encode_record(record: Record) -> bytes:
+def encode_line(line: Line) -> bytes:
     """One line of the journal, newline included."""
-    body = msgspec.json.encode(record)
+    body = msgspec.json.encode(line)
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _decode_line(line: bytes) -> Record | None:
+def _decode_line(line: bytes) -> Line | None:
     crc, space, body = line[:8], line[8:9], line[9:]
     if space != b" " or crc != b"%08x" % zlib.crc32(body):
         return None
@@ -291,31 +253,31 @@ def _decode_line(line: bytes) -> Record | None:
         return None
 
 
-def decode_records(data: bytes, path: str) -> tuple[list[Record], int]:
-    """Reads all whole records.
+def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
+    """Reads all whole lines.
 
     Args:
         data: bytes of the journal.
         path: its name, for the message.
 
     Returns:
-        The records, and the bytes they take: what follows is a torn last record.
+        The lines, and the bytes they take: what follows is a torn last line.
 
     Raises:
-        RefusedError: a record before the last one is damaged.
+        RefusedError: a line before the last one is damaged.
     """
-    records: list[Record] = []
+    lines: list[Line] = []
     position = 0
     while (end := data.find(b"\n", position)) >= 0:
-        record = _decode_line(data[position:end])
-        if record is None:
+        line = _decode_line(data[position:end])
+        if line is None:
             if data.find(b"\n", end + 1) >= 0:
                 message = f"{path}: byte {position}: expected a journal record with a right CRC; nothing was changed"
                 raise RefusedError(message)
             break
-        records.append(record)
+        lines.append(line)
         position = end + 1
-    return records, position
+    return lines, position
 
 
 def header_of(plan_id: str, folder: str) -> Header:
@@ -356,11 +318,10 @@ class Journal:
         self._header = header_of(plan_id, folder)
         self.path = f"{private}/{JOURNAL_NAME}"
         self.intents: dict[str, Intent] = {}
-        self.undos: dict[str, UndoIntent] = {}
-        self.freed: dict[str, Freed] = {}
+        self.undos: dict[str, Undo] = {}
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
-        self.purging: PurgeIntent | None = None
+        self.purging = False
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
@@ -389,66 +350,62 @@ class Journal:
                 next_command=f"{self.command('undo')}   # with that krepair",
             )
         try:
-            records, whole = decode_records(data, self.path)
+            lines, whole = decode_lines(data, self.path)
         except RefusedError as error:
             raise self.damaged(error.message) from error
-        if records and records[0] != self._header:
+        if lines and lines[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
             raise self.damaged(f"{self.path}: byte 0: {expected}; nothing was changed")
         self._whole, self._torn = bytearray(data[:whole]), whole < len(data)
-        for line, record in enumerate(records[1:], 2):
-            for step in record.records if isinstance(record, Together) else (record,):
-                if not self._may_follow(step):
-                    raise self.damaged(
-                        f"{self.path}: line {line}: expected a record that can follow those before it; one is gone, or "
-                        "in another place; nothing was changed"
-                    )
-                self._take(step)
+        for number, line in enumerate(lines[1:], 2):
+            if isinstance(line, Header) or not all(self._followed_by(step) for step in line):
+                raise self.damaged(
+                    f"{self.path}: line {number}: expected a record that can follow those before it; one is gone, or "
+                    "in another place; nothing was changed"
+                )
 
-    def _may_follow(self, record: Header | Step | PurgeIntent) -> bool:
-        """Whether krepair can have written a record behind those that were taken."""
-        if self.purging is not None or isinstance(record, Header):
+    def _followed_by(self, step: Step) -> bool:
+        """Takes a record that krepair can have written behind those that were taken; False of any other one."""
+        if not self._may_follow(step):
             return False
-        if isinstance(record, PurgeIntent):
+        self._take(step)
+        return True
+
+    def _may_follow(self, step: Step) -> bool:
+        if self.purging:
+            return False
+        if isinstance(step, Purge):
             return True
-        state = self.states.get(record.change_id)
-        match record:
-            case UndoIntent():
+        state = self.states.get(step.change_id)
+        match step:
+            case Undo():
                 return state in {"committing", "committed"}
             case Done():
-                return state in _BEFORE_DONE[record.state]
+                return state in _BEFORE_DONE[step.state]
             case Freed():
                 return state == "committed"
-            case _ if not getattr(record, "has_log", True):
-                return False
-            case _:
-                again = state == "committed" and getattr(record, "over", None) is not None
-                return again or state in {None, "rolled back", "undone", "freed"}
+            case Intent():
+                again = state == "committed" and step.over is not None
+                return step.is_whole and (again or state in {None, "rolled back", "undone", "freed"})
 
-    def _take(self, record: Record) -> None:
-        match record:
-            case UndoIntent():
-                self.undos[record.change_id] = record
-                self.states[record.change_id] = "undoing"
-                self._half_done[record.change_id] = None
+    def _take(self, step: Step) -> None:
+        match step:
+            case Intent():
+                self.intents[step.change_id] = step
+                self.states[step.change_id] = "committing"
+                self.undos.pop(step.change_id, None)
+                self._half_done[step.change_id] = None
+            case Undo():
+                self.undos[step.change_id] = step
+                self.states[step.change_id] = "undoing"
+                self._half_done[step.change_id] = None
             case Done():
-                self.states[record.change_id] = record.state
-                self._half_done.pop(record.change_id, None)
+                self.states[step.change_id] = step.state
+                self._half_done.pop(step.change_id, None)
             case Freed():
-                self.freed[record.change_id] = record
-                self.states[record.change_id] = "freed"
-            case Together():
-                for part in record.records:
-                    self._take(part)
-            case PurgeIntent():
-                self.purging = record
-            case Header():
-                pass
-            case _:
-                self.intents[record.change_id] = record
-                self.states[record.change_id] = "committing"
-                self.undos.pop(record.change_id, None)
-                self._half_done[record.change_id] = None
+                self.states[step.change_id] = "freed"
+            case Purge():
+                self.purging = True
 
     def append(self, *records: Step) -> None:
         """Appends records, durably and with one fsync: after a crash all of them are there, or none.
@@ -460,7 +417,7 @@ class Journal:
             OSError: they could not be written; none of them happened.
         """
         if records:
-            self._append(records[0] if len(records) == 1 else Together(records=records))
+            self._append(records)
 
     def command(self, verb: str) -> str:
         """A verb of the plan, by its id."""
@@ -471,26 +428,19 @@ class Journal:
         """What is said where the records cannot be gone by: undo shows the way back."""
         return DamagedJournalError(message, next_command=self.command("undo"))
 
-    def begin_purge(self, changes: tuple[str, ...]) -> None:
-        """Announces, durably, that what is kept for these changes goes.
-
-        Raises:
-            OSError: as ``append``.
-        """
-        self._append(PurgeIntent(changes=changes))
-
-    def _append(self, record: Record) -> None:
-        lines = encode_record(record)
+    def _append(self, steps: tuple[Step, ...]) -> None:
+        line = encode_line(steps)
         if self._torn or not self._whole:
-            new = (bytes(self._whole) or encode_record(self._header)) + lines
+            new = (bytes(self._whole) or encode_line(self._header)) + line
             self._make_anew(new)
             self._whole = bytearray(new)
         else:
             self._torn = True
-            self._disk.append(self.path, lines)
+            self._disk.append(self.path, line)
             self._torn = False
-            self._whole += lines
-        self._take(record)
+            self._whole += line
+        for step in steps:
+            self._take(step)
 
     def _make_anew(self, data: bytes) -> None:
         _replace_journal(self._disk, self._private, data, self._owner)

@@ -20,7 +20,7 @@ from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
-from krepair.journal.record import Done, Intent, Journal, Order, Step, UndoIntent
+from krepair.journal.record import Done, Intent, Journal, Order, Step, Undo
 from krepair.journal.unrecorded import check_all_recorded
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
@@ -99,7 +99,7 @@ class Run:
         try:
             folder = self.folder
             self.journal = self._given or folder.journal(to_write=True)
-            if self.journal.purging is not None:
+            if self.journal.purging:
                 raise RefusedError(
                     f"{self.journal.path}: the kept originals are being purged; run purge again",
                     next_command="krepair purge PLAN",
@@ -196,9 +196,7 @@ class Run:
             orders = {intent.change_id: self._undo_order(intent) for intent in intents}
             new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
             self.set_fence(fenced=action.fenced)
-            self.append(
-                *(UndoIntent(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new)
-            )
+            self.append(*(Undo(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new))
             with self.ours(intents):
                 came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
             done, left = intents[: came.done], intents[came.done :]
@@ -219,8 +217,7 @@ class Run:
         state = self.journal.states[intent.change_id]
         if state == "undoing":
             return self.journal.undos[intent.change_id].order
-        own = action_of(intent).order_of(intent) if state == "committing" else None
-        return own or self.target.order
+        return intent.order if state == "committing" else self.target.order
 
     why_skipped = "an earlier change of this partition failed"
 
@@ -237,7 +234,7 @@ class Run:
         names = {
             name
             for intent in intents
-            for name in map(self.folder.relative, action_of(intent).touches(intent))
+            for name in map(self.folder.relative, intent.names)
             if not action_of(intent).fenced or name in self.watch.seen()
         }
         return self.watch.our_own_change(names) if names else contextlib.nullcontext()
@@ -248,9 +245,7 @@ class Run:
         try:
             action.forget_all(self.folder, intents)
         finally:
-            self.watch.look_again(
-                self.folder.relative(name) for intent in intents for name in action.touches(intent)
-            )
+            self.watch.look_again(self.folder.relative(name) for intent in intents for name in intent.names)
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from krepair.journal.actions.action import Found, StagedGroup
-from krepair.journal.actions.table import action_for, action_of
+from krepair.journal.actions.table import action_for
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.unrecorded import is_all_recorded
@@ -38,8 +38,11 @@ _STATES = {
 
 def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
     """Change id -> how the new files of a rewritten group are known, as it was journalled."""
-    staged = {name: action_of(intent).staged(intent) for name, intent in journal.intents.items()}
-    return {name: group for name, group in staged.items() if group is not None}
+    return {
+        name: StagedGroup(intent.parts, intent.digests)
+        for name, intent in journal.intents.items()
+        if intent.kind == "rewrite segments"
+    }
 
 
 def status_in(
@@ -67,12 +70,13 @@ def status_in(
 
 def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journal) -> dict[str, ChangeState]:
     states: dict[str, ChangeState] = {}
+    at_work = frozenset(journal.at_work())
     planned = partition.by_name
     for change in partition.changes:
         state = journal.states.get(change.change_id)
         if state is None:
             states[change.change_id] = _without_journal(folder, journal, planned, change)
-        elif journal.purging is not None and change.change_id in journal.purging.changes:
+        elif journal.purging and change.change_id in at_work:
             states[change.change_id] = ChangeState.PURGED
         else:
             states[change.change_id] = _STATES[state]

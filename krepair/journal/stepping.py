@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import ApplyIntent
+from krepair.journal.record import Intent
 from krepair.journal.steps import (
     Becomes,
     GiveBack,
@@ -35,7 +35,7 @@ from krepair.journal.steps import (
 )
 
 
-def run(folder: PartitionFolder, steps: Iterable[Step], group: ApplyIntent | None = None) -> None:
+def run(folder: PartitionFolder, steps: Iterable[Step], group: Intent | None = None) -> None:
     """Carries out steps, passing over each one that has already happened.
 
     Args:
@@ -156,7 +156,7 @@ def _not_staged(folder: PartitionFolder, path: str) -> VerifyFailedError:
 # -- files of a group of segments
 
 
-def _run_of_group(folder: PartitionFolder, step: Step, group: ApplyIntent) -> None:
+def _run_of_group(folder: PartitionFolder, step: Step, group: Intent) -> None:
     match step:
         case Rename():
             _rename(folder, step, group)
@@ -170,15 +170,15 @@ def _run_of_group(folder: PartitionFolder, step: Step, group: ApplyIntent) -> No
             _unlink(folder, step, group)
 
 
-def _check_staged(folder: PartitionFolder, path: str, group: ApplyIntent) -> None:
+def _check_staged(folder: PartitionFolder, path: str, group: Intent) -> None:
     """Refuses a staged file that is not the one that was read last."""
     place, _, name = path.rpartition("/")
-    made = next((state for state in group.merged if state.name == name), None)
+    made = next((state for state in group.made if state.name == name), None)
     if place == folder.names.stage() and (made is None or not folder.holds(path, made)):
         raise _not_staged(folder, path)
 
 
-def _rename(folder: PartitionFolder, step: Rename, group: ApplyIntent) -> None:
+def _rename(folder: PartitionFolder, step: Rename, group: Intent) -> None:
     if folder.state(step.source) is None or folder.is_original(group, step.source):
         return
     folder.check_log(step.source, group)
@@ -187,7 +187,7 @@ def _rename(folder: PartitionFolder, step: Rename, group: ApplyIntent) -> None:
     folder.rename(step.source, step.target)
 
 
-def _keep(folder: PartitionFolder, step: Keep, group: ApplyIntent) -> None:
+def _keep(folder: PartitionFolder, step: Keep, group: Intent) -> None:
     source, kept = folder.state(step.source), folder.state(step.target)
     if source is None:
         raise StalePlanError(f"{folder.at(step.source)}: is gone since the plan was made")
@@ -200,7 +200,7 @@ def _keep(folder: PartitionFolder, step: Keep, group: ApplyIntent) -> None:
     folder.give(step.source, step.target, step.via if copied else "")
 
 
-def _put_back(folder: PartitionFolder, step: PutBack, group: ApplyIntent) -> None:
+def _put_back(folder: PartitionFolder, step: PutBack, group: Intent) -> None:
     if folder.is_original(group, step.target):
         return
     if folder.state(step.source) is None:
@@ -212,7 +212,7 @@ def _put_back(folder: PartitionFolder, step: PutBack, group: ApplyIntent) -> Non
     folder.give(step.source, step.target, step.via if step.target in group.copied else "")
 
 
-def _put_over(folder: PartitionFolder, step: PutOver, group: ApplyIntent) -> None:
+def _put_over(folder: PartitionFolder, step: PutOver, group: Intent) -> None:
     if folder.is_original(group, step.target):
         return
     if folder.state(step.source) is None:
@@ -222,7 +222,7 @@ def _put_over(folder: PartitionFolder, step: PutOver, group: ApplyIntent) -> Non
     folder.rename(step.via, step.target)
 
 
-def _unlink(folder: PartitionFolder, step: Unlink, group: ApplyIntent) -> None:
+def _unlink(folder: PartitionFolder, step: Unlink, group: Intent) -> None:
     if not folder.is_original(group, step.path):
         return
     if folder.state(folder.names.keep(step.path)) is None:

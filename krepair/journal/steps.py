@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
-from krepair.journal.record import ApplyIntent, FileState, Order
+from krepair.journal.record import FileState, Intent, Order
 
 CLEANED = ".cleaned"
+Foreign = Literal["stops", "goes", "stays"]
 
 
 class Rename(NamedTuple):
@@ -88,7 +89,7 @@ class Becomes(NamedTuple):
     old: FileState | None
     new: FileState | None
     over: FileState | None = None
-    foreign: Literal["stops", "goes", "stays"] = "stops"
+    foreign: Foreign = "stops"
 
 
 class KeepOld(NamedTuple):
@@ -174,9 +175,9 @@ class Names(NamedTuple):
         return f"{self.private}/out/{name}".rstrip("/")
 
 
-def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:
+def staged_extensions(group: Intent) -> tuple[str, ...]:
     """Extensions of the staged files of a group, in the order in which they are renamed."""
-    names = {state.name for state in group.merged}
+    names = {state.name for state in group.made}
     return tuple(e for e in SEGMENT_SUFFIXES if segment_name(group.base_offset, e) in names)
 
 
@@ -186,14 +187,14 @@ def moved(source: str, target: str) -> list[Step]:
     return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
 
 
-def segment_originals(group: ApplyIntent) -> list[str]:
+def segment_originals(group: Intent) -> list[str]:
     """The files of the segments replaced, highest base offset first."""
     present = {state.name for state in group.originals} - set(group.snapshots)
     names = [segment_name(base, e) for base in reversed(group.sources) for e in SEGMENT_SUFFIXES]
     return [name for name in names if name in present]
 
 
-def keep_steps(group: ApplyIntent, names: Names) -> list[Step]:
+def keep_steps(group: Intent, names: Names) -> list[Step]:
     """Makes every original safe in ``keep/`` before anything is renamed."""
     keeps: list[Step] = [
         Keep(state.name, names.keep(state.name), names.out(state.name)) for state in group.originals
@@ -201,16 +202,16 @@ def keep_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 
 
-def take_out_originals(group: ApplyIntent) -> list[Step]:
+def take_out_originals(group: Intent) -> list[Step]:
     """Removes the files of the segments replaced from the partition folder."""
     return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
 
 
-def _take_out_snapshots(group: ApplyIntent) -> list[Step]:
+def _take_out_snapshots(group: Intent) -> list[Step]:
     return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
 
 
-def commit_steps(group: ApplyIntent, names: Names) -> list[Step]:
+def commit_steps(group: Intent, names: Names) -> list[Step]:
     """The steps from staged to committed, in the group's order.
 
     P1: the staged log becomes ``A.log.swap`` (the commit); the originals are removed, highest base first; the staged
@@ -220,7 +221,7 @@ def commit_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return _p1(group, names) if group.order == "P1" else _p2(group, names)
 
 
-def _p1(group: ApplyIntent, names: Names) -> list[Step]:
+def _p1(group: Intent, names: Names) -> list[Step]:
     def final(extension: str) -> str:
         return segment_name(group.base_offset, extension)
 
@@ -233,7 +234,7 @@ def _p1(group: ApplyIntent, names: Names) -> list[Step]:
     return steps + _take_out_snapshots(group)
 
 
-def _p2(group: ApplyIntent, names: Names) -> list[Step]:
+def _p2(group: Intent, names: Names) -> list[Step]:
     finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     for name in finals:
@@ -246,7 +247,7 @@ def _p2(group: ApplyIntent, names: Names) -> list[Step]:
     return steps + _take_out_snapshots(group)
 
 
-def roll_back_steps(group: ApplyIntent, names: Names) -> list[Step]:
+def roll_back_steps(group: Intent, names: Names) -> list[Step]:
     """From any state before the commit back to staged, and the kept originals out of ``keep/`` again."""
     finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
@@ -258,7 +259,7 @@ def roll_back_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return [*steps, *forget_steps(group, names)]
 
 
-def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
+def forget_steps(group: Intent, names: Names) -> list[Step]:
     """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
     kept = [Remove(names.keep(state.name)) for state in group.originals]
     vias = [Remove(names.out(state.name)) for state in group.originals]
@@ -266,7 +267,7 @@ def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
 
 
-def undo_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
+def undo_steps(group: Intent, order: Order, names: Names) -> list[Step]:
     """The steps from committed back to the originals.
 
     U1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again;
@@ -280,13 +281,13 @@ def undo_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
     return steps + (_u1(group, names) if order == "P1" else _u2(group, names))
 
 
-def put_back(group: ApplyIntent, names: Names) -> list[Step]:
+def put_back(group: Intent, names: Names) -> list[Step]:
     """Gives the files of the segments replaced their names again, lowest base offset first."""
     ascending = reversed(segment_originals(group))
     return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
 
 
-def _u1(group: ApplyIntent, names: Names) -> list[Step]:
+def _u1(group: Intent, names: Names) -> list[Step]:
     log = segment_name(group.base_offset, ".log")
     steps = moved(log, log + SWAP)
     for extension in INDEX_SUFFIXES:
@@ -295,7 +296,7 @@ def _u1(group: ApplyIntent, names: Names) -> list[Step]:
     return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
 
 
-def _u2(group: ApplyIntent, names: Names) -> list[Step]:
+def _u2(group: Intent, names: Names) -> list[Step]:
     finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
     steps: list[Step] = []
     for name in finals:
@@ -308,7 +309,7 @@ def _u2(group: ApplyIntent, names: Names) -> list[Step]:
     return steps
 
 
-def litter_names(group: ApplyIntent) -> list[str]:
+def litter_names(group: Intent) -> list[str]:
     """Every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
     return [
         segment_name(group.base_offset, extension) + suffix

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from krepair.errors import RefusedError
 from krepair.formats.filenames import FileKind, NameState, base_offset_of, parse_file_name
-from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Journal
 from krepair.logdir.fingerprint import scan_batches
@@ -26,7 +25,7 @@ def check_still_good(folder: PartitionFolder, journal: Journal) -> None:
         RefusedError: one was; the message names file and position.
         OSError: a file could not be looked at.
     """
-    if journal.purging is not None:
+    if journal.purging:
         return
     written = [log for log in _made(journal) if _was_written(folder, log)]
     last = _last_base(folder) if written else -1
@@ -39,11 +38,9 @@ def check_still_good(folder: PartitionFolder, journal: Journal) -> None:
 def _made(journal: Journal) -> Iterator[FileState]:
     """The new logs of changes whose originals are kept."""
     for change_id, state in journal.states.items():
-        if state == "committed":
-            intent = journal.intents[change_id]
-            log = action_of(intent).made_log(intent)
-            if log is not None:
-                yield log
+        intent = journal.intents[change_id]
+        if state == "committed" and intent.kind == "rewrite segments":
+            yield intent.log
 
 
 def _was_written(folder: PartitionFolder, log: FileState) -> bool:

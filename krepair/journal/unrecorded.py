@@ -93,23 +93,10 @@ def _or_of_a_broker(name: str) -> str:
     )
 
 
-def has_originals(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether there were files in the place of what a change made, as far as that can be told.
-
-    Raises:
-        OSError: the folder of kept files could not be looked at.
-    """
-    action = action_of(intent)
-    if action.originals(intent):
-        return True
-    touched = frozenset(map(_final, action.touches(intent)))
-    return any(_final(name) in touched for name in _kept_names(folder))
-
-
 def _known(journal: Journal) -> frozenset[str]:
     """Final names of all files of the changes that are done or half done."""
     at_work = (journal.intents[change] for change in journal.at_work())
-    return frozenset(_final(name) for one in at_work for name in action_of(one).touches(one))
+    return frozenset(_final(name) for one in at_work for name in one.names)
 
 
 def _final(name: str) -> str:
@@ -158,12 +145,11 @@ def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> 
 
 def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
     """Names in ``keep/`` that belong to a change, and hold what is not back without them."""
-    action = action_of(intent)
-    touched = frozenset(map(_final, action.touches(intent)))
+    touched = frozenset(map(_final, intent.names))
     return [
         name
         for name in _kept_names(folder)
-        if _final(name) in touched and not action.is_given_back(folder, intent, name)
+        if _final(name) in touched and not action_of(intent).is_given_back(folder, intent, name)
     ]
 
 

@@ -213,8 +213,8 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,
             states=tuple(journal.states.values()),
-            half_done=() if journal.purging is not None else tuple(journal.unfinished()),
-            purging=journal.purging is not None,
+            half_done=() if journal.purging else tuple(journal.unfinished()),
+            purging=journal.purging,
             fence=disk.tree.is_folder(f"{private.path}/fence"),
             obstacle=_obstacle_of(folder, journal, partition),
         )
@@ -231,7 +231,7 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
 
 def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition) -> str:
     """Why undo would refuse the partition, or empty; half-done changes are for undo itself to judge."""
-    if journal.purging is not None:
+    if journal.purging:
         return f"{journal.path}: its originals are being purged"
     if partition.role != "normal":
         return f"{partition.path}: the partition folder is marked {partition.role}"

@@ -226,7 +226,7 @@ def _are_still_staged(
     ]
     made = [names for names in touched if names]
     return (
-        journal.purging is None
+        not journal.purging
         and bool(made)
         and all(any(folder.state(folder.names.stage(name)) is not None for name in names) for names in made)
     )
@@ -241,7 +241,7 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
         DamagedJournalError: the journal does not know of what is in place.
     """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
-        if journal.purging is None:
+        if not journal.purging:
             raise journal.damaged(f"{journal.path}: has no record of a change that is in place")
         freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
         return f"{folder.holder}: its originals were {freed}; there is nothing to put back"

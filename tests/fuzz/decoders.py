@@ -314,7 +314,7 @@ def sealed_plans(data: bytes) -> None:
 def journals(data: bytes) -> None:
     """A journal as it is."""
     try:
-        found, whole = journal.decode_records(data, "journal")
+        found, whole = journal.decode_lines(data, "journal")
     except RefusedError as error:
         _names(error, "journal")
         return
@@ -328,8 +328,8 @@ def sealed_journals(data: bytes) -> None:
 
 
 def _journal_round_trip(found: list[Any]) -> None:
-    written = b"".join(map(journal.encode_record, found))
-    assert journal.decode_records(written, "journal") == (found, len(written))
+    written = b"".join(map(journal.encode_line, found))
+    assert journal.decode_lines(written, "journal") == (found, len(written))
 
 
 # -- where to begin --------------------------------------------------------------------------------------------------
@@ -484,18 +484,21 @@ def _journal_lines() -> list[Any]:
     state = journal.FileState(name="0.index", size=8, mtime_ns=1)
     return [
         journal.Header(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
-        journal.ReplaceIntent(change_id="c", original=state, replacement=None),
-        journal.Done(change_id="c", state="committed"),
-        journal.PurgeIntent(changes=("c",)),
+        (
+            journal.Intent(change_id="c", kind="replace file", originals=(state,)),
+            journal.Intent(change_id="d", kind="roll segment", made=(state,)),
+        ),
+        (journal.Done(change_id="c", state="committed"),),
+        (journal.Purge(),),
     ]
 
 
 def _journal_bytes() -> list[bytes]:
-    return [b"".join(map(journal.encode_record, _journal_lines()))]
+    return [b"".join(map(journal.encode_line, _journal_lines()))]
 
 
 def _journal_bodies() -> list[bytes]:
-    return [b"\n".join(journal.encode_record(line)[9:-1] for line in _journal_lines())]
+    return [b"\n".join(journal.encode_line(line)[9:-1] for line in _journal_lines())]
 
 
 def _packed() -> list[bytes]:

@@ -10,7 +10,7 @@ from krepair.errors import StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.aside import SetSegmentsAside
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import AsideIntent
+from krepair.journal.record import Intent
 from krepair.plan.model import KeepOriginal, PartitionPlan, SetAside
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
@@ -39,7 +39,7 @@ class Site:
     def folder(self, disk: RecordingDisk | None = None) -> PartitionFolder:
         return PartitionFolder(disk or UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)
 
-    def begin(self, names: tuple[str, ...] = NAMES) -> AsideIntent:
+    def begin(self, names: tuple[str, ...] = NAMES) -> Intent:
         change = SetAside(
             change_id=f"t-0/{100:020d}",
             base_offset=100,

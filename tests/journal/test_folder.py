@@ -11,7 +11,7 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import MAGIC, VERSION, ApplyIntent, Done, Header, Order, decode_records
+from krepair.journal.record import MAGIC, VERSION, Done, Header, Intent, Order, decode_lines
 from krepair.journal.root import RootFolder
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments
@@ -103,23 +103,14 @@ def test_folder_in_the_place_of_a_file_is_told(scene: Scene) -> None:
         check_fresh(scene.folder(), scene.partition, group(scene))
 
 
-def intent_of(scene: Scene, order: Order, paths: Mapping[str, str]) -> ApplyIntent:
+def intent_of(scene: Scene, order: Order, paths: Mapping[str, str]) -> Intent:
     """A group that has made these files: final name -> where it is."""
-    merged = []
+    made = []
     for final, path in paths.items():
         found = scene.folder().state(path)
         assert found is not None
-        merged.append(msgspec.structs.replace(found, name=final))
-    return ApplyIntent(
-        change_id="c",
-        base_offset=100,
-        sources=(100,),
-        order=order,
-        originals=(),
-        snapshots=(),
-        copied=(),
-        merged=tuple(merged),
-    )
+        made.append(msgspec.structs.replace(found, name=final))
+    return Intent(change_id="c", kind="rewrite segments", originals=(), made=tuple(made), order=order)
 
 
 def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: Scene) -> None:
@@ -154,5 +145,5 @@ def test_journal_of_the_root_is_that_of_a_folder_that_every_krepair_names_by_a_d
     root = RootFolder(UnsyncedDisk(), str(scene.root), scene.path.name, PLAN_ID)
     root.make_private_folders()
     root.journal(to_write=True).append(Done(change_id="c", state="rolled back"))
-    header, *_ = decode_records(Path(root.private, "journal").read_bytes(), "journal")[0]
+    header, *_ = decode_lines(Path(root.private, "journal").read_bytes(), "journal")[0]
     assert header == Header(magic=MAGIC, version=VERSION, plan_id=PLAN_ID, folder=".")

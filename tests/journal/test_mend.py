@@ -15,7 +15,7 @@ from krepair.journal.actions import mend
 from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.actions.mend import CUT, MendLogs
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import FileState, LogIntent
+from krepair.journal.record import FileState, Intent
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, PartitionPlan
@@ -89,7 +89,7 @@ class Torn:
             undo=KeepOriginal(),
         )
 
-    def begin(self) -> LogIntent:
+    def begin(self) -> Intent:
         return MENDS.begin(Target(self.folder(), self.partition, "P1"), self.change())
 
     def status(self) -> ChangeState:
@@ -108,7 +108,7 @@ class Torn:
         return tree(self.root, private=False)
 
 
-def cut(memory_dir: Path) -> tuple[Torn, LogIntent]:
+def cut(memory_dir: Path) -> tuple[Torn, Intent]:
     """A log that was cut, and what its journal says of that."""
     torn = Torn(memory_dir / "logs", "cut")
     intent = torn.begin()
@@ -144,18 +144,13 @@ def test_what_is_kept_is_told_with_its_name_size_and_digest(torn: Torn) -> None:
     intent, folder = torn.begin(), torn.folder()
     MENDS.go_on(folder, intent)
     names = folder.names
-    index, times = (one.original for one in intent.companions[:2])
-    assert index is not None
-    assert times is not None
-    whole = [
-        KeptFile(names.keep(INDEX), index),
-        KeptFile(names.keep(TIMES), times),
-    ]
+    log, index, times = intent.originals
+    whole = [KeptFile(names.keep(INDEX), index), KeptFile(names.keep(TIMES), times)]
     if torn.method == "cut":
         cut = FileState(name=LOG + CUT, size=len(BAD), mtime_ns=0, digest=digest_bytes(BAD))
         whole.append(KeptFile(names.keep(LOG + CUT), cut, plain=True))
     else:
-        whole.append(KeptFile(names.keep(LOG), intent.original))
+        whole.append(KeptFile(names.keep(LOG), log))
     assert MENDS.kept(folder, intent) == whole
     for kept in whole:
         assert kept.original.digest == digests.get(kept.original.name, digest_bytes(BAD))
@@ -163,7 +158,7 @@ def test_what_is_kept_is_told_with_its_name_size_and_digest(torn: Torn) -> None:
 
 
 def test_every_file_that_it_changes_is_told(torn: Torn) -> None:
-    assert MENDS.touches(torn.begin()) == (LOG, INDEX, TIMES, ABORTED)
+    assert torn.begin().names == (LOG, INDEX, TIMES, ABORTED)
 
 
 def test_cut_log_keeps_its_inode_owner_mode_and_time(memory_dir: Path) -> None:
@@ -445,8 +440,9 @@ def test_bytes_that_a_power_cut_in_the_cut_left_as_zeros_come_back_with_the_time
     torn, intent = cut(memory_dir)
     with open(torn.path / LOG, "ab") as file:
         file.write(BAD[:back] + bytes(len(BAD) - back))
-    os.utime(torn.path / LOG, ns=(intent.original.mtime_ns, intent.original.mtime_ns))
-    assert torn.folder().state(LOG) == intent.original
+    (original, *_) = intent.originals
+    os.utime(torn.path / LOG, ns=(original.mtime_ns, original.mtime_ns))
+    assert torn.folder().state(LOG) == original
     MENDS.forget(torn.folder(), intent)
     assert torn.now() == torn.before
 

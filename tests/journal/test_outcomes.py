@@ -27,7 +27,7 @@ from krepair.journal.actions.rewrite import RewriteGroups, is_group_back
 from krepair.journal.actions.swap import completion_steps
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
-from krepair.journal.record import ApplyIntent, Journal, Order
+from krepair.journal.record import Intent, Journal, Order
 from krepair.journal.runner import commit_partition, finish_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.stepping import run
@@ -101,11 +101,9 @@ def kinds(outcomes: tuple[Outcome, ...]) -> list[type[Outcome]]:
     return [type(outcome) for outcome in outcomes]
 
 
-def intent_of(scene: Scene) -> ApplyIntent:
+def intent_of(scene: Scene) -> Intent:
     journal = Journal(UnsyncedDisk(), f"{scene.path}/{PRIVATE}", PLAN_ID, FOLDER)
-    found = journal.intents[f"{FOLDER}/{100:020d}"]
-    assert isinstance(found, ApplyIntent)
-    return found
+    return journal.intents[f"{FOLDER}/{100:020d}"]
 
 
 # -- files that are replaced together --------------------------------------------------------------------
@@ -249,7 +247,7 @@ def interrupted(scene: Scene, wanted: Callable[[], bool]) -> None:
 
 def announced(scene: Scene) -> bool:
     journal = scene.path / PRIVATE / "journal"
-    return journal.exists() and b"apply" in journal.read_bytes()
+    return journal.exists() and b'"begin"' in journal.read_bytes()
 
 
 def test_interrupted_group_whose_staged_files_are_gone_is_begun_anew(scene: Scene) -> None:
@@ -299,7 +297,7 @@ def test_group_is_back_once_one_of_its_logs_is(scene: Scene) -> None:
     assert is_group_back(scene.folder(), intent)
 
 
-def folder_and_group(scene: Scene) -> tuple[PartitionFolder, ApplyIntent]:
+def folder_and_group(scene: Scene) -> tuple[PartitionFolder, Intent]:
     scene.apply()
     return scene.folder(), intent_of(scene)
 
@@ -385,7 +383,7 @@ def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: 
     (scene.path / log).rename(scene.path / staged)
     for _ in range(2):
         run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
-        assert folder.holds(log, group.merged[0])
+        assert folder.holds(log, group.made[0])
     (scene.path / log).unlink()
     put(scene.path / staged, b"another file", 1_300)
     with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):

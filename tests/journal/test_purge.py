@@ -10,6 +10,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.journal.purge import check_all_finished, purge_partition, remove_private_folder
+from krepair.journal.record import Purge
 from krepair.journal.status import ChangeState, status_in
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
@@ -111,7 +112,7 @@ def test_bytes_that_went_are_those_of_the_private_folder_that_had_no_other_name(
     scene.apply()
     os.link(scene.path / PRIVATE / "keep" / name(200), memory_dir / "another-name")
     journal = scene.folder().journal()
-    journal.begin_purge(tuple(journal.states))
+    journal.append(Purge())
     states = status_in(scene.folder(), scene.partition)
     assert list(states.values()) == [ChangeState.PURGED] * 3
     held = blocks_of(scene.path / PRIVATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,19 +16,20 @@ from krepair.journal import record
 from krepair.journal.record import (
     MAGIC,
     VERSION,
-    ApplyIntent,
     Done,
     FileState,
     Freed,
     Header,
+    Intent,
     Journal,
-    PurgeIntent,
-    Record,
-    ReplaceIntent,
-    Together,
-    UndoIntent,
-    decode_records,
-    encode_record,
+    Kind,
+    Line,
+    LostBytes,
+    Purge,
+    Step,
+    Undo,
+    decode_lines,
+    encode_line,
 )
 from krepair.logdir.space import Space
 from tests.durable.disks import RecordingDisk
@@ -37,54 +39,61 @@ names = st.text(max_size=30)
 offsets = st.integers(0, 2**63 - 1)
 digests = st.text("0123456789abcdef", max_size=32)
 file_states = st.builds(FileState, name=names, size=offsets, mtime_ns=offsets, digest=digests)
-records: st.SearchStrategy[Record] = st.one_of(
+LOST = LostBytes(size_after=1, digest_after="", digest_removed="", front_bytes=0, last=True)
+states = st.lists(file_states, max_size=3).map(tuple)
+steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(
-        ApplyIntent,
+        Intent,
         change_id=names,
-        base_offset=offsets,
-        sources=st.lists(offsets, max_size=3).map(tuple),
+        kind=st.sampled_from(get_args(Kind)),
+        originals=states,
+        made=states,
         order=st.sampled_from(["P1", "P2"]),
-        originals=st.lists(file_states, max_size=3).map(tuple),
-        snapshots=st.lists(names, max_size=2).map(tuple),
         copied=st.lists(names, max_size=2).map(tuple),
-        merged=st.lists(file_states, max_size=3).map(tuple),
+        parts=st.lists(st.tuples(offsets, offsets), max_size=2).map(tuple),
+        digests=st.dictionaries(names, digests, max_size=2),
+        over=st.none() | file_states,
+        lost=st.none() | st.just(LOST),
     ),
-    st.builds(ReplaceIntent, change_id=names, original=st.none() | file_states, replacement=file_states),
-    st.builds(UndoIntent, change_id=names, order=st.sampled_from(["P1", "P2"])),
+    st.builds(Undo, change_id=names, order=st.sampled_from(["P1", "P2"])),
     st.builds(Done, change_id=names, state=st.sampled_from(["committed", "rolled back", "undone"])),
-    st.builds(PurgeIntent, changes=st.lists(names, max_size=3).map(tuple)),
+    st.builds(Freed, change_id=names),
+    st.just(Purge()),
 )
+lines_of: st.SearchStrategy[Line] = st.lists(steps, min_size=1, max_size=3).map(tuple)
 HEADER = Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-0")
 
 
-@given(st.lists(records, max_size=5))
-def test_records_come_back_as_they_were_written(written: list[Record]) -> None:
-    data = b"".join(encode_record(record) for record in written)
-    assert (written, len(data)) == decode_records(data, "journal")
+@given(st.lists(lines_of, max_size=5))
+def test_records_come_back_as_they_were_written(written: list[Line]) -> None:
+    data = b"".join(encode_line(line) for line in written)
+    assert (written, len(data)) == decode_lines(data, "journal")
 
 
-@given(st.lists(records, min_size=1, max_size=4), st.data())
-def test_a_torn_last_record_never_happened(written: list[Record], data: st.DataObject) -> None:
-    whole = b"".join(encode_record(record) for record in written[:-1])
-    last = encode_record(written[-1])
+@given(st.lists(lines_of, min_size=1, max_size=4), st.data())
+def test_a_torn_last_record_never_happened(written: list[Line], data: st.DataObject) -> None:
+    whole = b"".join(encode_line(line) for line in written[:-1])
+    last = encode_line(written[-1])
     torn = last[: data.draw(st.integers(0, len(last) - 1))] + b"\0" * data.draw(st.integers(0, 9))
-    assert (written[:-1], len(whole)) == decode_records(whole + torn, "journal")
+    assert (written[:-1], len(whole)) == decode_lines(whole + torn, "journal")
 
 
-@given(st.lists(records, min_size=2, max_size=4), st.data())
+@given(st.lists(lines_of, min_size=2, max_size=4), st.data())
 def test_a_changed_byte_before_the_last_record_is_refused_with_its_place(
-    written: list[Record], data: st.DataObject
+    written: list[Line], data: st.DataObject
 ) -> None:
-    lines = [encode_record(record) for record in written]
+    lines = [encode_line(line) for line in written]
     at = data.draw(st.integers(0, len(lines[0]) - 2))
     changed = bytes([lines[0][at] ^ data.draw(st.integers(1, 255).filter(lambda x: lines[0][at] ^ x != 10))])
     with pytest.raises(RefusedError, match="journal: byte 0"):
-        decode_records(lines[0][:at] + changed + lines[0][at + 1 :] + b"".join(lines[1:]), "journal")
+        decode_lines(lines[0][:at] + changed + lines[0][at + 1 :] + b"".join(lines[1:]), "journal")
 
 
-def intent(change_id: str) -> ReplaceIntent:
-    new = FileState(name="x", size=1, mtime_ns=1)
-    return ReplaceIntent(change_id=change_id, original=None, replacement=new)
+NEW = FileState(name="x", size=1, mtime_ns=1)
+
+
+def intent(change_id: str) -> Intent:
+    return Intent(change_id=change_id, kind="replace file", made=(NEW,))
 
 
 def opened(folder: Path) -> Journal:
@@ -96,16 +105,16 @@ def test_appending_after_a_torn_record_cuts_it_off(tmp_path: Path) -> None:
     with open(tmp_path / "journal", "ab") as file:
         file.write(b"00000000 {to")
     opened(tmp_path).append(Done(change_id="a", state="committed"))
-    expected = [HEADER, intent("a"), Done(change_id="a", state="committed")]
-    assert expected == decode_records((tmp_path / "journal").read_bytes(), "")[0]
+    expected = [HEADER, (intent("a"),), (Done(change_id="a", state="committed"),)]
+    assert expected == decode_lines((tmp_path / "journal").read_bytes(), "")[0]
 
 
-@pytest.mark.parametrize("torn", [b"", b"12", encode_record(HEADER)[:-1]])
+@pytest.mark.parametrize("torn", [b"", b"12", encode_line(HEADER)[:-1]])
 def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "journal").write_bytes(torn)
     journal = opened(tmp_path)
-    journal.append(UndoIntent(change_id="a", order="P1"))
-    assert [HEADER, UndoIntent(change_id="a", order="P1")] == decode_records(
+    journal.append(Undo(change_id="a", order="P1"))
+    assert [HEADER, (Undo(change_id="a", order="P1"),)] == decode_lines(
         (tmp_path / "journal").read_bytes(), ""
     )[0]
 
@@ -115,19 +124,19 @@ def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: byt
     [
         Header(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
         Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
-        UndoIntent(change_id="a", order="P1"),
+        (Undo(change_id="a", order="P1"),),
     ],
 )
-def test_a_journal_of_another_plan_or_partition_is_refused(tmp_path: Path, foreign: Record) -> None:
-    (tmp_path / "journal").write_bytes(encode_record(foreign))
+def test_a_journal_of_another_plan_or_partition_is_refused(tmp_path: Path, foreign: Line) -> None:
+    (tmp_path / "journal").write_bytes(encode_line(foreign))
     with pytest.raises(RefusedError, match="expected the journal of plan ab for t-0"):
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, VERSION + 1])
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_journal_of_another_format_is_refused_in_a_sentence(tmp_path: Path, version: int) -> None:
     header = Header(magic=MAGIC, version=version, plan_id="ab", folder="t-0")
-    (tmp_path / "journal").write_bytes(encode_record(header) + b"00000000 what this krepair cannot read\n\n")
+    (tmp_path / "journal").write_bytes(encode_line(header) + b"00000000 what this krepair cannot read\n\n")
     with pytest.raises(
         RefusedError, match=f"format {version} of a journal, this krepair reads {VERSION}"
     ) as caught:
@@ -137,42 +146,66 @@ def test_a_journal_of_another_format_is_refused_in_a_sentence(tmp_path: Path, ve
 
 def test_states_follow_the_records(tmp_path: Path) -> None:
     journal = opened(tmp_path)
-    new = FileState(name="x", size=1, mtime_ns=1)
-    journal.append(ReplaceIntent(change_id="a", original=None, replacement=new))
+    journal.append(intent("a"))
     journal.append(Done(change_id="a", state="committed"))
-    journal.append(ReplaceIntent(change_id="b", original=new, replacement=new))
+    journal.append(Intent(change_id="b", kind="replace file", originals=(NEW,), made=(NEW,)))
     assert opened(tmp_path).states == {"a": "committed", "b": "committing"}
     assert opened(tmp_path).unfinished() == ["b"]
-    journal.append(UndoIntent(change_id="a", order="P2"))
+    journal.append(Undo(change_id="a", order="P2"))
     assert opened(tmp_path).states == {"a": "undoing", "b": "committing"}
-    journal.append(PurgeIntent(changes=("a",)))
-    assert PurgeIntent(changes=("a",)) == opened(tmp_path).purging
+    assert not opened(tmp_path).purging
+    journal.append(Purge())
+    assert opened(tmp_path).purging
+
+
+LOG = FileState(name="00000000000000000100.log", size=1, mtime_ns=1)
+NO_LOG = FileState(name="x.log", size=1, mtime_ns=1)
+DONE = Done(change_id="a", state="committed")
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        [Done(change_id="a", state="committed")],
-        [UndoIntent(change_id="a", order="P1")],
+        [DONE],
+        [Undo(change_id="a", order="P1")],
         [Freed(change_id="a")],
         [intent("a"), intent("a")],
         [intent("a"), Done(change_id="a", state="undone")],
         [intent("a"), Freed(change_id="a")],
-        [intent("a"), Done(change_id="a", state="committed"), Done(change_id="a", state="committed")],
-        [intent("a"), UndoIntent(change_id="a", order="P1"), Done(change_id="a", state="committed")],
-        [PurgeIntent(changes=("a",)), intent("a")],
-        [HEADER],
-        [Together(records=(intent("a"), Done(change_id="b", state="committed")))],
+        [intent("a"), DONE, DONE],
+        [intent("a"), DONE, intent("a")],
+        [intent("a"), Undo(change_id="a", order="P1"), DONE],
+        [Purge(), intent("a")],
+        [Purge(), Purge()],
+        [Intent(change_id="a", kind="rewrite segments", originals=(LOG,))],
+        [Intent(change_id="a", kind="complete swap", originals=(LOG,), made=(NEW,))],
+        [Intent(change_id="a", kind="rewrite segments", originals=(NO_LOG,), made=(LOG,))],
+        [Intent(change_id="a", kind="rewrite segments", made=(NO_LOG,))],
+        [Intent(change_id="a", kind="mend log", originals=(LOG,))],
+        [Intent(change_id="a", kind="mend log", originals=(NEW, LOG), lost=LOST)],
+        [Intent(change_id="a", kind="set aside", originals=(NEW, LOG))],
+        [Intent(change_id="a", kind="roll segment", originals=(LOG,))],
+        [Intent(change_id="a", kind="replace file", originals=(LOG,), made=(NEW,))],
+        [Intent(change_id="a", kind="change lines")],
     ],
 )
-def test_records_that_cannot_follow_each_other_are_refused_with_their_line(
-    tmp_path: Path, written: list[Record]
+@pytest.mark.parametrize("at_once", [False, True])
+def test_records_that_cannot_be_there_are_refused_with_their_line(
+    tmp_path: Path, written: list[Step], *, at_once: bool
 ) -> None:
-    (tmp_path / "journal").write_bytes(b"".join(map(encode_record, [HEADER, *written])))
-    line = 2 if isinstance(written[0], Together) else len(written) + 1
-    with pytest.raises(RefusedError, match=f"line {line}: expected a record that can follow") as refused:
+    lines: list[Line] = [HEADER, *([tuple(written)] if at_once else [(step,) for step in written])]
+    (tmp_path / "journal").write_bytes(b"".join(map(encode_line, lines)))
+    with pytest.raises(
+        RefusedError, match=f"line {len(lines)}: expected a record that can follow"
+    ) as refused:
         opened(tmp_path)
     assert re.fullmatch("krepair undo .* --plan-id .*", refused.value.next_command)
+
+
+def test_second_header_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_bytes(encode_line(HEADER) * 2)
+    with pytest.raises(RefusedError, match="line 2: expected a record that can follow"):
+        opened(tmp_path)
 
 
 def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_path: Path) -> None:
@@ -198,30 +231,30 @@ def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_
 
 
 def test_record_with_a_right_crc_and_bytes_that_are_no_utf8_is_no_record() -> None:
-    body = b'{"type":"done","change_id":"\x80","state":"committed"}'
+    body = b'[{"type":"done","change_id":"\x80","state":"committed"}]'
     line = b"%08x %b\n" % (zlib.crc32(body), body)
-    assert decode_records(line, "journal") == ([], 0)
+    assert decode_lines(line, "journal") == ([], 0)
     with pytest.raises(RefusedError, match="journal: byte 0: expected a journal record"):
-        decode_records(line * 2, "journal")
+        decode_lines(line * 2, "journal")
 
 
 def test_record_with_another_byte_in_its_text_is_refused() -> None:
-    lines = encode_record(Done(change_id="t-0/1", state="committed"))
-    after = encode_record(Done(change_id="t-0/2", state="committed"))
+    lines = encode_line((Done(change_id="t-0/1", state="committed"),))
+    after = encode_line((Done(change_id="t-0/2", state="committed"),))
     with pytest.raises(RefusedError, match="byte 0: expected a journal record with a right CRC"):
-        decode_records(lines.replace(b"t-0/1", b"t-0/7") + after, "journal")
+        decode_lines(lines.replace(b"t-0/1", b"t-0/7") + after, "journal")
     with pytest.raises(RefusedError, match="byte 0: expected a journal record with a right CRC"):
-        decode_records(lines.replace(b" ", b"_", 1) + after, "journal")
+        decode_lines(lines.replace(b" ", b"_", 1) + after, "journal")
 
 
 def test_record_is_appended_to_a_whole_journal_which_is_not_written_again(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
-    Journal(UnsyncedDisk(), str(private), "p", "t-0").begin_purge(("t-0/1",))
+    Journal(UnsyncedDisk(), str(private), "p", "t-0").append(intent("t-0/1"))
     disk = RecordingDisk(UnsyncedDisk())
     journal = Journal(disk, str(private), "p", "t-0")
-    journal.begin_purge(("t-0/1", "t-0/2"))
-    journal.begin_purge(("t-0/1",))
+    journal.append(intent("t-0/2"))
+    journal.append(Purge())
     assert disk.kinds() == ["append", "append"]
 
 

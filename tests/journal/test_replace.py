@@ -12,7 +12,7 @@ from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFai
 from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import ReplaceIntent
+from krepair.journal.record import Intent
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
@@ -57,7 +57,7 @@ class Site:
     def folder(self) -> PartitionFolder:
         return PartitionFolder(UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)
 
-    def begin(self, file: str) -> ReplaceIntent:
+    def begin(self, file: str) -> Intent:
         return FILES.begin(Target(self.folder(), self.partition, "P1"), change_of(file))
 
 
@@ -77,9 +77,9 @@ def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
     assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, True)
     assert not FILES.is_back(folder, intent)
     if file != NONE:
-        assert intent.original is not None
-        assert intent.original.digest == digest
-        assert FILES.kept(folder, intent) == [KeptFile(f"{KEEP}/{file}", intent.original)]
+        (original,) = intent.originals
+        assert original.digest == digest
+        assert FILES.kept(folder, intent) == [KeptFile(f"{KEEP}/{file}", original)]
     FILES.go_on(folder, intent)
     FILES.check_undo(folder, intent, "committed")
     FILES.undo(folder, intent, "P1")

@@ -10,7 +10,7 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.roll import RollSegments
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import RollIntent
+from krepair.journal.record import Intent
 from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, name, put, tree
 
@@ -39,7 +39,7 @@ class Site:
         )
         self.target = Target(self.folder, partition, "P1")
 
-    def begin(self) -> RollIntent:
+    def begin(self) -> Intent:
         return ROLLS.begin(self.target, CHANGE)
 
 

@@ -27,7 +27,7 @@ from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Skipped, Undone
 from krepair.journal.purge import purge_partition
-from krepair.journal.record import ApplyIntent
+from krepair.journal.record import Intent
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
@@ -453,7 +453,7 @@ def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
     scene.apply()
     remove_litter = PartitionFolder.remove_litter
 
-    def and_another_process_takes_one(folder: PartitionFolder, intent: ApplyIntent) -> None:
+    def and_another_process_takes_one(folder: PartitionFolder, intent: Intent) -> None:
         remove_litter(folder, intent)
         (scene.path / name(200)).unlink(missing_ok=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krepair.journal.record import ApplyIntent, FileState, Order
+from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.steps import (
     Becomes,
     GiveBack,
@@ -42,17 +42,14 @@ def state(name: str) -> FileState:
     return FileState(name=name, size=1, mtime_ns=1)
 
 
-def group(order: Order, staged: tuple[str, ...] = ALL, snapshots: tuple[str, ...] = ()) -> ApplyIntent:
+def group(order: Order, staged: tuple[str, ...] = ALL, snapshots: tuple[str, ...] = ()) -> Intent:
     originals = [n(base) + e for base in (100, 200) for e in ALL[: 4 if base == 100 else 3]]
-    return ApplyIntent(
+    return Intent(
         change_id="t-0/100",
-        base_offset=100,
-        sources=(100, 200),
+        kind="rewrite segments",
         order=order,
         originals=tuple(state(name) for name in [*originals, *snapshots]),
-        snapshots=snapshots,
-        copied=(),
-        merged=tuple(state(n(100) + e) for e in staged),
+        made=tuple(state(n(100) + e) for e in staged),
     )
 
 

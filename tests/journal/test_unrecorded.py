@@ -179,7 +179,7 @@ def test_swap_of_which_no_record_is_left_tells_before_any_original_is_out(memory
     scene.partition = replace(scene.partition, changes=scene.partition.changes[:1])
     scene.apply(P1)
     with (scene.path / PRIVATE / "journal").open("ab") as file:
-        file.write(b'00000000 {"type":"apply"}\n')
+        file.write(b'00000000 [{"type":"begin"}]\n')
     planned = {file.name for file in scene.partition.files}
     check_all_recorded(scene.folder(), journal_of(scene), planned)
     (scene.path / f"{name(100)}.swap").write_bytes(b"new")
@@ -216,7 +216,7 @@ def test_new_file_of_a_change_whose_record_is_torn_tells_of_it(memory_dir: Path)
     (scene.path / new).write_bytes(b"new")
     check_all_recorded(scene.folder(), journal_of(scene), planned, {new})
     with (scene.path / PRIVATE / "journal").open("ab") as file:
-        file.write(b'00000000 {"type":"apply"}\n')
+        file.write(b'00000000 [{"type":"begin"}]\n')
     check_all_recorded(scene.folder(), journal_of(scene), planned)
     with pytest.raises(RefusedError, match=rf"{new} tells that a change was begun"):
         check_all_recorded(scene.folder(), journal_of(scene), planned, {new})

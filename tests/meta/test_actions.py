@@ -10,14 +10,13 @@ from typing import get_args
 import pytest
 
 import krepair
-from krepair.journal.actions.table import BY_CHANGE, BY_INTENT
-from krepair.journal.record import Intent
+from krepair.journal.actions.table import BY_CHANGE, BY_NAME
+from krepair.journal.record import Kind
 from krepair.plan.actions.table import ACTIONS
 from krepair.plan.model import Change
 
 ROOT = Path(krepair.__file__).parent
-KINDS = frozenset(kind.__name__ for kind in (*get_args(Change), *get_args(Intent)))
-"""Changes, and what the journal announces them by."""
+KINDS = frozenset(kind.__name__ for kind in get_args(Change))
 
 BEHIND_THE_TABLES = ("plan/actions/", "journal/actions/", "fixes/")
 """Packages with one module per kind; and the fixes, each of which knows the kinds that it makes."""
@@ -28,10 +27,8 @@ def test_the_table_of_each_layer_has_every_kind_of_change_and_no_other(table: di
     assert set(table) == set(get_args(Change))
 
 
-def test_every_kind_of_change_has_one_intent_in_the_journal() -> None:
-    assert set(BY_INTENT) == set(get_args(Intent))
-    actions = set(map(type, BY_CHANGE.values()))
-    assert all(any(issubclass(action, type(one)) for one in BY_INTENT.values()) for action in actions)
+def test_the_journal_calls_a_kind_of_change_what_the_plan_calls_it() -> None:
+    assert set(BY_NAME) == set(get_args(Kind)) == {kind.__struct_config__.tag for kind in get_args(Change)}
 
 
 def test_only_the_modules_behind_the_tables_ask_of_which_kind_a_change_is() -> None:

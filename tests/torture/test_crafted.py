@@ -38,10 +38,10 @@ def with_another_name_of_the_new_log(placed: Placed) -> Path:
     for path in sorted(placed.path.rglob("journal")):
         lines = path.read_bytes().splitlines()
         for number in reversed(range(len(lines))):
-            record = msgspec.json.decode(lines[number][9:])
-            if record.get("type") == "apply":
-                record["merged"][0]["name"] = "another"
-                body = msgspec.json.encode(record)
+            line = msgspec.json.decode(lines[number][9:])
+            if isinstance(line, list) and line[0].get("kind") == "rewrite segments":
+                line[0]["made"][0]["name"] = "another"
+                body = msgspec.json.encode(line)
                 lines[number] = b"%08x %b" % (zlib.crc32(body), body)
                 path.write_bytes(b"\n".join(lines) + b"\n")
                 return path

@@ -88,10 +88,10 @@ def test_journal_that_forgets_its_last_line_is_found_out() -> None:
         PREFACE
         + """
 from krepair.journal import record
-whole = record.decode_records
+whole = record.decode_lines
 def forgetful(data, path):
-    records, size = whole(data, path)
-    return (records[:-1], size) if len(records) > 1 else (records, size)
+    lines, size = whole(data, path)
+    return (lines[:-1], size) if len(lines) > 1 else (lines, size)
 scene = build("removals")
 runner.warm_up([scene], work)
 wanted = find_wanted(runner, scene, work)
@@ -100,7 +100,7 @@ def wrong():
     steps = kills.cases("removals:0:apply@.undo.apply.purge", wanted, 40)
     return sum(bool(kills.try_case(runner, scene, wanted, one, work).wrong) for one in steps)
 sound = wrong()
-record.decode_records = forgetful
+record.decode_lines = forgetful
 print(sound, wrong() > 3)
 """
     )

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
-from krepair.journal.record import encode_record, header_of
+from krepair.journal.record import encode_line, header_of
 from krepair.ops.kept import kept_report
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -98,7 +98,7 @@ def damaged(data: bytes, damage: Damage) -> bytes | None:
             return b"".join(lines[:number] + lines[number : number + 2][::-1] + lines[number + 2 :])
         case "foreign":
             header = header_of("0" * 8, "t-0") if number else header_of("f" * 8, "another-0")
-            return b"".join([encode_record(header), *lines[1:]])
+            return b"".join([encode_line(header), *lines[1:]])
         case _:
             return None
 

@@ -15,7 +15,6 @@ from krepair.journal.record import FileState, Intent, Order
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
-IntentT = TypeVar("IntentT")
 
 
 class StagedGroup(NamedTuple):
@@ -92,14 +91,13 @@ class Found(NamedTuple):
     here: Mapping[str, FileState | None]
 
 
-class JournalAction(Protocol[ChangeT_contra, IntentT]):
+class JournalAction(Protocol[ChangeT_contra]):
     """One kind of change, carried out and taken back. Every call may be repeated after a crash at any instant.
 
     A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
 
     Attributes:
         kind: the struct of its changes.
-        intent: the struct by which the journal announces them.
         fenced: whether the fence is up meanwhile; else it is down.
         together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
             is still committed, or not, by itself.
@@ -109,7 +107,6 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     """
 
     kind: type[Change]
-    intent: type[Intent]
     fenced: bool = False
     together: bool = False
     after_fences: bool = False
@@ -133,7 +130,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         return
 
     @abstractmethod
-    def begin(self, target: Target, change: ChangeT_contra) -> IntentT:
+    def begin(self, target: Target, change: ChangeT_contra) -> Intent:
         """The intent of a change, once every file is found as it was planned.
 
         Raises:
@@ -178,7 +175,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     # -- forward
 
     @abstractmethod
-    def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change is committed, or has all that it needs to be.
 
         Raises:
@@ -186,11 +183,11 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """
 
     @abstractmethod
-    def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
 
     @abstractmethod
-    def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
         """Carries a change out, or continues it.
 
         Raises:
@@ -198,7 +195,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
             OSError: a call failed.
         """
 
-    def go_on_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> Came:
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Carries out changes that belong together; more than one only where ``together`` says so.
 
         Raises:
@@ -208,7 +205,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
             self.go_on(folder, intent)
         return Came(len(intents))
 
-    def has_more(self, folder: PartitionFolder, change: ChangeT_contra, intent: IntentT) -> bool:
+    def has_more(self, folder: PartitionFolder, change: ChangeT_contra, intent: Intent) -> bool:
         """Whether a committed change left some of its work undone, which another run may do.
 
         Raises:
@@ -216,7 +213,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """
         return False
 
-    def continued(self, earlier: IntentT, intent: IntentT) -> IntentT:
+    def continued(self, earlier: Intent, intent: Intent) -> Intent:
         """The intent of such another run: undo goes back to before the first one.
 
         Args:
@@ -228,24 +225,24 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
     # -- back
 
     @abstractmethod
-    def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
         """Takes back a change that has not passed its commit: every file is as before."""
 
-    def forget_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> None:
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         """As ``forget``, of changes that belong together."""
         for intent in intents:
             self.forget(folder, intent)
 
     @abstractmethod
-    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
 
-    def is_given_back(self, folder: PartitionFolder, intent: IntentT, kept: str) -> bool:
+    def is_given_back(self, folder: PartitionFolder, intent: Intent, kept: str) -> bool:
         """Whether a file of this name in ``keep/`` holds only what is in its place again, under no link of it."""
         return False
 
     @abstractmethod
-    def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.
 
         Args:
@@ -258,7 +255,7 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         """
 
     def check_log_ends_before(
-        self, folder: PartitionFolder, intent: IntentT, planned: Mapping[str, FileFingerprint]
+        self, folder: PartitionFolder, intent: Intent, planned: Mapping[str, FileFingerprint]
     ) -> None:
         """Checks, before an undo brings back the end of a log, that nobody has gone on with the log without it.
 
@@ -273,10 +270,10 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
         return
 
     @abstractmethod
-    def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
         """Puts the originals back, or continues to."""
 
-    def undo_all(self, folder: PartitionFolder, intents: Sequence[IntentT], order: Order) -> Came:
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[Intent], order: Order) -> Came:
         """As ``undo``, of changes that belong together.
 
         Raises:
@@ -286,34 +283,11 @@ class JournalAction(Protocol[ChangeT_contra, IntentT]):
             self.undo(folder, intent, order)
         return Came(len(intents))
 
-    def order_of(self, intent: IntentT) -> Order | None:
-        """The only order of renames in which a half-done change can be taken back; None if any will do."""
-        return None
-
     # -- what it has and what it makes
 
     @abstractmethod
-    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The originals that undo would put back; those that are in their places already are not among them."""
-
-    def originals(self, intent: IntentT) -> tuple[FileState, ...]:
-        """What the change keeps in ``keep/``, by its name there: apply may free it once the change is verified.
-
-        Nothing, of a kind whose originals are always kept until purge.
-        """
-        return ()
-
-    @abstractmethod
-    def touches(self, intent: IntentT) -> tuple[str, ...]:
-        """Names of the files that it changes in the partition folder."""
-
-    def made_log(self, intent: IntentT) -> FileState | None:
-        """The new ``.log`` that replaces whole segments, as it was made; None if there is none."""
-        return None
-
-    def staged(self, intent: IntentT) -> StagedGroup | None:
-        """How staged files are known that the plan cannot describe; None if the plan describes all of them."""
-        return None
 
     @abstractmethod
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:

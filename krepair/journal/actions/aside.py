@@ -14,19 +14,18 @@ from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import original
-from krepair.journal.record import AsideIntent
+from krepair.journal.record import Intent
 from krepair.journal.steps import Becomes
 from krepair.plan.model import FileFingerprint, NewFile, SetAside
 
 
-class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
+class SetSegmentsAside(ChangeFiles[SetAside]):
     """Implements ``JournalAction`` for segments that are taken out."""
 
     kind = SetAside
-    intent = AsideIntent
     at_log_end = True
 
-    def begin(self, target: Target, change: SetAside) -> AsideIntent:
+    def begin(self, target: Target, change: SetAside) -> Intent:
         """The intent, once every file is found as it was planned.
 
         Raises:
@@ -38,11 +37,11 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
             if state is None:
                 raise StalePlanError(f"{folder.at(name)}: is not there")
             states.append(state)
-        return AsideIntent(change_id=change.change_id, files=tuple(states))
+        return Intent(change_id=change.change_id, kind="set aside", originals=tuple(states))
 
-    def files(self, intent: AsideIntent) -> tuple[Becomes, ...]:
+    def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """The files of the segment; what a broker has put in the place of an index or a snapshot gives way."""
-        log, *others = intent.files
+        log, *others = intent.originals
         return (Becomes(log.name, log, None), *(Becomes(one.name, one, None, None, "goes") for one in others))
 
     def becomes(self, change: SetAside) -> tuple[NewFile, ...]:
@@ -54,29 +53,29 @@ class SetSegmentsAside(ChangeFiles[SetAside, AsideIntent]):
         """An index or a snapshot that a broker has made since gives way; a log does not."""
         return not name.endswith(LOG)
 
-    def check_back(self, folder: PartitionFolder, intent: AsideIntent) -> None:
+    def check_back(self, folder: PartitionFolder, intent: Intent) -> None:
         """Checks that the segment can come back whole.
 
         Raises:
             StalePlanError: another segment has the name, or a kept file is gone.
         """
-        log, names = intent.files[0], folder.names
+        log, names = intent.originals[0], folder.names
         if folder.state(log.name) is not None and not folder.holds(log.name, log):
             raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
-        for state in intent.files:
+        for state in intent.originals:
             if not any(folder.holds(path, state) for path in (state.name, names.keep(state.name))):
                 kept = folder.at(names.keep(state.name))
                 raise StalePlanError(f"{kept}: is not the original of {state.size} bytes that was kept")
 
     def check_log_ends_before(
-        self, folder: PartitionFolder, intent: AsideIntent, planned: Mapping[str, FileFingerprint]
+        self, folder: PartitionFolder, intent: Intent, planned: Mapping[str, FileFingerprint]
     ) -> None:
         """Checks, before a segment comes back, that nobody has written to the log since: it was the end of it.
 
         A broker that was started while only some segments were out, or back, goes on with the log where it ends. What
         it fetched there has the offsets of the segments that are kept.
         """
-        own = intent.files[0]
+        own = intent.originals[0]
         if folder.state(own.name) is not None:
             return  # it is back already, or another one has its name: see check_back
         found = map(parse_file_name, folder.file_names())

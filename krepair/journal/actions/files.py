@@ -15,43 +15,51 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from krepair.errors import KrepairError
-from krepair.journal.actions.action import Came, ChangeT_contra, Found, IntentT, JournalAction, KeptFile
+from krepair.journal.actions.action import Came, ChangeT_contra, Found, JournalAction, KeptFile
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import Order
+from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.stepping import run
-from krepair.journal.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
+from krepair.journal.steps import Becomes, Foreign, SyncDir, files_back, forget_files, keep_files, swap_files
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import FileFingerprint, NewFile
 
 
-class OfFiles(JournalAction[ChangeT_contra, IntentT]):
+def these(*states: FileState | None) -> tuple[FileState, ...]:
+    """Those that are there."""
+    return tuple(state for state in states if state is not None)
+
+
+class OfFiles(JournalAction[ChangeT_contra]):
     """What is the same of every change that makes other files of some: what it has, and what it makes."""
 
-    @abstractmethod
-    def files(self, intent: IntentT) -> tuple[Becomes, ...]:
+    foreign: Foreign = "stops"
+    """What becomes of a file of somebody else under a name of the change: see ``Becomes``."""
+
+    def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """The files, the one that leads first."""
+        return tuple(
+            Becomes(name, intent.old(name), intent.new(name), intent.over, self.foreign)
+            for name in intent.names
+        )
 
     @abstractmethod
     def becomes(self, change: ChangeT_contra) -> tuple[NewFile, ...]:
         """What the plan says of each file; of one that goes, with a size of -1."""
 
-    def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether every file is where it was, or where it goes."""
         return all(
             any(folder.holds(path, file.new or file.old) for path in (file.name, _source(folder, file)))
             for file in self.files(intent)
         )
 
-    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """Every original that is not in its place."""
         return [
             KeptFile(folder.names.keep(file.name), file.old)
             for file in self.files(intent)
             if file.old is not None and not folder.holds(file.name, file.old)
         ]
-
-    def touches(self, intent: IntentT) -> tuple[str, ...]:
-        return tuple(file.name for file in self.files(intent))
 
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
         return tuple(new.name for new in self.becomes(change))
@@ -86,10 +94,10 @@ class OfFiles(JournalAction[ChangeT_contra, IntentT]):
         return True
 
 
-class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
+class ChangeFiles(OfFiles[ChangeT_contra]):
     """Implements ``JournalAction`` for changes of whole files. A kind says which ones, and how it begins."""
 
-    def check_back(self, folder: PartitionFolder, intent: IntentT) -> None:
+    def check_back(self, folder: PartitionFolder, intent: Intent) -> None:
         """Checks, before the first step back, what the steps do not look at.
 
         Raises:
@@ -99,18 +107,18 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
 
     # -- forward
 
-    def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the file that leads is in its place, untouched; if it goes: whether it is gone, and kept."""
         first = self.files(intent)[0]
         if first.new is not None:
             return folder.holds(first.name, first.new)
         return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
-    def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
         """As ``go_on_all``, of one; what stops it is raised."""
         _raise(self.go_on_all(folder, [intent]))
 
-    def go_on_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> Came:
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Keeps the originals of all, then swaps the files of each; may be repeated.
 
         Raises:
@@ -127,37 +135,37 @@ class ChangeFiles(OfFiles[ChangeT_contra, IntentT]):
 
     # -- back
 
-    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether any of the originals is in its place."""
         return any(file.old is not None and folder.holds(file.name, file.old) for file in self.files(intent))
 
-    def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Nothing to check: ``undo`` looks at every file before it changes one."""
 
-    def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
         self.forget_all(folder, [intent])
 
-    def forget_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> None:
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         _raise(self.undo_all(folder, intents, "P1"))
 
-    def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
         """As ``undo_all``, of one; what stops it is raised."""
         _raise(self.undo_all(folder, [intent], order))
 
-    def undo_all(self, folder: PartitionFolder, intents: Sequence[IntentT], order: Order) -> Came:
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[Intent], order: Order) -> Came:
         """Puts the originals back; may be repeated, also before any file was changed.
 
         Raises:
             OSError: a folder could not be synced: of none of them it is known whether it is done.
         """
 
-        def put_back(intent: IntentT) -> None:
+        def put_back(intent: Intent) -> None:
             self.check_back(folder, intent)
             run(folder, files_back(self.files(intent), folder.names))
 
         came = _until_an_error(intents, put_back)
         run(folder, [SyncDir("")])
-        back = [name for intent in intents[: came.done] for name in self.touches(intent)]
+        back = [name for intent in intents[: came.done] for name in intent.names]
         run(folder, forget_files(back, folder.names))
         return came
 
@@ -171,7 +179,7 @@ def _raise(came: Came) -> None:
         raise came.error
 
 
-def _until_an_error(intents: Sequence[IntentT], do: Callable[[IntentT], None]) -> Came:
+def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> Came:
     for number, intent in enumerate(intents):
         try:
             do(intent)

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import Found, Target
+from krepair.journal.actions.files import these
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import ReplaceIntent
+from krepair.journal.record import Intent
 from krepair.logdir.reading import read_whole
 from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines, FileFingerprint, NewFile
@@ -42,7 +43,7 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 
 
 class ChangeCheckpointLines(ReplaceFiles):
-    """Implements ``JournalAction`` for ``ChangeLines``; its intent is that of a replaced file."""
+    """Implements ``JournalAction`` for ``ChangeLines``: once it has begun, it is as a file that is replaced."""
 
     kind = ChangeLines
     after_fences = True
@@ -51,7 +52,7 @@ class ChangeCheckpointLines(ReplaceFiles):
         """No swap is ever pending in the root."""
         return
 
-    def begin(self, target: Target, change: ChangeLines) -> ReplaceIntent:  # type: ignore[override]
+    def begin(self, target: Target, change: ChangeLines) -> Intent:  # type: ignore[override]
         """The intent, once the lines are on the disk as planned and the staged file differs from it by them alone.
 
         Raises:
@@ -82,7 +83,9 @@ class ChangeCheckpointLines(ReplaceFiles):
         if original is not None:
             original = folder.digested(change.name, original)
         staged = folder.digested(folder.names.stage(change.name), staged)
-        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
+        return Intent(
+            change_id=change.change_id, kind="change lines", originals=these(original), made=(staged,)
+        )
 
     def is_ours(
         self,
@@ -98,15 +101,15 @@ class ChangeCheckpointLines(ReplaceFiles):
         new = read_whole(folder.at(name), LARGEST_BYTES, folder.tree)
         return with_lines(old, lines_in(new, change.lines)) == new
 
-    def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
+    def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: Intent) -> bool:  # type: ignore[override]
         """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
-        if not may_leave_some(change) or not folder.holds(change.name, intent.replacement):
+        if not may_leave_some(change) or not folder.holds(change.name, intent.new(change.name)):
             return False
         return bool(lines_left(current_data(folder, change), change.lines))
 
-    def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
+    def continued(self, earlier: Intent, intent: Intent) -> Intent:
         """What is kept stays kept: the file as it was before any of the lines."""
-        return replace(intent, original=earlier.original, over=earlier.replacement)
+        return replace(intent, originals=earlier.originals, over=earlier.made[0])
 
     def becomes(self, change: ChangeLines) -> tuple[NewFile, ...]:  # type: ignore[override]
         """The one file; the plan knows no digest of it, since the other lines are those on the disk."""

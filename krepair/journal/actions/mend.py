@@ -23,10 +23,10 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import Found, KeptFile, Target
-from krepair.journal.actions.files import OfFiles
+from krepair.journal.actions.files import OfFiles, these
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, original, staged_file, unchanged
-from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
+from krepair.journal.record import FileState, Intent, LostBytes, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
     Becomes,
@@ -49,14 +49,13 @@ CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
 
-class MendLogs(OfFiles[MendLog, LogIntent]):
+class MendLogs(OfFiles[MendLog]):
     """Implements ``JournalAction`` for damaged logs."""
 
     kind = MendLog
-    intent = LogIntent
     at_log_end = True
 
-    def begin(self, target: Target, change: MendLog) -> LogIntent:
+    def begin(self, target: Target, change: MendLog) -> Intent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
 
         Raises:
@@ -76,38 +75,38 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
                 f"{folder.at(change.name)}: has other names (hard links), and a cut would reach all of them; "
                 "replace this one by a copy first"
             )
-        companions = tuple(
-            CompanionStates(
-                original=original(folder, planned, new.name),
-                replacement=staged_file(folder, new.name, new.size_after, new.digest_after),
-            )
-            for new in change.companions
-        )
-        replacement = (
-            None if is_cut else staged_file(folder, change.name, change.size_after, change.digest_after)
-        )
-        return LogIntent(
+        companions = [original(folder, planned, new.name) for new in change.companions]
+        made = [] if is_cut else [staged_file(folder, change.name, change.size_after, change.digest_after)]
+        made += [staged_file(folder, new.name, new.size_after, new.digest_after) for new in change.companions]
+        return Intent(
             change_id=change.change_id,
-            original=old,
-            replacement=replacement,
-            size_after=change.size_after,
-            digest_after=change.digest_after,
-            digest_removed=change.digest_removed,
-            companions=companions,
-            front_bytes=change.front_bytes,
-            last=not _logs_behind(folder, change.name),
+            kind="mend log",
+            originals=these(old, *companions),
+            made=tuple(made),
+            lost=LostBytes(
+                size_after=change.size_after,
+                digest_after=change.digest_after,
+                digest_removed=change.digest_removed,
+                front_bytes=change.front_bytes,
+                last=not _logs_behind(folder, change.name),
+            ),
         )
 
-    def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the log has lost its bytes."""
-        if intent.replacement is not None:
-            return folder.holds(intent.original.name, intent.replacement)
-        found = folder.state(intent.original.name)
-        return found is not None and found.size == intent.size_after and _is_the_log(folder, intent, found)
+        log = _log_of(intent)
+        if log.new is not None:
+            return folder.holds(log.name, log.new)
+        found = folder.state(log.name)
+        return (
+            found is not None
+            and found.size == lost_of(intent).size_after
+            and _is_the_log(folder, intent, found)
+        )
 
-    def files(self, intent: LogIntent) -> tuple[Becomes, ...]:
+    def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """The indexes, and a log that is replaced."""
-        log = [] if intent.replacement is None else [_log_of(intent)]
+        log = [] if _is_cut(intent) else [_log_of(intent)]
         return (*_companions(intent), *log)
 
     def becomes(self, change: MendLog) -> tuple[NewFile, ...]:
@@ -120,13 +119,15 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             ),
         )
 
-    def can_go_on(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if self.is_committed(folder, intent):
             return True
-        return folder.holds(intent.original.name, intent.original) and super().can_go_on(folder, intent)
+        return folder.holds(intent.originals[0].name, intent.originals[0]) and super().can_go_on(
+            folder, intent
+        )
 
-    def go_on(self, folder: PartitionFolder, intent: LogIntent) -> None:
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
         """Carries the change out.
 
         Raises:
@@ -134,60 +135,59 @@ class MendLogs(OfFiles[MendLog, LogIntent]):
             OSError: a call failed.
         """
         mended = self.is_committed(folder, intent)
-        if not mended and not folder.holds(intent.original.name, intent.original):
+        if not mended and not folder.holds(intent.originals[0].name, intent.originals[0]):
             raise StalePlanError(
-                f"{folder.at(intent.original.name)}: changed while the apply was interrupted"
+                f"{folder.at(intent.originals[0].name)}: changed while the apply was interrupted"
             )
         run(folder, _mending_steps(intent, folder.names, mended=mended))
-        if intent.replacement is None:
+        if _is_cut(intent):
             _cut(folder, intent, mended=mended)
 
-    def forget(self, folder: PartitionFolder, intent: LogIntent) -> None:
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
         """As ``undo``, of a log that has lost nothing yet."""
         put_log_back(folder, intent, was_mended=False)
 
-    def is_back(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the log is the original, or as long as it was; or what comes before that was done.
 
         That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
         """
-        found, original = folder.state(intent.original.name), intent.original
-        if intent.replacement is not None:
+        original, lost = intent.originals[0], lost_of(intent)
+        if not _is_cut(intent):
             return folder.holds(original.name, original) or _has_front(folder, intent)
-        more = found.size - intent.size_after if found is not None else 0
-        if not 0 < more <= original.size - intent.size_after:
+        found = folder.state(original.name)
+        more = found.size - lost.size_after if found is not None else 0
+        if not 0 < more <= original.size - lost.size_after:
             return False
         if folder.state(folder.names.keep(original.name + CUT)) is not None:
             return _is_ours(folder, intent, more)
         # A broker may have written on, to just as many bytes.
-        return _digest(folder, original.name, intent.size_after, more) == intent.digest_removed
+        return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
 
-    def is_given_back(self, folder: PartitionFolder, intent: LogIntent, kept: str) -> bool:
+    def is_given_back(self, folder: PartitionFolder, intent: Intent, kept: str) -> bool:
         """Of the bytes that were cut: whether the log holds them, where it held them."""
-        if intent.replacement is not None or kept != intent.original.name + CUT:
+        original, lost = intent.originals[0], lost_of(intent)
+        if not _is_cut(intent) or kept != original.name + CUT:
             return False
-        size = intent.original.size - intent.size_after
-        return _digest(folder, intent.original.name, intent.size_after, size) == intent.digest_removed
+        size = original.size - lost.size_after
+        return _digest(folder, original.name, lost.size_after, size) == lost.digest_removed
 
-    def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
 
-    def undo(self, folder: PartitionFolder, intent: LogIntent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
         put_log_back(folder, intent)
 
-    def kept(self, folder: PartitionFolder, intent: LogIntent) -> list[KeptFile]:
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The indexes, and the whole log or the bytes that were cut."""
-        name, files = intent.original.name, super().kept(folder, intent)
-        if intent.replacement is None and self.is_committed(folder, intent):
-            size = intent.original.size - intent.size_after
-            cut = FileState(name=name + CUT, size=size, mtime_ns=0, digest=intent.digest_removed)
-            files.append(KeptFile(folder.names.keep(name + CUT), cut, plain=True))
+        original, lost, files = intent.originals[0], lost_of(intent), super().kept(folder, intent)
+        if _is_cut(intent) and self.is_committed(folder, intent):
+            name, size = original.name + CUT, original.size - lost.size_after
+            cut = FileState(name=name, size=size, mtime_ns=0, digest=lost.digest_removed)
+            files.append(KeptFile(folder.names.keep(name), cut, plain=True))
         return files
-
-    def touches(self, intent: LogIntent) -> tuple[str, ...]:
-        return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
 
     def names_by_hand(self, change: MendLog, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
         """All but a log that is cut in its place."""
@@ -246,25 +246,36 @@ def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:
     return [log.name for log in logs if (log.base_offset or 0) > own]
 
 
-def _index_of(intent: LogIntent) -> CompanionStates | None:
-    return next(
-        (companion for companion in intent.companions if companion.replacement.name.endswith(INDEX)), None
-    )
+def lost_of(intent: Intent) -> LostBytes:
+    """What is known of the bytes that go; no record of a mended log is without, see ``Intent.is_whole``."""
+    assert intent.lost is not None
+    return intent.lost
 
 
-def _log_of(intent: LogIntent) -> Becomes:
-    return Becomes(intent.original.name, intent.original, intent.replacement)
+def _is_cut(intent: Intent) -> bool:
+    """Whether the log is truncated in its place."""
+    return _log_of(intent).new is None
 
 
-def _companions(intent: LogIntent) -> list[Becomes]:
+def _log_of(intent: Intent) -> Becomes:
+    log = intent.originals[0]
+    return Becomes(log.name, log, intent.new(log.name))
+
+
+def _companions(intent: Intent) -> list[Becomes]:
     """A broker may touch an index meanwhile; with its log as it was, the kept one is as good as any."""
+    log = intent.originals[0].name
     return [
-        Becomes(one.replacement.name, one.original, one.replacement, None, "goes")
-        for one in intent.companions
+        Becomes(new.name, intent.old(new.name), new, None, "goes") for new in intent.made if new.name != log
     ]
 
 
-def _mending_steps(intent: LogIntent, names: Names, *, mended: bool) -> list[Step]:
+def _index_of(intent: Intent) -> FileState | None:
+    """The new offset index."""
+    return next((new for new in intent.made if new.name.endswith(INDEX)), None)
+
+
+def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
     """All but the cut in place.
 
     Args:
@@ -273,49 +284,49 @@ def _mending_steps(intent: LogIntent, names: Names, *, mended: bool) -> list[Ste
         mended: whether the log has lost its bytes.
     """
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
-    is_cut = intent.replacement is None
+    is_cut = _is_cut(intent)
     steps: list[Step] = []
     if not mended:
         steps += [*keep_files(companions if is_cut else [*companions, log], names), SyncDir(names.keep())]
     for file in companions:
-        if is_cut or index is None or file.name != index.replacement.name:
+        if is_cut or index is None or file.name != index.name:
             steps += swap_files([file], names)
     steps.append(SyncDir(""))
     if is_cut:
         return steps
     if index is not None and not mended:
-        steps += _front_steps(intent, index.replacement.name, names.stage(index.replacement.name), names)
+        steps += _front_steps(intent, index.name, names.stage(index.name), names)
     if not mended:
         steps += [*swap_files([log], names), SyncDir("")]
     if index is not None:
-        file = next(one for one in companions if one.name == index.replacement.name)
+        file = next(one for one in companions if one.name == index.name)
         steps += [*swap_files([file], names), SyncDir("")]
     return steps
 
 
-def _front_steps(intent: LogIntent, name: str, source: str, names: Names) -> list[Step]:
+def _front_steps(intent: Intent, name: str, source: str, names: Names) -> list[Step]:
     """The part of the new index that is true of both logs takes its place."""
-    front = PutFront(name, source, names.out(name + FRONT), intent.front_bytes)
+    front = PutFront(name, source, names.out(name + FRONT), lost_of(intent).front_bytes)
     return [front, SyncDir(""), SyncDir(names.out())]
 
 
-def _has_front(folder: PartitionFolder, intent: LogIntent) -> bool:
+def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
     """Whether the front has the place of the whole index: it has its time, and a broker that cuts an index does not."""
     index = _index_of(intent)
-    if index is None or intent.front_bytes == index.replacement.size:
+    if index is None or lost_of(intent).front_bytes == index.size:
         return False
-    found, made = folder.state(index.replacement.name), index.replacement
-    return found is not None and (found.size, found.mtime_ns) == (intent.front_bytes, made.mtime_ns)
+    found, front = folder.state(index.name), (lost_of(intent).front_bytes, index.mtime_ns)
+    return found is not None and (found.size, found.mtime_ns) == front
 
 
 # -- in place
 
 
-def _cut(folder: PartitionFolder, intent: LogIntent, *, mended: bool) -> None:
-    original = intent.original
+def _cut(folder: PartitionFolder, intent: Intent, *, mended: bool) -> None:
+    original = intent.originals[0]
     if not mended:
         _keep_cut_bytes(folder, intent)
-        folder.disk.truncate(folder.at(original.name), intent.size_after)
+        folder.disk.truncate(folder.at(original.name), lost_of(intent).size_after)
     _give_time_back(folder, original)
 
 
@@ -327,21 +338,25 @@ def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
     folder.disk.sync_file(path)
 
 
-def _keep_cut_bytes(folder: PartitionFolder, intent: LogIntent) -> None:
+def _keep_cut_bytes(folder: PartitionFolder, intent: Intent) -> None:
     """A copy of what goes, synced and read back, before anything goes."""
-    kept = folder.names.keep(intent.original.name + CUT)
-    size = intent.original.size - intent.size_after
-    if _digest(folder, kept, 0, size) == intent.digest_removed:
+    kept = folder.names.keep(intent.originals[0].name + CUT)
+    size = intent.originals[0].size - lost_of(intent).size_after
+    if _digest(folder, kept, 0, size) == lost_of(intent).digest_removed:
         return  # it got this name after it was synced
     folder.remove(kept)
-    made = folder.names.out(intent.original.name + CUT)
+    made = folder.names.out(intent.originals[0].name + CUT)
     folder.remove(made)
     folder.disk.reserve(folder.at(made), size)
-    _copy(folder, intent.original.name, intent.size_after, made, 0, size)
-    folder.disk.set_attributes(folder.at(made), read_attributes(folder.at(intent.original.name), folder.tree))
+    _copy(folder, intent.originals[0].name, lost_of(intent).size_after, made, 0, size)
+    folder.disk.set_attributes(
+        folder.at(made), read_attributes(folder.at(intent.originals[0].name), folder.tree)
+    )
     folder.disk.sync_file(folder.at(made))
-    if _digest(folder, made, 0, size) != intent.digest_removed:
-        where = f"{folder.at(intent.original.name)}: its bytes from position {intent.size_after} on"
+    if _digest(folder, made, 0, size) != lost_of(intent).digest_removed:
+        where = (
+            f"{folder.at(intent.originals[0].name)}: its bytes from position {lost_of(intent).size_after} on"
+        )
         raise StalePlanError(f"{where} are not those of the plan")
     folder.rename(made, kept)
     folder.sync(folder.names.keep())
@@ -376,26 +391,26 @@ def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
 # -- back
 
 
-def check_mended(folder: PartitionFolder, intent: LogIntent) -> None:
+def check_mended(folder: PartitionFolder, intent: Intent) -> None:
     """Checks that the log is as apply left it, so that nothing written since is lost or mixed with what comes back.
 
     Raises:
         StalePlanError: it was written since, or segments came behind it; the message names the file.
     """
-    name, original = intent.original.name, intent.original
-    cut = FileState(name=name, size=intent.size_after, mtime_ns=original.mtime_ns)
-    if not folder.holds(name, intent.replacement or cut):
+    name, original = intent.originals[0].name, intent.originals[0]
+    cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
+    if not folder.holds(name, intent.new(name) or cut):
         raise StalePlanError(
             f"{folder.at(name)}: was written since the plan was applied; nothing was changed"
         )
-    behind = _logs_behind(folder, name) if intent.last else []
+    behind = _logs_behind(folder, name) if lost_of(intent).last else []
     if behind:
         raise StalePlanError(
             f"{folder.at(behind[0])}: was written since the plan was applied; nothing was changed"
         )
 
 
-def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool = True) -> None:
+def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = True) -> None:
     """Gives the log its bytes again and the indexes back; may be repeated.
 
     Args:
@@ -407,46 +422,46 @@ def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool
         StalePlanError: the log was written since, or what was kept is gone.
         OSError: a call failed.
     """
-    if intent.replacement is None:
+    if _is_cut(intent):
         _give_bytes_back(folder, intent, was_mended=was_mended)
     else:
         run(folder, _steps_to_the_old_log(folder, intent))
-    names = [intent.original.name, *(one.replacement.name for one in intent.companions)]
+    names = intent.names
     back = [step for file in _companions(intent) for step in files_back([file], folder.names)]
-    forget = forget_files([*names, intent.original.name + CUT], folder.names)
+    forget = forget_files([*names, intent.originals[0].name + CUT], folder.names)
     fronts = [Remove(folder.names.out(name + FRONT)) for name in names]
     run(folder, [*back, SyncDir(""), *forget, *fronts])
 
 
-def _steps_to_the_old_log(folder: PartitionFolder, intent: LogIntent) -> list[Step]:
+def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]:
     log, index, names = _log_of(intent), _index_of(intent), folder.names
     is_new = folder.holds(log.name, log.new)
     if not is_new and not folder.holds(log.name, log.old):
         raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
     steps: list[Step] = [*files_back([log], names), SyncDir("")]
     comes = is_new and folder.holds(names.keep(log.name), log.old)
-    if comes and index is not None and folder.holds(index.replacement.name, index.replacement):
-        name = index.replacement.name
+    if comes and index is not None and folder.holds(index.name, index):
+        name = index.name
         return [*_front_steps(intent, name, name, names), *steps]
     return steps
 
 
-def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool) -> None:
+def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
     """Writes the cut bytes behind the log again.
 
     Size and time say nothing: a power cut may leave the old ones over bytes that are gone. And where the bytes can be
     read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
     """
-    name, original, start = intent.original.name, intent.original, intent.size_after
+    name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
     found = folder.state(name)
     size, kept = original.size - start, folder.names.keep(name + CUT)
     if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
-    whole = _digest(folder, name, start, size) == intent.digest_removed
+    whole = _digest(folder, name, start, size) == lost_of(intent).digest_removed
     kept_is_there = folder.state(kept) is not None
     writes = not whole or (was_mended and kept_is_there)
     if writes:
-        if _digest(folder, kept, 0, size) != intent.digest_removed:
+        if _digest(folder, kept, 0, size) != lost_of(intent).digest_removed:
             raise StalePlanError(
                 f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
             )
@@ -454,21 +469,24 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         _copy(folder, kept, 0, name, start, size)
         folder.disk.sync_file(folder.at(name))
-        if _digest(folder, name, start, size) != intent.digest_removed:
+        if _digest(folder, name, start, size) != lost_of(intent).digest_removed:
             raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
     if was_mended or writes or not folder.holds(name, original):
         _give_time_back(folder, original)
 
 
-def _is_the_log(folder: PartitionFolder, intent: LogIntent, found: FileState) -> bool:
+def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:
     """Whether a log that is cut in place is still the one of the plan: by its time, or else by what it begins with."""
-    if found.mtime_ns == intent.original.mtime_ns:
+    if found.mtime_ns == intent.originals[0].mtime_ns:
         return True
-    return digest_front(folder.at(found.name), intent.size_after, folder.tree) == intent.digest_after
+    return (
+        digest_front(folder.at(found.name), lost_of(intent).size_after, folder.tree)
+        == lost_of(intent).digest_after
+    )
 
 
-def _is_ours(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:
-    return _is_kept(folder, intent.original.name, intent.size_after, size)
+def _is_ours(folder: PartitionFolder, intent: Intent, size: int) -> bool:
+    return _is_kept(folder, intent.originals[0].name, lost_of(intent).size_after, size)
 
 
 def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:

@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.journal.actions.action import Target
-from krepair.journal.actions.files import ChangeFiles
+from krepair.journal.actions.files import ChangeFiles, these
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
-from krepair.journal.record import FileState, ReplaceIntent
-from krepair.journal.steps import Becomes
+from krepair.journal.record import Intent
 from krepair.plan.model import Change, NewFile, ReplaceFile
 
 
-class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
+class ReplaceFiles(ChangeFiles[ReplaceFile]):
     """Implements ``JournalAction`` for files that are replaced or removed."""
 
     kind: type[Change] = ReplaceFile
-    intent = ReplaceIntent
     together = True
 
     def check_before(self, target: Target, changes: Sequence[ReplaceFile]) -> None:
@@ -33,7 +31,7 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         if any(change.method != "remove" for change in changes):
             check_no_pending_swap(target.folder)
 
-    def begin(self, target: Target, change: ReplaceFile) -> ReplaceIntent:
+    def begin(self, target: Target, change: ReplaceFile) -> Intent:
         """The intent, once the file is found as it was planned, and the new one staged as it was planned.
 
         Raises:
@@ -42,44 +40,44 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
             VerifyFailedError: the staged file is not the plan's.
         """
         original, staged = check_fresh_file(target.folder, target.planned, change)
-        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
-
-    def files(self, intent: ReplaceIntent) -> tuple[Becomes, ...]:
-        return (Becomes(intent.name, intent.original, intent.replacement, intent.over),)
+        return Intent(
+            change_id=change.change_id, kind="replace file", originals=these(original), made=these(staged)
+        )
 
     def becomes(self, change: ReplaceFile) -> tuple[NewFile, ...]:
         return (NewFile(name=change.name, size=change.size_after, digest=change.digest_after),)
 
-    def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
         if self.is_committed(folder, intent):
             return True
-        if intent.replacement is None:
-            return folder.holds(intent.name, intent.original)
-        return folder.holds(folder.names.stage(intent.name), intent.replacement)
+        (file,) = self.files(intent)
+        return folder.holds(
+            file.name if file.new is None else folder.names.stage(file.name), file.new or file.old
+        )
 
-    def forget_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> None:
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         """As ``undo_all``; a file that others removed before it was kept needs nothing."""
         here = [intent for intent in intents if not self.is_gone_by_others(folder, intent)]
         if here:
             super().forget_all(folder, here)
 
-    def is_gone_by_others(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+    def is_gone_by_others(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
+        (name,) = intent.names
         return (
-            intent.replacement is None
-            and folder.state(intent.name) is None
-            and not _is_kept(folder, intent.name)
+            not intent.made and folder.state(name) is None and folder.state(folder.names.keep(name)) is None
         )
 
-    def is_back(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the file is the original; of one that was not there, whether it is gone and its log is not."""
-        if intent.original is not None or folder.state(intent.name) is not None:
-            return folder.holds(intent.name, intent.original)
-        base_offset = parse_file_name(intent.name).base_offset
+        (file,) = self.files(intent)
+        if file.old is not None or folder.state(file.name) is not None:
+            return folder.holds(file.name, file.old)
+        base_offset = parse_file_name(file.name).base_offset
         return base_offset is None or folder.state(log_name(base_offset)) is not None
 
-    def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that nobody wrote the file since.
 
         Where the original is back, an undo was begun of which the journal has lost the record: it may go on.
@@ -87,13 +85,7 @@ class ReplaceFiles(ChangeFiles[ReplaceFile, ReplaceIntent]):
         Raises:
             StalePlanError: somebody did.
         """
-        back = folder.holds(intent.name, intent.original)
+        (file,) = self.files(intent)
+        back = folder.holds(file.name, file.old)
         if state != "undoing" and not back and not self.is_committed(folder, intent):
-            raise StalePlanError(f"{folder.at(intent.name)}: was written since the plan was applied")
-
-    def originals(self, intent: ReplaceIntent) -> tuple[FileState, ...]:
-        return () if intent.original is None else (intent.original,)
-
-
-def _is_kept(folder: PartitionFolder, name: str) -> bool:
-    return folder.state(folder.names.keep(name)) is not None
+            raise StalePlanError(f"{folder.at(file.name)}: was written since the plan was applied")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -19,7 +18,6 @@ from krepair.formats.filenames import (
 )
 from krepair.journal.actions.action import (
     Found,
-    IntentT,
     JournalAction,
     KeptFile,
     StagedGroup,
@@ -28,7 +26,7 @@ from krepair.journal.actions.action import (
 )
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged, told_apart
-from krepair.journal.record import ApplyIntent, FileState, Order
+from krepair.journal.record import Intent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
     CLEANED,
@@ -44,55 +42,35 @@ from krepair.plan.model import CompleteSwap, FileFingerprint, RewriteSegments
 GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
 
 
-class OfGroup(JournalAction[GroupChangeT_contra, IntentT]):
+class OfGroup(JournalAction[GroupChangeT_contra]):
     """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
 
-    @abstractmethod
-    def group(self, intent: IntentT) -> ApplyIntent:
-        """The files that are swapped."""
-
     def recovers_from(self, change: GroupChangeT_contra) -> int | None:
         return change.base_offset
 
-    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
-        return is_group_back(folder, self.group(intent))
+        return is_group_back(folder, intent)
 
-    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The files of the sources, and what goes with them."""
-        return kept_of_group(folder, self.group(intent))
-
-    def originals(self, intent: IntentT) -> tuple[FileState, ...]:
-        """The files of the sources, and what goes with them."""
-        return self.group(intent).originals
-
-    def order_of(self, intent: IntentT) -> Order | None:
-        return self.group(intent).order
-
-    def touches(self, intent: IntentT) -> tuple[str, ...]:
-        """Every original and every new file."""
-        group = self.group(intent)
-        return tuple(state.name for state in (*group.originals, *group.merged))
+        return kept_of_group(folder, intent)
 
 
-class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
+class RewriteGroups(OfGroup[RewriteSegments]):
     """Implements ``JournalAction`` for rewritten groups."""
 
     kind = RewriteSegments
-    intent = ApplyIntent
     crc_told = True
-
-    def group(self, intent: ApplyIntent) -> ApplyIntent:
-        return intent
 
     def check_before(self, target: Target, changes: Sequence[RewriteSegments]) -> None:
         """A stale partition is refused before anything is staged for it."""
         for change in changes:
             check_fresh(target.folder, target.partition, change)
 
-    def begin(self, target: Target, change: RewriteSegments) -> ApplyIntent:
+    def begin(self, target: Target, change: RewriteSegments) -> Intent:
         """The intent, once every file is found as it was planned, and the new ones are staged.
 
         Raises:
@@ -110,24 +88,22 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         )
         log, *indexes = check_staged(folder, change, staged.made)
         originals, log = told_apart(folder, originals, log, folder.names.stage(log.name))
-        return ApplyIntent(
+        return Intent(
             change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=sources,
-            order=target.order,
+            kind="rewrite segments",
             originals=originals,
-            snapshots=change.removes_snapshots,
+            made=(log, *indexes),
+            order=target.order,
             copied=copied,
-            merged=(log, *indexes),
             parts=staged.parts,
-            made=dict(staged.made),
+            digests=dict(staged.made),
         )
 
-    def is_committed(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
         return folder.is_committed(intent)
 
-    def can_go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted swap is committed, or has all its staged files and no broker throws it away.
 
         Raises:
@@ -138,7 +114,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         _check_originals(folder, intent)
         return folder.staged_are_there(intent) and not _is_void(folder, intent)
 
-    def go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> None:
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
         """Carries the swap out.
 
         Raises:
@@ -152,7 +128,7 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         folder.remove_litter(intent)
         folder.check_finished(intent)
 
-    def forget(self, folder: PartitionFolder, intent: ApplyIntent) -> None:
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
         """Staged files back, litter and kept originals away.
 
         Raises:
@@ -166,12 +142,12 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         run(folder, roll_back_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
 
-    def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
         if not _is_undone(folder, intent):
             check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intent: ApplyIntent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
         """From committed, or half of an undo, back to the originals.
 
         Raises:
@@ -187,14 +163,6 @@ class RewriteGroups(OfGroup[RewriteSegments, ApplyIntent]):
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
-
-    def made_log(self, intent: ApplyIntent) -> FileState | None:
-        log = segment_name(intent.base_offset, ".log")
-        return next((state for state in intent.merged if state.name == log), None)
-
-    def staged(self, intent: ApplyIntent) -> StagedGroup:
-        """What each source gave, and the digests of the new indexes."""
-        return StagedGroup(intent.parts, intent.made)
 
     def names_by_hand(
         self, change: RewriteSegments, planned: Mapping[str, FileFingerprint]
@@ -245,13 +213,13 @@ def names_of_new_segment(base_offset: int) -> list[str]:
     return [name + suffix for name in names for suffix in ("", SWAP, CLEANED)]
 
 
-def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
+def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
     for original in intent.originals:
         if not folder.holds(original.name, original):
             raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
 
 
-def _is_void(folder: PartitionFolder, intent: ApplyIntent) -> bool:
+def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
     """Whether a broker's cleaner left a ``.cleaned`` since: every broker then deletes a swap at or above it.
 
     In P2 the new files themselves are ``.cleaned`` on their way. No other group is: each is finished by itself.
@@ -259,7 +227,7 @@ def _is_void(folder: PartitionFolder, intent: ApplyIntent) -> bool:
     return bool(_of_a_cleaner(folder, intent, intent.base_offset - (intent.order == "P2")))
 
 
-def _of_a_cleaner(folder: PartitionFolder, group: ApplyIntent, highest: int) -> str:
+def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
     """The ``.cleaned`` of somebody else that makes every broker delete a swap of a group; empty if there is none.
 
     Args:
@@ -275,7 +243,7 @@ def _of_a_cleaner(folder: PartitionFolder, group: ApplyIntent, highest: int) -> 
     return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
 
 
-def _check_no_cleaner(folder: PartitionFolder, group: ApplyIntent) -> None:
+def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
     """Refuse to begin an undo beside what a broker's cleaner left: a broker that starts would delete the swap of it.
 
     Raises:
@@ -290,7 +258,7 @@ def _check_no_cleaner(folder: PartitionFolder, group: ApplyIntent) -> None:
         )
 
 
-def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
+def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
     """Whether an original snapshot or ``.log`` is in its place, or the new segment has lost its own.
 
     Snapshots are the first to come back. While the new ``.log`` has its name, it is not asked whether it is the
@@ -301,7 +269,7 @@ def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
         return True
     leaving = (
         (path, made)
-        for made in group.merged
+        for made in group.made
         for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
     )
     if any(folder.holds(path, made) for path, made in leaving):
@@ -311,12 +279,12 @@ def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
     return any(folder.is_original(group, name) for name in (*group.snapshots, *logs) if name != new)
 
 
-def _is_undone(folder: PartitionFolder, group: ApplyIntent) -> bool:
+def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
     gone = folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
     return gone and not folder.missing_logs(group)
 
 
-def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) -> None:
+def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
     """Checks before the first step that the new segment is untouched and the originals can come back.
 
     An undo that was begun goes on beside what a broker's cleaner left: every other state is worse.
@@ -347,7 +315,7 @@ def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) ->
             )
 
 
-def kept_of_group(folder: PartitionFolder, group: ApplyIntent) -> list[KeptFile]:
+def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
     """The originals of a group that are not in their places."""
     return [
         KeptFile(folder.names.keep(original.name), original)
@@ -356,7 +324,7 @@ def kept_of_group(folder: PartitionFolder, group: ApplyIntent) -> list[KeptFile]
     ]
 
 
-def _check_swap_is_ours(folder: PartitionFolder, intent: ApplyIntent) -> None:
+def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
     """Refuse a ``.log.swap`` of somebody else: it may hold the only records of the group that are left.
 
     Another plan, or the cleaner of a broker that ran meanwhile, was stopped behind its own commit. The originals are

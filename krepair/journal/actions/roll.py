@@ -12,7 +12,7 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import RollIntent
+from krepair.journal.record import Intent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import NewFile, RollSegment
@@ -20,14 +20,14 @@ from krepair.plan.model import NewFile, RollSegment
 _OF_NOTHING: Final = digest_bytes(b"")
 
 
-class RollSegments(ChangeFiles[RollSegment, RollIntent]):
+class RollSegments(ChangeFiles[RollSegment]):
     """Implements ``JournalAction`` for empty segments."""
 
     kind = RollSegment
-    intent = RollIntent
+    foreign = "stays"  # what a broker made larger meanwhile is left to it
     at_log_end = True
 
-    def begin(self, target: Target, change: RollSegment) -> RollIntent:
+    def begin(self, target: Target, change: RollSegment) -> Intent:
         """The intent, once the names are free and the staged files are there, and empty.
 
         Raises:
@@ -42,25 +42,25 @@ class RollSegments(ChangeFiles[RollSegment, RollIntent]):
             if staged is None or staged.size:
                 raise RefusedError(f"{folder.at(folder.names.stage(name))}: an empty file was expected")
             states.append(folder.digested(folder.names.stage(name), staged))
-        return RollIntent(change_id=change.change_id, files=tuple(states))
+        return Intent(change_id=change.change_id, kind="roll segment", made=tuple(states))
 
-    def files(self, intent: RollIntent) -> tuple[Becomes, ...]:
+    def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """Its files, the ``.log`` first; what a broker made larger meanwhile is left to it."""
-        return tuple(Becomes(one.name, None, one, None, "stays") for one in reversed(intent.files))
+        return tuple(Becomes(one.name, None, one, None, "stays") for one in reversed(intent.made))
 
     def becomes(self, change: RollSegment) -> tuple[NewFile, ...]:
         return tuple(NewFile(name=name, size=0, digest=_OF_NOTHING) for name in change.names)
 
-    def is_back(self, folder: PartitionFolder, intent: RollIntent) -> bool:
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether nothing has the name of its ``.log``."""
-        return folder.state(intent.files[-1].name) is None
+        return folder.state(intent.made[-1].name) is None
 
-    def check_undo(self, folder: PartitionFolder, intent: RollIntent, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that nobody wrote into the segment; where it is gone, there is nothing to take out.
 
         Raises:
             StalePlanError: somebody did.
         """
-        for known in intent.files:
+        for known in intent.made:
             if folder.state(known.name) is not None and not folder.holds(known.name, known):
                 raise StalePlanError(f"{folder.at(known.name)}: was written since the plan was applied")

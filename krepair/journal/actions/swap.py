@@ -26,7 +26,7 @@ from krepair.journal.actions.action import Found, Target, move_line
 from krepair.journal.actions.rewrite import OfGroup, check_group_undo, names_of_new_segment
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, original, told_apart, unchanged
-from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
+from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
     Keep,
@@ -44,17 +44,12 @@ from krepair.journal.steps import (
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
-class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
+class CompleteSwaps(OfGroup[CompleteSwap]):
     """Implements ``JournalAction`` for swaps that a broker began."""
 
     kind = CompleteSwap
-    intent = SwapIntent
 
-    def group(self, intent: SwapIntent) -> ApplyIntent:
-        """That of its intent: it replaces the swap's own old indexes, too."""
-        return intent.group
-
-    def begin(self, target: Target, change: CompleteSwap) -> SwapIntent:
+    def begin(self, target: Target, change: CompleteSwap) -> Intent:
         """What a completion begins with, every file looked at once more.
 
         Raises:
@@ -72,75 +67,72 @@ class CompleteSwaps(OfGroup[CompleteSwap, SwapIntent]):
         copied = [name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)]
         olds = [state for name in change.goes if (state := original(folder, planned, name)) is not None]
         originals, new = told_apart(folder, olds, replace(pending, name=log), log + SWAP)
-        group = ApplyIntent(
+        return Intent(
             change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=tuple(sorted({change.base_offset, *change.replaces})),
-            order=target.order,
+            kind="complete swap",
             originals=originals,
-            snapshots=(),
+            made=(new, *check_staged_files(folder, change.makes)),
+            order=target.order,
             copied=tuple(copied),
-            merged=(new, *check_staged_files(folder, change.makes)),
         )
-        return SwapIntent(change_id=change.change_id, group=group)
 
-    def is_committed(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the swap has become the segment; a broker that was started in between does the same."""
-        return folder.whereabouts(intent.group) is Whereabouts.FINAL
+        return folder.whereabouts(intent) is Whereabouts.FINAL
 
-    def can_go_on(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted completion has all its staged indexes.
 
         Raises:
             StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
         """
-        where = folder.whereabouts(intent.group)
+        where = folder.whereabouts(intent)
         if where is Whereabouts.FINAL:
             return True
         if where is not Whereabouts.SWAP:
-            log = segment_name(intent.group.base_offset, ".log") + SWAP
+            log = segment_name(intent.base_offset, ".log") + SWAP
             raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
         return all(
             any(
                 folder.holds(path, made)
                 for path in (folder.names.stage(made.name), made.name, made.name + SWAP)
             )
-            for made in intent.group.merged[1:]
+            for made in intent.made[1:]
         )
 
-    def go_on(self, folder: PartitionFolder, intent: SwapIntent) -> None:
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
         """Carries a completion out.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.
             OSError: a call failed; run it again.
         """
-        group, names = intent.group, folder.names
+        names = folder.names
         if not self.is_committed(folder, intent):
-            here = [original for original in group.originals if not _is_kept(folder, group, original)]
+            here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
             keeps: list[Step] = [
                 Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
             ]
-            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
-        run(folder, completion_steps(group, names), group)
-        folder.remove_litter(group)
-        folder.check_finished(group)
+            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], intent)
+        run(folder, completion_steps(intent, names), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
 
-    def forget(self, folder: PartitionFolder, intent: SwapIntent) -> None:
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
         """Makes the swap pending again."""
-        restore(folder, intent, intent.group.order)
-        run(folder, forget_steps(intent.group, folder.names), intent.group)
+        restore(folder, intent, intent.order)
+        run(folder, forget_steps(intent, folder.names), intent)
 
-    def check_undo(self, folder: PartitionFolder, intent: SwapIntent, state: str) -> None:
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """As of a group that was rewritten; nothing if the swap is pending already."""
         if not is_restored(folder, intent):
-            check_group_undo(folder, intent.group, state)
+            check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
         """Makes the swap pending again, with every file as it was."""
         if not is_restored(folder, intent):
             restore(folder, intent, order)
-        run(folder, forget_steps(intent.group, folder.names), intent.group)
+        run(folder, forget_steps(intent, folder.names), intent)
 
     def names_by_hand(self, change: CompleteSwap, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
         """All but the log of the swap, which is the segment's meanwhile."""
@@ -196,39 +188,38 @@ def _check_others(
             raise StalePlanError(f"{folder.at(text)}: was not there when the plan was made")
 
 
-def _is_kept(folder: PartitionFolder, group: ApplyIntent, original: FileState) -> bool:
+def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
     """Whether an original is gone from its place because an interrupted run took it out."""
     kept = folder.state(folder.names.keep(original.name))
     return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
 
 
-def restore(folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
+def restore(folder: PartitionFolder, intent: Intent, order: Order) -> None:
     """Makes the swap pending again, with every file as it was.
 
     Raises:
         StalePlanError: a file is neither an original nor one of ours.
         OSError: a call failed; run it again.
     """
-    run(folder, restoring_steps(intent.group, order, folder.names), intent.group)
-    folder.remove_set_aside(intent.group)
-    originals = [original.name for original in intent.group.originals]
-    missing = [name for name in originals if not folder.is_original(intent.group, name)]
+    run(folder, restoring_steps(intent, order, folder.names), intent)
+    folder.remove_set_aside(intent)
+    originals = [original.name for original in intent.originals]
+    missing = [name for name in originals if not folder.is_original(intent, name)]
     if missing:
         raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
 
 
-def is_restored(folder: PartitionFolder, intent: SwapIntent) -> bool:
+def is_restored(folder: PartitionFolder, intent: Intent) -> bool:
     """Whether the swap is pending, and every original is in its place."""
-    group = intent.group
-    pending = folder.whereabouts(group) is Whereabouts.SWAP
-    return pending and all(folder.is_original(group, original.name) for original in group.originals)
+    pending = folder.whereabouts(intent) is Whereabouts.SWAP
+    return pending and all(folder.is_original(intent, original.name) for original in intent.originals)
 
 
-def _pending_indexes(group: ApplyIntent) -> list[str]:
+def _pending_indexes(group: Intent) -> list[str]:
     return [state.name for state in group.originals if state.name.endswith(SWAP)]
 
 
-def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
+def completion_steps(group: Intent, names: Names) -> list[Step]:
     """From a pending swap to the segment alone, in the group's order."""
     log = segment_name(group.base_offset, ".log")
     indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
@@ -247,7 +238,7 @@ def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return steps
 
 
-def restoring_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
+def restoring_steps(group: Intent, order: Order, names: Names) -> list[Step]:
     """From the segment back to the pending swap."""
     log = segment_name(group.base_offset, ".log")
     indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]

@@ -1,4 +1,4 @@
-"""The tables of the journal: which action carries out which kind of change, and which intent belongs to it."""
+"""The tables of the journal: which action carries out which kind of change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from krepair.journal.actions.swap import CompleteSwaps
 from krepair.journal.record import Intent
 from krepair.plan.model import Change
 
-_ACTIONS: Final[tuple[JournalAction[Any, Any], ...]] = (
+_ACTIONS: Final[tuple[JournalAction[Any], ...]] = (
     RewriteGroups(),
     ReplaceFiles(),
     MendLogs(),
@@ -25,15 +25,15 @@ _ACTIONS: Final[tuple[JournalAction[Any, Any], ...]] = (
     RollSegments(),
 )
 BY_CHANGE: Final = {action.kind: action for action in _ACTIONS}
-BY_INTENT: Final = {action.intent: action for action in _ACTIONS if "intent" in vars(type(action))}
-"""Without that of lines: they are announced as a replaced file, and so carried out as one."""
+BY_NAME: Final = {str(action.kind.__struct_config__.tag): action for action in _ACTIONS}
+"""By the kind that an intent has."""
 
 
-def action_for(change: Change) -> JournalAction[Any, Any]:
+def action_for(change: Change) -> JournalAction[Any]:
     """What carries out a change."""
     return BY_CHANGE[type(change)]
 
 
-def action_of(intent: Intent) -> JournalAction[Any, Any]:
+def action_of(intent: Intent) -> JournalAction[Any]:
     """What carries out, or takes back, a change that has begun."""
-    return BY_INTENT[type(intent)]
+    return BY_NAME[intent.kind]
