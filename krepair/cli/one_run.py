@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from msgspec.structs import replace
 
@@ -48,106 +48,74 @@ def run_and_finish(
     Raises:
         typer.Exit: always, unless there is an error.
     """
-    html = PageFile(options.html, log_dirs)
-    with MetricsOf(options.metrics, verb, log_dirs) as measured:
+    metrics_file, page_file = _places(options, log_dirs)
+    made: Made | None = None
+    code, began = int(ExitCode.DONE), time.monotonic()
+    try:
         with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
-            report = run(progress)
+            made = report = run(progress)
         if isinstance(report, Report):
             report = replace(report, next_command=fill(report.next_command))
-        measured.report = report
-        html.write(report)
+        if page_file:
+            _write_page(page_file, report)
         finish(verb, report, lambda: page(report), options)
+    except BaseException as error:
+        code = exit_code_of(error, verb)
+        raise
+    finally:
+        if metrics_file:
+            _write_metrics(metrics_file, made, verb, code, time.monotonic() - began)
 
 
-# -- ``--metrics``: the result of a run is written at its end, however it ends
-
-
-class MetricsOf:
-    """Writes the metrics of one run; without a path it does nothing.
-
-    Args:
-        path: as typed, or empty.
-        verb: as typed.
-        log_dirs: of this run; nothing is written into them.
-
-    Raises:
-        KrepairError: see ``krepair.ops.metrics.check_place``.
-    """
-
-    def __init__(self, path: str, verb: str, log_dirs: Sequence[str]) -> None:
-        self.report: Any = None
-        self._verb, self._target = verb, ""
-        self._began = time.monotonic()
-        if path:
-            from krepair.ops import metrics
-
-            self._target = metrics.check_place(path, log_dirs)
-
-    def __enter__(self) -> MetricsOf:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._target:
-            return
-        from krepair.ops import metrics
-
-        code = int(ExitCode.DONE) if error is None else exit_code_of(error, self._verb)
-        ended = metrics.Ended(self._verb, code, time.time(), time.monotonic() - self._began)
-        try:
-            metrics.write(self._target, metrics.render(metrics.families(self.report, ended)))
-        except OSError as problem:
-            # what the verb did is done: its exit code stays
-            text = f"krepair: {self._target}: cannot write the metrics: {problem.strerror or problem}"
-            sys.stderr.write(visible(text) + "\n")
-
-
-# -- ``--html FILE``: the page of what was found, written beside the answer
-
-
-class PageFile:
-    """Writes the page of one run; without a path it does nothing.
-
-    Args:
-        path: as typed, or empty.
-        log_dirs: of this run; nothing is written into them.
+def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
+    """Where metrics and the page go, empty where they are not asked for; proven before any work.
 
     Raises:
         KrepairError: see ``krepair.ops.output_file.check_place``.
     """
-
-    def __init__(self, path: str, log_dirs: Sequence[str]) -> None:
-        self._path, self._target = path, ""
-        if path:
-            from krepair.cli.views.page import PAGE
-            from krepair.ops import output_file
-
-            self._target = output_file.check_place(PAGE, path, log_dirs)
-
-    def write(self, report: object) -> None:
-        """Write it whole, or leave what was there.
-
-        Args:
-            report: of a verb that takes ``--html``.
-
-        Raises:
-            KrepairError: see ``krepair.ops.output_file.not_written``.
-        """
-        if not self._target:
-            return
-        from krepair.cli.views.page import PAGE, check_page, compare_page
+    metrics_file = page_file = ""
+    if options.html:
+        from krepair.cli.views.page import PAGE
         from krepair.ops import output_file
-        from krepair.ops.compare import CompareReport
-        from krepair.ops.reports import CheckReport
 
-        assert isinstance(report, CheckReport | CompareReport)
-        page = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
-        data = page.encode()
-        try:
-            output_file.write(PAGE, self._target, data)
-        except OSError as problem:
-            raise output_file.not_written(PAGE, self._target, problem, len(data)) from None
+        page_file = output_file.check_place(PAGE, options.html, log_dirs)
+    if options.metrics:
+        from krepair.ops import metrics
+
+        metrics_file = metrics.check_place(options.metrics, log_dirs)
+    return metrics_file, page_file
+
+
+def _write_metrics(target: str, made: object, verb: str, code: int, duration_s: float) -> None:
+    """The result of a run, however it ended. What the verb did is done: its exit code stays."""
+    from krepair.ops import metrics
+
+    ended = metrics.Ended(verb, code, time.time(), duration_s)
+    try:
+        metrics.write(target, metrics.render(metrics.families(made, ended)))
+    except OSError as problem:
+        text = f"krepair: {target}: cannot write the metrics: {problem.strerror or problem}"
+        sys.stderr.write(visible(text) + "\n")
+
+
+def _write_page(target: str, report: object) -> None:
+    """The page for a browser, whole, or what was there.
+
+    Raises:
+        KrepairError: see ``krepair.ops.output_file.not_written``.
+    """
+    from krepair.cli.views.page import PAGE, check_page, compare_page
+    from krepair.ops import output_file
+    from krepair.ops.compare import CompareReport
+    from krepair.ops.reports import CheckReport
+
+    assert isinstance(report, CheckReport | CompareReport)
+    page = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
+    data = page.encode()
+    try:
+        output_file.write(PAGE, target, data)
+    except OSError as problem:
+        raise output_file.not_written(PAGE, target, problem, len(data)) from None
 
 
 # -- progress on standard error: bars on a terminal, else a line now and then
