@@ -41,11 +41,10 @@ from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.contents import contents_of
+from krepair.pipeline.replicas.contents import GroupWork, RowSource, Unread, contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
-from krepair.pipeline.replicas.sources import GroupWork, RowSource, RowsUnreadError, UnreadRows
 from krepair.rules.replicas import model as m
-from krepair.rules.replicas.judge import Content, Group, groups_of, verdict_of
+from krepair.rules.replicas.judge import Group, groups_of, verdict_of
 
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
@@ -188,7 +187,7 @@ def _summary(side: OpenSide) -> SideSummary:
         log_dirs=tuple(one.path for one in state.directories if one.was_read),
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         facts=side.typed.facts,
-        digest=side.digest,
+        digest="" if side.facts is None else side.facts.digest,
         partitions=sum(1 for one in state.partitions if one.kind == CURRENT),
     )
 
@@ -256,11 +255,11 @@ class Comparison:
         for tries in itertools.count(1):
             groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
             work = list(self._work(partitions, groups))
-            contents, unread = self._contents(work)
+            contents, unread = contents_of(self._engine, work, self._scratch)
             if not self._changed(partitions, groups, last=tries >= TRIES):
                 if not unread:
                     break
-                _leave_out(partitions, work, unread)
+                _leave_out(partitions, unread)
         by_group = {id(one.group): content for one, content in zip(work, contents, strict=True)}
         for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
             content = [by_group.get(id(group)) for group in of_partition]
@@ -278,13 +277,6 @@ class Comparison:
                     sources = tuple(_source(replicas, group))
                     compacted = self._policies.compacts(topic, group, replicas)
                     yield GroupWork(group, sources, compacted=compacted)
-
-    def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], tuple[UnreadRows, ...]]:
-        """The result of the records, or of which replicas they cannot be read: files of a running broker go."""
-        try:
-            return contents_of(self._engine, work, self._scratch), ()
-        except RowsUnreadError as error:
-            return [], error.unread
 
     def _changed(
         self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]], *, last: bool
@@ -343,11 +335,9 @@ class Comparison:
         return f"krepair explain {bad[0].rule}"
 
 
-def _leave_out(
-    partitions: Sequence[_Replicas], work: Sequence[GroupWork], unread: Sequence[UnreadRows]
-) -> None:
+def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:
     """Replicas whose records cannot be read count as such, so that the others are judged without them."""
-    why = {id(work[one.work].group.replicas[one.column]): one.why for one in unread}
+    why = {id(replica): text for replica, text in unread}
     for _, replicas in partitions:
         for place, side in enumerate(replicas):
             if id(side.replica) in why:

@@ -7,12 +7,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -22,7 +20,6 @@ from krepair.errors import RefusedError, UnreadableError
 from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import log_swaps
 from krepair.formats.arrays import Int64s
-from krepair.formats.facts_file import FactsReader
 from krepair.journal.beside import half_done
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
@@ -35,15 +32,13 @@ from krepair.ops.pending_swaps import FinishedLog, finished_logs
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.replicas.facts import read_headers_of
+from krepair.pipeline.replicas.contents import RowSource
+from krepair.pipeline.replicas.facts import FactsFile
 from krepair.pipeline.replicas.headers import read_headers_of_all
 from krepair.pipeline.replicas.items import ReplicaItem
-from krepair.pipeline.replicas.open_facts import opened_whole, read_as_input
-from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
 
 _SECRET_BYTES: Final = 16
-_AGAIN: Final = "krepair facts LOGDIR... --out FILE"
 TRIES: Final = 3
 """So often a replica is read whose files change."""
 
@@ -63,8 +58,7 @@ class OpenSide:
         state: of its broker.
         secret: 16 bytes, the key of the hashes.
         views: its log directories by path; empty of a facts file.
-        reader: of its facts file, or None.
-        digest: of its facts file, or empty.
+        facts: its facts file, or None.
         running: log directories of which a broker held the lock at some time.
         finished: (log directory, folder) -> its log as the next start leaves it, of those with a pending swap.
     """
@@ -73,11 +67,9 @@ class OpenSide:
     state: BrokerState
     secret: bytes
     views: dict[str, LogDir] = field(default_factory=dict)
-    reader: FactsReader | None = None
-    digest: str = ""
+    facts: FactsFile | None = None
     running: set[str] = field(default_factory=set)
     finished: dict[tuple[str, str], FinishedLog] = field(default_factory=dict)
-    _closing: AbstractContextManager[Any] | None = None
 
     @cached_property
     def folders(self) -> dict[tuple[str, str], Partition]:
@@ -105,16 +97,10 @@ class OpenSide:
         """As typed."""
         return self.typed.broker_id
 
-    @property
-    def facts(self) -> str:
-        """Path of the facts file, or empty."""
-        return self.typed.facts
-
     def close(self) -> None:
         """Close the facts file."""
-        if self._closing is not None:
-            self._closing.__exit__(None, None, None)
-            self._closing = None
+        if self.facts is not None:
+            self.facts.close()
 
 
 @dataclass(frozen=True)
@@ -233,16 +219,12 @@ def _state_after(side: OpenSide, state: ReplicaState) -> ReplicaState:
 
 
 def _open_facts(side: Side) -> OpenSide:
-    opening = opened_whole(side.facts, _AGAIN)
-    reader = opening.__enter__()
+    file = FactsFile(side.facts)
     try:
-        with read_as_input(side.facts, _AGAIN):
-            state = msgspec.json.decode(reader.header.broker, type=BrokerState)
-            secret = bytes.fromhex(reader.header.secret)
+        return OpenSide(side, *file.broker(), facts=file)
     except UnreadableError:
-        opening.__exit__(None, None, None)
+        file.close()
         raise
-    return OpenSide(side, state, secret, reader=reader, digest=reader.digest, _closing=opening)
 
 
 def check_one_cluster(opened: Sequence[OpenSide]) -> None:
@@ -275,8 +257,8 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
         for index, state in enumerate(side.state.partitions):
             if state.kind != CURRENT or not wants(state.topic, state.partition):
                 continue
-            if side.reader is not None:
-                yield _of_facts(side, state, index)
+            if side.facts is not None:
+                yield _of_facts(side.broker, side.facts, state, index)
             elif state.name in doubled:
                 yield _unread(side.broker, state, "it is in two log directories of this broker")
             elif why_not := _why_not_read(side, state):
@@ -462,12 +444,9 @@ def _unread(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True
     return SideReplica(Replica.of(broker, state, headers, at_rest=at_rest), RowSource())
 
 
-def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
-    assert side.reader is not None
-    with read_as_input(side.facts, _AGAIN):
-        headers = read_headers_of(side.reader, index)
+def _of_facts(broker: int, file: FactsFile, state: ReplicaState, index: int) -> SideReplica:
+    headers = file.headers(index)
     if headers is None:
-        text = "the facts file has nothing of its log"
-        return _unread(side.broker, state, text)
-    replica = Replica.of(side.broker, state, headers, from_facts=True)
-    return SideReplica(replica, RowSource(facts=side.facts, index=index))
+        return _unread(broker, state, "the facts file has nothing of its log")
+    replica = Replica.of(broker, state, headers, from_facts=True)
+    return SideReplica(replica, RowSource(facts=file, index=index))

@@ -3,46 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import RefusedError
-from krepair.formats.facts_file import FactsReader
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.replicas.facts import opened_facts, read_rows
-from krepair.pipeline.replicas.items import RowsResult
+from krepair.pipeline.replicas.facts import FactsFile
+from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
-from krepair.pipeline.replicas.open_facts import read_as_input
-from krepair.pipeline.replicas.sources import GroupWork, RowsUnreadError, UnreadRows
-from krepair.rules.replicas.judge import Content
+from krepair.rules.replicas.judge import Content, Group
+from krepair.rules.replicas.replica import Replica
 
-_AGAIN: Final = "krepair facts LOGDIR... --out FILE"
 _SMALL_BYTES: Final = 4 << 20
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
 _ALL_ROWS: Final = 2**62
 _ROWS_INLINE: Final = 1 << 16
 
 
-def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> list[Content]:
-    """The result of the records of each group, in order.
+@dataclass(frozen=True)
+class RowSource:
+    """Where the rows of one replica come from: its directory, or a facts file.
+
+    Attributes:
+        item: reads it in its directory, None if it is in a facts file or cannot be read.
+        facts: its facts file, or None.
+        index: its number in the facts file.
+    """
+
+    item: ReplicaItem | None = None
+    facts: FactsFile | None = None
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """One group whose records are to be compared.
+
+    Attributes:
+        group: the replicas.
+        sources: of each where its rows come from.
+        compacted: whether its topic is compacted.
+    """
+
+    group: Group
+    sources: tuple[RowSource, ...]
+    compacted: bool
+
+
+Unread = tuple[Replica, str]
+"""A replica whose records cannot be read; and file, position, and what was expected there."""
+
+
+def contents_of(
+    engine: Engine, work: Sequence[GroupWork], scratch: Scratch
+) -> tuple[list[Content], list[Unread]]:
+    """The result of the records of each group, in order; nothing where those of some replicas cannot be read.
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.
-        RowsUnreadError: the records of some replicas cannot be read.
+        UnreadableError: a facts file cannot be read.
     """
-    if not work:
-        return []
     found: list[Content] = []
     for some in _shares(work, scratch):
-        try:
-            found += _joined_here(engine, some, *_room(some, scratch))
-        except RowsUnreadError as error:
-            before = len(found)
-            raise RowsUnreadError([one._replace(work=one.work + before) for one in error.unread]) from error
-    return found
+        rows, unread = _rows_of(engine, some, *_room(some, scratch))
+        if unread:
+            return [], unread
+        found += [
+            join(one.group, mine, compacted=one.compacted) for one, mine in zip(some, rows, strict=True)
+        ]
+    return found, []
 
 
 def _shares(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[GroupWork]]:
@@ -66,33 +99,42 @@ def _bytes_of(work: Iterable[GroupWork]) -> int:
     return sum(source.item.bytes_to_read for one in work for source in one.sources if source.item is not None)
 
 
-def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int) -> list[Content]:
-    """Read all rows, and join them in this process."""
+def _rows_of(
+    engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int
+) -> tuple[list[list[RowsResult]], list[Unread]]:
+    """(of each group the rows of its replicas, empty of one that does not count; replicas that cannot be read)."""
     from krepair.pipeline.replicas.records import read_records_of_all
 
     rows = [[RowsResult() for _ in one.sources] for one in work]
-    with ExitStack() as opened:
-        readers: dict[str, FactsReader] = {}
-        for number, one in enumerate(work):
-            for column, source in one.facts():
-                if source.facts not in readers:  # to open one reads it whole, for its digest
-                    readers[source.facts] = opened.enter_context(opened_facts(source.facts))
-                with read_as_input(source.facts, _AGAIN):
-                    rows[number][column] = read_rows(readers[source.facts], source.index, folder, rows_inline)
-    asked = [
-        (number, column, replace(item, scratch=folder, rows_inline=rows_inline))
-        for number, one in enumerate(work)
-        for column, item in one.items()
-    ]
-    unread: list[UnreadRows] = []
-    for index, result in read_records_of_all(engine, [item for *_, item in asked]):
-        number, column, _ = asked[index]
-        rows[number][column] = result
+    asked: list[tuple[list[RowsResult], int, Replica]] = []
+    items: list[ReplicaItem] = []
+    for of_one, one in zip(rows, work, strict=True):
+        # A facts file has the digests of all records. So where one takes part, all are read everywhere.
+        every = any(source.facts for source in one.sources)
+        differing = None if every else np.array(one.group.differing, np.int64).tobytes()
+        for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
+            if not replica.says:
+                continue
+            if source.facts is not None:
+                of_one[column] = source.facts.rows(source.index, folder, rows_inline)
+            elif source.item is not None:
+                asked.append((of_one, column, replica))
+                items.append(
+                    replace(
+                        source.item,
+                        keys=one.compacted,
+                        differing=differing,
+                        scratch=folder,
+                        rows_inline=rows_inline,
+                    )
+                )
+    unread: list[Unread] = []
+    for index, result in read_records_of_all(engine, items):
+        of_one, column, replica = asked[index]
+        of_one[column] = result
         if result.failure:
-            unread.append(UnreadRows(number, column, result.why))
-    if unread:
-        raise RowsUnreadError(unread)
-    return [join(one.group, of_one, compacted=one.compacted) for one, of_one in zip(work, rows, strict=True)]
+            unread.append((replica, result.why))
+    return rows, unread
 
 
 def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:

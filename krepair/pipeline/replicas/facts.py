@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -11,13 +11,23 @@ import msgspec
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
+from krepair.errors import RefusedError, UnreadableError
 from krepair.formats.arrays import Uint64s
-from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.formats.facts_file import (
+    BAD_CONTENT,
+    FactsDamagedError,
+    FactsReader,
+    FactsVersionError,
+    FactsWriter,
+)
 from krepair.kernels.replica_rows import KEY_WORDS
+from krepair.logdir.reading import why
+from krepair.logdir.replica import BrokerState
 from krepair.pipeline.replicas.items import RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
 from krepair.rules.replicas.replica import ReplicaHeaders
 
+_AGAIN: Final = "krepair facts LOGDIR... --out FILE"
 _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
 _WORD_BYTES: Final = 8
@@ -25,27 +35,90 @@ _HEADERS_AT_MOST: Final = 1 << 30
 """Bytes of the headers of one replica: a log with ten million transactions has fewer."""
 
 
-@contextmanager
-def opened_facts(path: str) -> Iterator[FactsReader]:
-    """Open a facts file.
+class FactsFile:
+    """An open facts file, whose digest is that of its bytes.
+
+    Args:
+        path: of the file.
 
     Raises:
-        OSError: it cannot be read.
-        FactsDamagedError: see ``FactsReader``.
-        FactsVersionError: see ``FactsReader``.
+        RefusedError: it is of a version that this krepair does not know.
+        UnreadableError: it cannot be read, is cut or was changed; also of every method.
+
+    Attributes:
+        path: of the file.
+        digest: of its bytes, hex digits.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size)
-    finally:
-        os.close(descriptor)
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnreadableError(f"{path}: {why(error)}") from None
+        try:
+            self._reader = FactsReader(self._read_at, os.fstat(self._descriptor).st_size)
+        except FactsVersionError as error:
+            self.close()
+            raise RefusedError(
+                f"{path}: {error}", next_command=f"{_AGAIN}, with this version of krepair on its host"
+            ) from None
+        except FactsDamagedError as error:
+            self.close()
+            raise UnreadableError(
+                f"{path}: {error}", next_command=f"{_AGAIN}, once more on its host"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise UnreadableError(f"{path}: {why(error)}") from None
+        self.digest = self._reader.digest
 
-def _reading(descriptor: int) -> Callable[[int, int], bytes]:
-    def read_at(position: int, size: int) -> bytes:
-        return os.pread(descriptor, size, position)
+    def _read_at(self, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
 
-    return read_at
+    def close(self) -> None:
+        """Close it; may be called again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @contextmanager
+    def _as_input(self) -> Iterator[None]:
+        """Say that its content cannot be read, whatever the body stumbles over."""
+        try:
+            yield
+        except BAD_CONTENT as error:
+            raise UnreadableError(
+                f"{self.path}: its content cannot be read: {error}",
+                next_command=f"{_AGAIN}, once more on its host",
+            ) from None
+
+    def broker(self) -> tuple[BrokerState, bytes]:
+        """(state of the broker, key of the hashes)."""
+        with self._as_input():
+            header = self._reader.header
+            return msgspec.json.decode(header.broker, type=BrokerState), bytes.fromhex(header.secret)
+
+    def headers(self, index: int) -> ReplicaHeaders | None:
+        """The result of the headers of the replica with a number; None if the file has nothing of it."""
+        with self._as_input():
+            data = self._reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
+            return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
+
+    def rows(self, index: int, scratch: str, rows_inline: int) -> RowsResult:
+        """The rows of a replica; large runs go to scratch files.
+
+        Args:
+            index: number of the replica.
+            scratch: folder for them.
+            rows_inline: runs of so many rows stay in memory.
+        """
+        found: dict[str, list[Run]] = {"keys": [], "records": []}
+        with self._as_input():
+            for name, columns in (("keys", KEY_WORDS), ("records", _RECORD_COLUMNS)):
+                while (section := f"{name}/{index}/{len(found[name])}") in self._reader.sections:
+                    found[name].append(_run(self._reader, section, columns, scratch, rows_inline))
+        return RowsResult(keys=tuple(found["keys"]), records=tuple(found["records"]))
 
 
 def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> str:
@@ -55,12 +128,6 @@ def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> s
         return f"its headers come to {len(data)} bytes, and a facts file takes {_HEADERS_AT_MOST}: give its directory"
     writer.section(f"headers/{index}", [data])
     return ""
-
-
-def read_headers_of(reader: FactsReader, index: int) -> ReplicaHeaders | None:
-    """The result of the headers of a replica; None if the file has nothing of it."""
-    data = reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
-    return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 
 
 def write_rows(writer: FactsWriter, index: int, found: RowsResult) -> None:
@@ -89,23 +156,6 @@ def _of_columns(data: bytes, columns: int) -> Uint64s:
     piece: Uint64s = np.array(planes.transpose(2, 0, 1), order="C").view(np.uint64).reshape(-1, columns)
     piece[:, 0] = np.cumsum(piece[:, 0], dtype=np.uint64)
     return piece
-
-
-def read_rows(reader: FactsReader, index: int, scratch: str, rows_inline: int) -> RowsResult:
-    """The rows of a replica; large runs go to scratch files.
-
-    Args:
-        reader: of the facts file.
-        index: number of the replica.
-        scratch: folder for them.
-        rows_inline: runs of so many rows stay in memory.
-    """
-    found: dict[str, list[Run]] = {"keys": [], "records": []}
-    for name, columns in (("keys", KEY_WORDS), ("records", _RECORD_COLUMNS)):
-        while f"{name}/{index}/{len(found[name])}" in reader.sections:
-            section = f"{name}/{index}/{len(found[name])}"
-            found[name].append(_run(reader, section, columns, scratch, rows_inline))
-    return RowsResult(keys=tuple(found["keys"]), records=tuple(found["records"]))
 
 
 def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inline: int) -> Run:

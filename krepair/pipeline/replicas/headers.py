@@ -33,6 +33,7 @@ from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.batch_v2 import MAGIC
+from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels.columns import BAD_CRC, Batches
@@ -41,16 +42,18 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, read_whol
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Place
 from krepair.pipeline.place import at_its_place
 from krepair.pipeline.progress import shown
-from krepair.pipeline.replicas.histories import read_epoch_starts
 from krepair.pipeline.replicas.items import ReplicaItem, map_in_parts
 from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
+from krepair.rules.replicas.epochs import START_COLUMNS
 from krepair.rules.replicas.replica import DamagedOffsets, ReplicaHeaders, table
 
 _MOST_DAMAGES: Final = 100
 _SETTLE_ROWS: Final = 1 << 18
 _FOLD_RANGES: Final = 1 << 12
+_EPOCHS_AT_MOST: Final = 64 << 20
 
 
 _SHOWN_BYTES: Final = 256
@@ -209,7 +212,7 @@ def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
         last_offset=headers.last_offset,
         ranges=headers.ranges().tobytes(),
         epochs=headers.epochs().tobytes(),
-        epoch_file=read_epoch_starts(item.place, tree).tobytes(),
+        epoch_file=_epoch_starts(item.place, tree).tobytes(),
         transactions=transactions.tobytes(),
         events=events.tobytes(),
         runs=(runs,) if runs.path or runs.data else (),
@@ -331,3 +334,17 @@ def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
             columns = [view[name].astype(np.int64) for name in ("producer_id", "first_offset", "last_offset")]
             found.append(np.column_stack(columns))
     return np.concatenate(found) if found else no_rows(3)
+
+
+def _epoch_starts(place: Place, tree: Tree) -> Int64s:
+    """int64[M, 2] (leader epoch, start offset) of ``leader-epoch-checkpoint``; no row if there is no such file.
+
+    Raises:
+        OSError: it cannot be read, or is larger than any broker writes it.
+    """
+    try:
+        data = read_whole(f"{place.path}/leader-epoch-checkpoint", _EPOCHS_AT_MOST, tree)
+    except FileNotFoundError:
+        return np.empty((0, START_COLUMNS), np.int64)
+    rows = [tuple(entry) for entry in decode_epochs(data).entries]
+    return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
