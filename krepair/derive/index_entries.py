@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from krepair.formats import offset_index, time_index
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.formats.layout import Layout
 from krepair.kernels.columns import Batches
 from krepair.kernels.index_entries import (
     ENTRIES_STATE,
@@ -99,3 +101,25 @@ class IndexEntries:
         if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:
             times = np.concatenate([times, np.array([self.largest], np.int64)])
         return offsets, times
+
+
+def index_bytes(base_offset: int, offsets: Int64s, times: Int64s) -> tuple[bytes, bytes]:
+    """The bytes of an ``.index`` and a ``.timeindex``.
+
+    Args:
+        base_offset: of the segment.
+        offsets: int64[N, 2] (last offset, position).
+        times: int64[M, 2] (timestamp, offset).
+    """
+    return (
+        _packed(offset_index.ENTRY, offsets[:, 0] - base_offset, offsets[:, 1]),
+        _packed(time_index.ENTRY, times[:, 0], times[:, 1] - base_offset),
+    )
+
+
+def _packed(layout: Layout, *columns: Int64s) -> bytes:
+    """Entries of a layout from one column per field."""
+    entries = np.empty(len(columns[0]), layout.dtype)
+    for name, column in zip(layout.names, columns, strict=True):
+        entries[name] = column
+    return entries.tobytes()

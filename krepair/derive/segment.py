@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from krepair.derive.index_entries import IndexEntries
+from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import LEAST_BYTES, batch_front
 from krepair.formats.batch_v2 import HEADER_SIZE, LOG_OVERHEAD, MAGIC
@@ -25,8 +25,9 @@ class RecoveredSegment:
     """What recovery finds in one ``.log``.
 
     Attributes:
-        offsets: int64[N, 2] (last offset, position), the offset index with absolute offsets.
-        times: int64[M, 2] (timestamp, offset), the time index with absolute offsets, with its closing entry.
+        positions: int64[N], those in the offset index.
+        index: bytes of the ``.index`` for the valid batches, trimmed to its entries.
+        time_index: bytes of the ``.timeindex``, likewise.
         valid_bytes: bytes of valid batches from position 0; recovery truncates the log there.
         damage: kind of damage (``classes.D_*``) at position ``valid_bytes``, 0 none.
         damage_text: what was expected and found there, or empty.
@@ -36,8 +37,9 @@ class RecoveredSegment:
         batches: number of valid batches; a message of v0 or v1 counts as one.
     """
 
-    offsets: Int64s
-    times: Int64s
+    positions: Int64s
+    index: bytes
+    time_index: bytes
     valid_bytes: int
     damage: int
     damage_text: str
@@ -81,10 +83,12 @@ def recover_segment(
             break
     kind, found = damage if damage is not None else _why_it_stops(walk)
     offsets, times = entries.entries()
+    index, time_index = index_bytes(base_offset, offsets, times)
     largest, offset_of_largest = entries.largest
     return RecoveredSegment(
-        offsets=offsets,
-        times=times,
+        positions=offsets[:, 1],
+        index=index,
+        time_index=time_index,
         valid_bytes=valid_bytes,
         damage=kind,
         damage_text=DAMAGE_TEXT[kind].format(found=found) if kind else "",

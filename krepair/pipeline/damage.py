@@ -17,7 +17,7 @@ from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.formats import batch_v2, offset_index, txn_index
 from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
@@ -29,7 +29,6 @@ from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
-from krepair.pipeline.indexes.regenerate import packed
 from krepair.pipeline.items import Failed, FailureKind, LogItem
 from krepair.pipeline.place import at_its_place, in_its_place, what_failed
 from krepair.pipeline.progress import shown
@@ -461,11 +460,9 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
         text = f"offset {lost} is in a valid batch, and would go as a torn tail"
         return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
-    index = packed(offset_index.ENTRY, made.offsets[:, 0] - item.base_offset, made.offsets[:, 1])
     first = item.without[0][0] if item.without else size
-    front = int((made.offsets[:, 1] < first).sum()) * offset_index.ENTRY.size
-    times = packed(time_index.ENTRY, made.times[:, 0], made.times[:, 1] - item.base_offset)
-    files = {".index": index, ".timeindex": times}
+    front = int((made.positions < first).sum()) * offset_index.ENTRY.size
+    files = {".index": made.index, ".timeindex": made.time_index}
     entries = _entries_up_to(read_entries(item.place, item.base_offset, disk.tree), made)
     if entries is not None:
         files[".txnindex"] = entries

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from krepair.checks.made_indexes import MadeIndexes
-from krepair.derive.index_entries import IndexEntries
+from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.logdir.reading import opened_for_reading, read_into_from
-from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.indexes.segment import MendItem, damaged_log, staged_as_planned
 from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.pipeline.place import reached

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.derive.index_entries import IndexEntries
+from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.derive.segment import RecoveredSegment, recover_segment
+from krepair.formats import offset_index, time_index
 from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import ScanInputs, scan_segment
@@ -31,10 +32,10 @@ def recovered(
     return recover_segment(base_offset, len(log), interval, builders.reading(log, at_most), **how)
 
 
-def entries_of(found: RecoveredSegment) -> Entries:
+def entries_of(found: RecoveredSegment, base_offset: int = 0) -> Entries:
     return (
-        [(int(offset), int(position)) for offset, position in found.offsets],
-        [(int(time), int(offset)) for time, offset in found.times],
+        [(base_offset + one.relative_offset, one.position) for one in offset_index.decode(found.index)],
+        [(one.timestamp, base_offset + one.relative_offset) for one in time_index.decode(found.time_index)],
     )
 
 
@@ -48,14 +49,9 @@ def test_entries_are_those_of_the_twin_whatever_the_window(
     history: History, interval: int, window_bytes: int, at_most: int
 ) -> None:
     log = joined(history.batches)
-    found = recovered(
-        log,
-        interval,
-        history.batches[0].base_offset if log else 0,
-        window_bytes=window_bytes,
-        at_most=at_most,
-    )
-    assert entries_of(found) == twins.index_entries(log, interval)
+    base = history.batches[0].base_offset if log else 0
+    found = recovered(log, interval, base, window_bytes=window_bytes, at_most=at_most)
+    assert entries_of(found, base) == twins.index_entries(log, interval)
     assert (found.damage, found.valid_bytes, found.batches) == (c.D_NONE, len(log), len(history.batches))
 
 
@@ -90,9 +86,7 @@ def test_entries_from_the_windows_of_a_scan_are_those_of_the_walk(
         window_bytes=window_bytes,
     )
     walked = recovered(log, interval)
-    offsets, times = entries.entries()
-    assert np.array_equal(offsets, walked.offsets)
-    assert np.array_equal(times, walked.times)
+    assert index_bytes(0, *entries.entries()) == (walked.index, walked.time_index)
     rows = np.concatenate([found.copy() for found in BatchWalk(builders.reading(log, 1 << 30), len(log))])
     names = ("position", "last_offset", "max_timestamp")
     assert np.array_equal(np.concatenate(columns, axis=1), [rows[name] for name in names])
@@ -107,10 +101,8 @@ def test_more_entries_than_there_was_room_for_are_those_of_the_walk() -> None:
         on_window=lambda window, end, starts, _: entries.take_window(window, end, starts),
     )
     walked = recovered(log, 1)
-    offsets, times = entries.entries()
-    assert len(offsets) == 8999
-    assert np.array_equal(offsets, walked.offsets)
-    assert np.array_equal(times, walked.times)
+    assert len(entries.entries()[0]) == 8999
+    assert index_bytes(0, *entries.entries()) == (walked.index, walked.time_index)
 
 
 @settings(max_examples=60, deadline=None)
@@ -152,8 +144,8 @@ def test_a_log_without_batches_has_no_entries() -> None:
 
 def test_a_log_of_v0_alone_has_an_empty_time_index() -> None:
     found = recovered(joined([plain(n, magic=0) for n in range(200)]), 100)
-    assert (len(found.times), found.largest_timestamp) == (0, -1)
-    assert len(found.offsets) > 0
+    assert (len(found.time_index), found.largest_timestamp) == (0, -1)
+    assert len(found.index) > 0
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -180,4 +172,4 @@ def test_a_file_that_gives_fewer_bytes_than_listed_ends_there() -> None:
 def test_an_offset_that_overflows_the_base_is_damage(offset: int, fits: bool) -> None:
     found = recovered(joined([builders.data(0), builders.data(offset)]))
     assert found.damage == (c.D_NONE if fits else c.D_OFFSET_RANGE)
-    assert np.all(found.offsets[:, 0] <= 2**31 - 1)
+    assert all(one.relative_offset >= 0 for one in offset_index.decode(found.index))

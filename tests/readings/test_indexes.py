@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.formats import offset_index, time_index
@@ -20,7 +21,6 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.pipeline import swaps
 from krepair.pipeline.indexes import segment as indexes
-from krepair.pipeline.indexes.regenerate import Regenerated
 from krepair.pipeline.rewrite import finish
 from tests import builders
 from tests.ops import pending
@@ -30,12 +30,12 @@ from tests.readings.scenes import options
 INTERVAL = (("index.interval.bytes", "200"),)
 
 
-def positions_off(made: Regenerated) -> Regenerated:
+def positions_off(made: RecoveredSegment) -> RecoveredSegment:
     entries = [entry._replace(position=entry.position + 1) for entry in offset_index.decode(made.index)]
     return replace(made, index=offset_index.encode(entries))
 
 
-def offsets_off(made: Regenerated) -> Regenerated:
+def offsets_off(made: RecoveredSegment) -> RecoveredSegment:
     entries = offset_index.decode(made.index)
     low = [
         entry._replace(relative_offset=1 + number if number == len(entries) - 1 else entry.relative_offset)
@@ -44,14 +44,14 @@ def offsets_off(made: Regenerated) -> Regenerated:
     return replace(made, index=offset_index.encode(low[-1:]))
 
 
-def times_off(made: Regenerated) -> Regenerated:
+def times_off(made: RecoveredSegment) -> RecoveredSegment:
     entries = time_index.decode(made.time_index)
     last = entries[-1]._replace(timestamp=entries[-1].timestamp + 1)
     return replace(made, time_index=time_index.encode([*entries[:-1], last]))
 
 
 DEFECTS = [positions_off, offsets_off, times_off]
-Defect = Callable[[Regenerated], Regenerated]
+Defect = Callable[[RecoveredSegment], RecoveredSegment]
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, module: Any, defect: Defect) -> None:
@@ -115,7 +115,12 @@ def test_wrong_indexes_of_a_new_segment_are_found(
     real = finish.index_bytes
 
     def wrong(*given: Any) -> tuple[bytes, bytes]:
-        made = defect(Regenerated(*real(*given), 0, "", -1, 0))
+        made = defect(
+            replace(
+                recover_segment(0, 0, 1, lambda *_: 0),
+                **dict(zip(("index", "time_index"), real(*given), strict=True)),
+            )
+        )
         return made.index, made.time_index
 
     monkeypatch.setattr(finish, "index_bytes", wrong)

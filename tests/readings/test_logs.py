@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from krepair.derive.segment import RecoveredSegment
+from krepair.derive.index_entries import IndexEntries
 from krepair.formats import txn_index
 from krepair.ops.verify import verify_plan
 from krepair.pipeline import damage
@@ -107,34 +107,30 @@ def test_another_size_of_the_original_is_found(tmp_path: Path, edit: Callable[[b
     assert any(text.endswith(words) for text in done.problems())
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, edit: Callable[[RecoveredSegment], None]) -> None:
-    real = damage.recover_segment
-
-    def wrong(*given: Any, **named: Any) -> RecoveredSegment:
-        made = real(*given, **named)
-        edit(made)
-        return made
-
-    monkeypatch.setattr(damage, "recover_segment", wrong)
+def _positions(offsets: Any, times: Any) -> None:
+    offsets[:, 1] += 1
 
 
-def _positions(made: RecoveredSegment) -> None:
-    made.offsets[:, 1] += 1
+def _offsets(offsets: Any, times: Any) -> None:
+    offsets[:, 0] -= 30
 
 
-def _offsets(made: RecoveredSegment) -> None:
-    made.offsets[:, 0] -= 30
-
-
-def _times(made: RecoveredSegment) -> None:
-    made.times[:, 0] -= 1
+def _times(offsets: Any, times: Any) -> None:
+    times[:, 0] -= 1
 
 
 @pytest.mark.parametrize("edit", [_positions, _offsets, _times])
 def test_a_defect_of_the_first_implementation_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[RecoveredSegment], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Any, Any], None]
 ) -> None:
-    planted(monkeypatch, edit)
+    real = IndexEntries.entries
+
+    def wrong(entries: IndexEntries) -> tuple[Any, Any]:
+        made = real(entries)
+        edit(*made)
+        return made
+
+    monkeypatch.setattr(IndexEntries, "entries", wrong)
     done = torn(tmp_path / "logs", **EXCISE)
     assert done.problems() != []
     assert verify_plan(done.plan, done.options).problems != ()

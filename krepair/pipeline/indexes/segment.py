@@ -20,7 +20,7 @@ from krepair.checks.index_findings import (
 )
 from krepair.checks.index_judge import SegmentIndexes
 from krepair.checks.walk import walk
-from krepair.derive.index_entries import IndexEntries
+from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
@@ -32,7 +32,7 @@ from krepair.kernels.columns import BatchWalk
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index
-from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
 from krepair.pipeline.items import Failed, FailureKind, Place
 from krepair.pipeline.place import in_its_place, reached

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from krepair.checks.companions import AbortedAudit
 from krepair.checks.made_indexes import MadeIndexes
 from krepair.checks.walk import Walked
-from krepair.derive.index_entries import IndexEntries
+from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
@@ -19,7 +19,6 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, offset_name, segment_name
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
-from krepair.pipeline.indexes.regenerate import index_bytes
 from krepair.pipeline.items import Failed, FinishItem, FinishResult
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
