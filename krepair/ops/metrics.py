@@ -7,7 +7,7 @@ Prometheus, one sample a log directory. The format is the text format 0.0.4 of P
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import severity_of
@@ -19,6 +19,7 @@ from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import (
     ApplyReport,
     CheckReport,
+    LogDirReport,
     VerifyEachReport,
     VerifyReport,
 )
@@ -35,6 +36,14 @@ METRICS: Final = OutputKind(
     suffix=SUFFIX,
     why_suffix="the collector reads only names that end with",
 )
+_OF_A_DIR: Final = {
+    "krepair_uncleanable_partitions_count": "Partitions that cannot be cleaned (KIP-346).",
+    "krepair_uncleanable_bytes": "Bytes that cannot be cleaned (KIP-346).",
+    "krepair_reclaimable_bytes": "Bytes that can be freed.",
+    "krepair_reclaimed_bytes": "Bytes that the last run freed.",
+    "krepair_problems": "What verify found wrong.",
+}
+"""Metrics with one sample a log directory -> what they say."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -87,79 +96,59 @@ def families(report: Any, ended: Ended) -> list[Family]:
         Family("krepair_last_run_duration_seconds", "How long it took.", ((run, ended.duration_s),)),
         Family("krepair_last_run_exit_code", "Its exit code.", ((run, ended.exit_code),)),
     ]
-    return found + _figures(report)
+    return found + _figures(report, ended.verb)
 
 
-def _figures(report: Any) -> list[Family]:
+def _figures(report: Any, verb: str) -> list[Family]:
     """Of each kind of report: its own; none of a run that failed."""
-    if isinstance(report, CheckReport):
-        return _of_check(report)
     if isinstance(report, CompareReport):
         return _of_compare(report)
-    if isinstance(report, ApplyReport):
-        return _of_apply(report)
-    if isinstance(report, Plan):
-        return _of_plan(report)
-    verified = _verified_of(report)
-    return [_of_verify(verified)] if verified else []
-
-
-def _verified_of(report: Any) -> Sequence[VerifyReport]:
-    """One report a log directory."""
-    if isinstance(report, VerifyEachReport):
-        return report.reports
-    return [report] if isinstance(report, VerifyReport) else []
-
-
-def _of_apply(report: ApplyReport) -> list[Family]:
-    rows = [(report.log_dir, report.bytes_freed)]
-    uncleanable = (report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes)
-    return [
-        *_uncleanable([uncleanable], report.verb),
-        _per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb),
-    ]
-
-
-def _of_plan(plan: Plan) -> list[Family]:
-    rows = [(plan.log_dir, plan.freed_at_purge)]
-    return [
-        *_uncleanable([(plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes)], "plan"),
-        _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", rows, "plan"),
-    ]
-
-
-def _of_verify(reports: Iterable[VerifyReport]) -> Family:
-    """What each report found."""
-    rows = [(report.target, len(report.problems)) for report in reports]
-    return _per_dir("krepair_problems", "What verify found wrong.", rows, "verify")
-
-
-def _of_check(report: CheckReport) -> list[Family]:
-    dirs = report.log_dirs
-    counts = Counter(
-        (report.log_dir, finding.rule, severity_of(finding).value)
-        for report in dirs
-        for finding in report.findings
-    )
-    findings = tuple(
-        (
-            {"verb": "check", "log_directory": log_dir, "rule": rule, "severity": severity},
-            count,
+    rows = list(_by_dir(report))
+    names = list(rows[0][1]) if rows else []
+    found = [
+        Family(
+            name,
+            _OF_A_DIR[name],
+            tuple(({"verb": verb, "log_directory": log_dir}, figures[name]) for log_dir, figures in rows),
         )
+        for name in names
+    ]
+    return [*found, _findings(report)] if isinstance(report, CheckReport) else found
+
+
+def _by_dir(report: Any) -> Iterator[tuple[str, dict[str, int]]]:
+    """Each log directory of a report, with its figures by the name of the metric."""
+    if isinstance(report, CheckReport):
+        for one in report.log_dirs:
+            sizes = (finding.bytes for finding in one.findings if finding.rule == _RECLAIMABLE)
+            yield one.log_dir, _uncleanable(one) | {"krepair_reclaimable_bytes": sum(sizes)}
+    elif isinstance(report, ApplyReport):
+        yield report.log_dir, _uncleanable(report) | {"krepair_reclaimed_bytes": report.bytes_freed}
+    elif isinstance(report, Plan):
+        yield report.log_dir, _uncleanable(report) | {"krepair_reclaimable_bytes": report.freed_at_purge}
+    elif isinstance(report, VerifyReport | VerifyEachReport):
+        for verified in report.reports if isinstance(report, VerifyEachReport) else (report,):
+            yield verified.target, {"krepair_problems": len(verified.problems)}
+
+
+def _uncleanable(one: LogDirReport | ApplyReport | Plan) -> dict[str, int]:
+    return {
+        "krepair_uncleanable_partitions_count": one.uncleanable_partitions,
+        "krepair_uncleanable_bytes": one.uncleanable_bytes,
+    }
+
+
+def _findings(report: CheckReport) -> Family:
+    counts = Counter(
+        (one.log_dir, finding.rule, severity_of(finding).value)
+        for one in report.log_dirs
+        for finding in one.findings
+    )
+    samples = tuple(
+        ({"verb": "check", "log_directory": log_dir, "rule": rule, "severity": severity}, count)
         for (log_dir, rule, severity), count in sorted(counts.items())
     )
-    reclaimable = [
-        (report.log_dir, sum(finding.bytes for finding in report.findings if finding.rule == _RECLAIMABLE))
-        for report in dirs
-    ]
-    return [
-        *_uncleanable(
-            [(report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes) for report in dirs],
-            "check",
-        ),
-        Family("krepair_findings", "Findings by rule and severity.", findings),
-        _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", reclaimable, "check"),
-    ]
+    return Family("krepair_findings", "Findings by rule and severity.", samples)
 
 
 def _of_compare(report: CompareReport) -> list[Family]:
@@ -178,26 +167,6 @@ def _of_compare(report: CompareReport) -> list[Family]:
         Family("krepair_replica_verdicts", "Partitions by verdict.", verdicts),
         Family("krepair_replica_disagreements", "Partitions by what is wrong, and on which broker.", wrong),
     ]
-
-
-def _uncleanable(rows: Sequence[tuple[str, int, int]], verb: str) -> list[Family]:
-    counts = [(log_dir, count) for log_dir, count, _ in rows]
-    sizes = [(log_dir, size) for log_dir, _, size in rows]
-    return [
-        _per_dir(
-            "krepair_uncleanable_partitions_count",
-            "Partitions that cannot be cleaned (KIP-346).",
-            counts,
-            verb,
-        ),
-        _per_dir("krepair_uncleanable_bytes", "Bytes that cannot be cleaned (KIP-346).", sizes, verb),
-    ]
-
-
-def _per_dir(name: str, text: str, rows: Iterable[tuple[str, int]], verb: str) -> Family:
-    return Family(
-        name, text, tuple(({"verb": verb, "log_directory": log_dir}, value) for log_dir, value in rows)
-    )
 
 
 def render(found: Iterable[Family]) -> bytes:
