@@ -13,7 +13,7 @@ from krepair.formats.arrays import Int32s, Uint8s
 from krepair.kernels.jit import kernel
 
 
-@kernel
+@kernel("bytes, ints, long, flags, bytes")
 def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> Any:
     written = np.int64(0)
     number = np.int64(0)

@@ -32,7 +32,7 @@ def _producer_slot(producers: Any, producer_id: Any) -> Any:
     return slot
 
 
-@kernel
+@kernel("rows, rows")
 def enter_producers(old: Any, producers: Any) -> None:
     """Enter the producers of a table into a larger one.
 
@@ -43,10 +43,11 @@ def enter_producers(old: Any, producers: Any) -> None:
     for row in range(old.shape[0]):
         if old[row, 0] >= 0:
             slot = _producer_slot(producers, old[row, 0])
-            producers[slot, :] = old[row, :]
+            for column in range(old.shape[1]):  # as slices they would need numba's own memory
+                producers[slot, column] = old[row, column]
 
 
-@kernel
+@kernel("bytes, long, long, long, rows, rows, longs")
 def abort_ranges(
     buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any
 ) -> Any:

@@ -142,7 +142,7 @@ def _row(table: Any, slots: Any, first: Any, second: Any, state: Any) -> Any:
     return np.uint64(row)
 
 
-@kernel
+@kernel("word rows, long, ints")
 def enter_slots(table: Any, count: Any, slots: Any) -> None:
     """Enter the first rows of a table into new slots."""
     mask = np.uint64(slots.shape[0] - 1)
@@ -191,7 +191,7 @@ def _in_result(table: Any, slot: Any, offset: Any) -> None:
     table[slot, R_RESULT] = max(table[slot, R_RESULT], np.uint64(offset + 1))
 
 
-@kernel
+@kernel("fixed word rows, word rows, ints, longs", "word rows, word rows, ints, longs")
 def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
     """Enter rows that were noted, or are of another table, uint64[N, ROW_WORDS], where there is room for all keys."""
     for number in range(rows.shape[0]):
@@ -205,7 +205,7 @@ def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
         table[slot, R_TWICE] |= rows[number, R_TWICE] & np.uint64(1)
 
 
-@kernel
+@kernel("word rows, long")
 def judge_rows(table: Any, count: Any) -> Any:
     """Find a key for which the result is wrong: (offset, what is wrong, keys), or (-1, 0, keys) if there is none.
 
@@ -281,7 +281,7 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
     return delta, after
 
 
-@kernel
+@kernel("bytes, long, bytes, long, longs, words, word rows, longs")
 def check_records(
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, points: Any, rows: Any,
     state: Any,
@@ -378,7 +378,7 @@ def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
     return low < ranges.shape[0] and ranges[low, 0] == producer_id and ranges[low, 1] < offset
 
 
-@kernel
+@kernel("bytes, long, fixed rows, longs, longs", "fixed bytes, long, fixed rows, longs, longs")
 def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
     """Note the facts that the header of a v2 batch gives of its records.
 
@@ -408,7 +408,7 @@ def _facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
     facts[B_ELSEWHERE] = inputs[I_ELSEWHERE]
 
 
-@kernel
+@kernel("bytes, long, bytes, long, long", "fixed bytes, long, fixed bytes, long, long")
 def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any) -> Any:
     """Whether the header of a batch of the result is right: only the fields that must change differ from the source.
 
@@ -447,7 +447,7 @@ def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any
     return same
 
 
-@kernel
+@kernel("bytes, long, long, bytes, long, long, fixed rows, longs, words, word rows, longs, longs, rows")
 def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
     inputs: Any, points: Any, rows: Any, state: Any, facts: Any, packed: Any,
@@ -548,7 +548,7 @@ def check_window(  # noqa: PLR0911
         state[C_RESULT] = at + result_size if same else at
 
 
-@kernel
+@kernel("bytes, bytes, rows, long, long, bytes, bytes, fixed rows, longs, words, word rows, longs, longs")
 def check_packed(
     source: Any, result: Any, packed: Any, first: Any, after: Any, unpacked: Any, kept: Any, ranges: Any, inputs: Any,
     points: Any, rows: Any, state: Any, facts: Any,

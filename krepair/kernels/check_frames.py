@@ -21,7 +21,7 @@ _SIZE_BYTES: Final = 4
 _LZ4: Final = 3
 
 
-@kernel
+@kernel("bytes, rows, long, long, rows")
 def single_blocks(window: Any, packed: Any, count: Any, column: Any, blocks: Any) -> None:
     """Find the only block of each frame of Kafka's clients that has one, and that is compressed.
 

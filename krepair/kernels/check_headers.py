@@ -40,7 +40,7 @@ _COVERED: Final = np.uint64(0xFFFFFF0000000000)  # of bytes 16 to 23 of a batch 
 assert batch_v2.CRC_START == 21
 
 
-@kernel
+@kernel("bytes, long, long, bytes, rows")
 def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any) -> Any:
     """Read the headers of the v2 batches that lie whole in a window, from its place 0 on.
 
@@ -75,7 +75,7 @@ def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any)
     return count
 
 
-@kernel
+@kernel("bytes, longs")
 def close_up(buf: Any, sizes: Any) -> Any:
     """Make one message of the batches of a window, as ``krepair.checks.checksums`` says.
 

@@ -41,7 +41,7 @@ def _edge(starts: Any, number: Any, end: Any) -> Any:
     return np.int64(starts[np.uint64(number)]) if number < starts.shape[0] else np.int64(end)
 
 
-@kernel
+@kernel("bytes, ints, long, flags, longs")
 def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> Any:
     """Prove that batches fill a window without gaps, and that none with records goes.
 
@@ -86,7 +86,7 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
     return wrong
 
 
-@kernel
+@kernel("bytes, ints, long, flags, bytes, longs")
 def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, place_of: Any) -> Any:
     """Hold gathered batches against those of a window that ``check_batches`` has found right.
 

@@ -10,7 +10,7 @@ from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.words import byte_at
 
 
-@kernel
+@kernel("bytes, long, long")
 def number_at(buf: Any, at: Any, end: Any) -> Any:
     """(zig-zag number, place after it); the place is ``end + 1`` if the number does not end before ``end``."""
     value, shift = np.uint64(0), np.uint64(0)

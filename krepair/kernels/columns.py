@@ -179,7 +179,7 @@ def _read_header(buf: Any, filled: Any, place: Any, position: Any, last_offset: 
     row.problem = problem
 
 
-@kernel
+@kernel("bytes, long, long, long, flag, longs, batches, long")
 def read_batches(
     buf: Any, filled: Any, origin: Any, file_size: Any, whole: Any, state: Any, rows: Any, limit: Any
 ) -> Any:
@@ -241,7 +241,7 @@ def read_batches(
     return np.int64(status) << 32 | count
 
 
-@kernel
+@kernel("bytes, long, long, long, batches")
 def _front_row(buf: Any, filled: Any, position: Any, last_offset: Any, rows: Any) -> None:
     _read_header(buf, filled, 0, position, last_offset, rows[0])
 

@@ -170,7 +170,7 @@ def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
     store64(out, to + MAGIC - 3, (le64(buf, place + MAGIC - 3) & _LOW_HALF) | swapped(crc))
 
 
-@kernel
+@kernel("bytes, long, long, long, long, long")
 def write_rewritten(out: Any, place: Any, size: Any, kept: Any, max_timestamp: Any, crc: Any) -> None:
     """Turn a copied header into the header of a batch with fewer records.
 
@@ -274,7 +274,7 @@ def stamp_of(attributes: Any, base_timestamp: Any, now_ms: Any) -> Any:
     return stamp
 
 
-@kernel
+@kernel("bytes, long, long, long, bytes, longs, longs, longs, longs, longs, bytes")
 def filter_records(
     buf: Any,
     place: Any,
@@ -448,7 +448,7 @@ def _put_packed(
     return NEED_BYTES
 
 
-@kernel
+@kernel("bytes, long, long, long, fixed rows, longs, longs, longs, longs, longs, rows, fixed bytes, bytes")
 def filter_window(
     buf: Any,
     filled: Any,

@@ -37,7 +37,7 @@ from krepair.kernels.scan_window import (
 from krepair.kernels.words import be16, be32, byte_at
 
 
-@kernel
+@kernel("bytes, long, bytes")
 def note_headers(buf: Any, end: Any, out: Any) -> Any:
     """Copy the headers of the batches of a window.
 
@@ -80,7 +80,7 @@ def _of(heads: Any, at: Any, size: Any, aborted: Any, stays: Any, inputs: Any, s
     return reads, goes
 
 
-@kernel
+@kernel("fixed bytes, long, long, fixed rows, longs, longs, longs, longs, bytes")
 def filter_headers(
     heads: Any,
     window_bytes: Any,

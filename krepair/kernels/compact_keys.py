@@ -120,7 +120,7 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any
         state[K_NOTED] += 1
 
 
-@kernel
+@kernel("bytes, long, long, long, long, fixed words, word rows, longs")
 def keys_of_records(
     buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, rows: Any, state: Any
 ) -> Any:  # fmt: skip
@@ -178,7 +178,7 @@ def _records(
     return status, taken, at
 
 
-@kernel
+@kernel("fixed bytes")
 def last_stored_offset(buf: Any) -> Any:
     """Stored offset of the last message in a buffer, uint8[W]; -1 if the messages do not fill the buffer exactly."""
     place = np.int64(0)
@@ -192,7 +192,7 @@ def last_stored_offset(buf: Any) -> Any:
     return last
 
 
-@kernel
+@kernel("bytes, long, long, long, fixed rows, fixed words, word rows, longs, rows")
 def keys_window(
     buf: Any,
     filled: Any,
@@ -292,7 +292,7 @@ def keys_window(
     return status
 
 
-@kernel
+@kernel("bytes, rows, long, long, bytes, fixed words, word rows, longs")
 def keys_of_packed(
     heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, rows: Any, state: Any
 ) -> Any:  # fmt: skip
@@ -335,7 +335,7 @@ def keys_of_packed(
     return status, row
 
 
-@kernel
+@kernel("fixed word rows, word rows, longs", "word rows, word rows, longs")
 def merge_rows(rows: Any, table: Any, state: Any) -> None:
     """Enter rows that were noted, or those of another table; each hash keeps its greatest offset.
 
@@ -350,7 +350,7 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
         _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
 
 
-@kernel
+@kernel("word rows, word rows, longs")
 def held_offsets(table: Any, others: Any, out: Any) -> Any:
     """The last offset of each key of which somebody else holds an older record.
 
@@ -380,7 +380,7 @@ def held_offsets(table: Any, others: Any, out: Any) -> Any:
     return count
 
 
-@kernel
+@kernel("word rows, word, longs, word rows")
 def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
     """Move all rows out of a table, sorted by bucket, and leave the table empty.
 

@@ -38,7 +38,7 @@ from krepair.kernels.scan_window import ATTRIBUTES, BASE_OFFSET, HEADER, LAST_DE
 from krepair.kernels.words import be16, be32, be64, byte_at
 
 
-@kernel
+@kernel("bytes, long, long, fixed rows, longs, longs, longs, rows")
 def note_packed(
     buf: Any, filled: Any, place: Any, aborted: Any, stays: Any, inputs: Any, state: Any, packed: Any
 ) -> Any:
@@ -80,7 +80,7 @@ def note_packed(
     return noted
 
 
-@kernel
+@kernel("bytes, rows, long, long, bytes, long, longs, longs, longs, longs, longs, bytes")
 def filter_packed(
     heads: Any,
     packed: Any,

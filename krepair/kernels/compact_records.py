@@ -58,7 +58,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return v0, v1, v2, v3
 
 
-@kernel
+@kernel("bytes, long, long, word, word", "fixed bytes, long, long, word, word")
 def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
     """SipHash-1-3 of ``buf[start:start + size]`` as two 64-bit words; ``buf`` has ``SLACK`` bytes more."""
     v0 = _V0 ^ secret_1
@@ -89,7 +89,7 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
     return first, v0 ^ v1 ^ v2 ^ v3
 
 
-@kernel
+@kernel("bytes, long, long, long")
 def _long_varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
     """As ``zigzag``, but not inlined, since it is rarely needed."""
     return zigzag(buf, place, end, most)
@@ -114,7 +114,7 @@ def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
     return value, after
 
 
-@kernel
+@kernel("bytes, long, long, long")
 def _headers_end(buf: Any, at: Any, stop: Any, count: Any) -> Any:
     """Place after the headers of a record; -1 if the headers do not fit into the record."""
     for _ in range(count):

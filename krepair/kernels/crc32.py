@@ -63,7 +63,7 @@ def crc32_update(crc: int, array: Any, start: int, end: int) -> Any:
     return np.int64(state ^ np.uint64(0xFFFFFFFF))
 
 
-@kernel
+@kernel("long, bytes, long, long")
 def crc32_piece(crc: int, buf: Any, start: int, end: int) -> Any:
     """CRC-32 of one piece of a message larger than the window, continuing from ``crc``."""
     return crc32_update(crc, buf, start, end)

@@ -39,7 +39,7 @@ ROWS_FULL: Final = 1
 BAD_RECORD: Final = 2
 
 
-@kernel
+@kernel("bytes, long, long, longs")
 def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0911
     """Read the record at a place into a row.
 
@@ -89,7 +89,7 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
     return np.int64(stop if at == stop else -2)
 
 
-@kernel
+@kernel("bytes, long, long, long, rows")
 def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
     """Read the uncompressed records of one batch, as far as a buffer holds them.
 
@@ -119,7 +119,7 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
     return status, count, place
 
 
-@kernel
+@kernel("bytes, long, batches, rows, longs")
 def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) -> Any:
     """Read all records of uncompressed v2 batches that lie in one window.
 
@@ -152,7 +152,7 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
     return np.int64(batches.shape[0])
 
 
-@kernel
+@kernel("bytes, rows, rows")
 def header_rows(buf: Any, records: Any, rows: Any) -> None:
     """Find the headers of records that were read.
 

@@ -42,7 +42,7 @@ def _entered(
     return True
 
 
-@kernel
+@kernel("batches, long, long, longs, rows, rows")
 def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offsets: Any, times: Any) -> Any:
     """Make the index entries of the next batches.
 
@@ -68,7 +68,7 @@ def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offset
     return number
 
 
-@kernel
+@kernel("bytes, ints, long, long, long, longs, rows, rows, rows")
 def enter_window(buf: Any, starts: Any, first: Any, origin: Any, interval_bytes: Any, state: Any, columns: Any,
                  offsets: Any, times: Any) -> Any:  # fmt: skip
     """As ``enter_batches``, of a window in which a main job has found the batches: it reads three fields of each.

@@ -42,14 +42,16 @@ class Kernel(Deferred):
 
     Attributes:
         py_func: the Python function as it was written.
+        takes: the types of its arguments, in the words of ``warming``; more than one where it is called with others.
 
     Args:
         function: the function.
         how: the function of ``machine`` that makes the dispatcher.
     """
 
-    def __init__(self, function: Callable[..., Any], how: str) -> None:
+    def __init__(self, function: Callable[..., Any], how: str, takes: tuple[str, ...] = ()) -> None:
         self.py_func = cast("FunctionType", function)
+        self.takes = takes
         self._how = how
         self._machine: Any = None
         functools.update_wrapper(self, function)
@@ -81,11 +83,21 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def kernel(function: Function) -> Function:
-    """Mark ``function`` as a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
-    made = Kernel(function, "kernel")
-    KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = made
-    return cast("Function", made)
+def kernel(takes: str, *others: str) -> Callable[[Function], Function]:
+    """Mark a function as a kernel: compiled on first use, cached on disk, run without the interpreter lock.
+
+    Args:
+        takes: the types of its arguments, as ``"bytes, long"``, for ``krepair warm``. If it is called with others, it
+            is compiled at that call; a test compares them with the calls of the verbs.
+        others: the same, of further calls.
+    """
+
+    def mark(function: Function) -> Function:
+        made = Kernel(function, "kernel", (takes, *others))
+        KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = made
+        return cast("Function", made)
+
+    return mark
 
 
 def inlined(function: Function) -> Function:

@@ -48,7 +48,7 @@ def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
     return ((digest << np.uint64(31)) | (digest >> np.uint64(33))) * multiplier
 
 
-@kernel
+@kernel("bytes, long, longs, longs, rows, ints, bytes")
 def legacy_window(
     buf: Any, filled: int, state: Any, inputs: Any, tallies: Any, starts: Any, batch_classes: Any
 ) -> int:

@@ -27,7 +27,7 @@ _LITERALS_AT_END: Final = 5
 _NO_MATCH_AT_END: Final = 12
 
 
-@kernel
+@kernel("bytes, long, long, long")
 def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
     """(length that goes on in the bytes at a place, place after it); -1 if it does not end."""
     byte = np.int64(255)
@@ -40,7 +40,7 @@ def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
     return np.int64(length), np.int64(at)
 
 
-@kernel
+@kernel("bytes, long, long, bytes, long, long")
 def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
     """Unpack one block; gives the place after its content, -1 if it is broken or has no room."""
     limit = np.int64(begins + _BLOCK_BYTES)
@@ -83,7 +83,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
     return np.int64(-1)
 
 
-@kernel
+@kernel("bytes, long, long, bytes, long, long")
 def lz4_frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
     """Unpack one frame; gives the place after its content, -1 if it is not a whole usual one or has no room."""
     to = np.int64(begins)

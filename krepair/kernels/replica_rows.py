@@ -85,7 +85,7 @@ def _folded(one: Any, other: Any) -> Any:
     return product_low(one, other) ^ product_high(one, other)
 
 
-@kernel
+@kernel("bytes, long, long, word, word")
 def body_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
     """A hash of ``buf[start:start + size]`` as two words; ``buf`` has ``SLACK`` bytes more.
 
@@ -115,7 +115,7 @@ def _mixed(state: Any, value: Any) -> Any:
     return state ^ (state >> _31)
 
 
-@kernel
+@kernel("word, word, long, long, long, long, long")
 def digest_of(
     first: Any,
     second: Any,
@@ -182,7 +182,7 @@ def _hash_record(
     made[H_BITS] = bits
 
 
-@kernel
+@kernel("bytes, batches, longs, rows, words, word rows")
 def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any, out: Any) -> None:
     """Hash the records of v2 batches.
 
@@ -214,7 +214,7 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
             row += 1
 
 
-@kernel
+@kernel("bytes, long, long, long, long, long, words, longs, word rows")
 def hash_messages(
     buf: Any,
     place: Any,
@@ -259,7 +259,7 @@ def hash_messages(
     return count, at
 
 
-@kernel
+@kernel("batches, rows, longs")
 def batch_fates(batches: Any, known: Any, out: Any) -> None:
     """What becomes of the records of batches.
 
@@ -317,7 +317,7 @@ def _put_key(table: Any, first: Any, second: Any, after: Any, bits: Any, state: 
         table[slot, K_BITS] = bits
 
 
-@kernel
+@kernel("word rows, longs, longs, bytes, flag, word rows, word rows, longs")
 def enter_records(
     hashed: Any, counts: Any, fates: Any, wanted: Any, with_keys: Any, table: Any, digests: Any, state: Any
 ) -> Any:
@@ -368,7 +368,7 @@ def enter_records(
     return ENTERED
 
 
-@kernel
+@kernel("word rows, word rows, longs")
 def merge_keys(rows: Any, table: Any, state: Any) -> None:
     """Enter the rows of another table, with its free slots, into a larger one."""
     for number in range(rows.shape[0]):
@@ -377,7 +377,7 @@ def merge_keys(rows: Any, table: Any, state: Any) -> None:
             _put_key(table, row[K_FIRST], row[K_SECOND], row[K_AFTER], row[K_BITS], state)
 
 
-@kernel
+@kernel("word rows, word rows")
 def count_keys(rows: Any, table: Any) -> None:
     """Count on how many replicas each key has the same last record.
 
@@ -403,7 +403,7 @@ def count_keys(rows: Any, table: Any) -> None:
         table[slot, K_BITS] += np.uint64(2)
 
 
-@kernel
+@kernel("word rows, word rows, long, bytes")
 def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
     """Mark the rows of keys whose last record is not the same on all replicas.
 

@@ -35,7 +35,7 @@ _SPARE_BYTES = 64 << 20
 _NONE = -1
 
 
-@kernel
+@kernel("bytes, long, long, long, long, long, long, long")
 def next_candidate(
     buf: Any, start: int, end: int, filled: int, origin: int, file_size: int, lowest: int, highest: int
 ) -> Any:

@@ -286,7 +286,9 @@ def _damage(state: Any, kind: int, found: int) -> int:
     return c.DAMAGE
 
 
-@kernel
+@kernel(
+    "bytes, long, longs, longs, rows, ints, rows, rows, bytes, longs, longs, rows, longs, rows, ints, bytes",
+)
 def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots: Any, tallies: Any, entries: Any,
                 entry_flags: Any, carried: Any, keep_positions: Any, protected: Any, held: Any, epochs: Any,
                 starts: Any, batch_classes: Any) -> int:  # fmt: skip
@@ -657,19 +659,19 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     return status
 
 
-@kernel
+@kernel("long, bytes, long, long")
 def crc_piece(crc: int, buf: Any, start: int, end: int) -> Any:
     """CRC-32C of one piece of a batch larger than the window, continuing from ``crc``."""
     return crc32c_update(crc, buf, start, end)
 
 
-@kernel
+@kernel("long, long, long")
 def decision_delta(position: int, old_class: int, new_class: int) -> Any:
     """The number to add to the digest of decisions when the class of the batch at ``position`` changes."""
     return np.int64(decision_word(position, new_class) - decision_word(position, old_class))
 
 
-@kernel
+@kernel("ints, longs")
 def insert_rows(slots: Any, producer_ids: Any) -> None:
     """Enter the rows 0..n-1 into empty hash slots.
 

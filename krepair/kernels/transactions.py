@@ -105,7 +105,7 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
         state[T_TAIL] = before
 
 
-@kernel
+@kernel("ints, rows, long")
 def rehash(slots: Any, rows: Any, count: int) -> None:
     """Enter rows 0..count-1 into empty hash slots; see ``transactions_window`` for the shapes."""
     mask = np.uint64(slots.shape[0] - 1)
@@ -116,7 +116,7 @@ def rehash(slots: Any, rows: Any, count: int) -> None:
         slots[slot] = row
 
 
-@kernel
+@kernel("bytes, long, long, long, flag, longs, rows, ints, rows")
 def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empty_markers: bool, state: Any, rows: Any,
                         slots: Any, entries: Any) -> int:  # fmt: skip
     """Replay the batches whose headers lie in a window.

@@ -21,7 +21,7 @@ _NONE: Final = int(Codec.NONE)
 _LZ4: Final = int(Codec.LZ4)
 
 
-@kernel
+@kernel("bytes, rows, long, long, bytes")
 def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) -> Any:
     """Unpack batches one behind the other, from the front of a buffer.
 

@@ -5,21 +5,36 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import pkgutil
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numba
 from numba import from_dtype
-from numba.core.sigutils import normalize_signature
 
+from krepair import kernels
 from krepair.kernels import waiting
 from krepair.kernels.columns import BATCH
 from krepair.kernels.jit import KERNELS
 from krepair.kernels.machine import CACHE, PROCESSORS, saved_as
-from krepair.kernels.signatures import BATCHES, SIGNATURES
 from krepair.kernels.waiting import Told
 
-_READ_ONLY: Final = "read-only "
+_TYPES: Final = {
+    "flag": numba.boolean,
+    "long": numba.int64,
+    "word": numba.uint64,
+    "flags": numba.boolean[::1],
+    "bytes": numba.uint8[::1],
+    "ints": numba.int32[::1],
+    "longs": numba.int64[::1],
+    "words": numba.uint64[::1],
+    "rows": numba.int64[:, ::1],
+    "word rows": numba.uint64[:, ::1],
+    "batches": from_dtype(BATCH)[::1],
+}
+"""The words of ``jit.kernel``; with ``fixed`` before it an array is only read."""
+_FIXED: Final = "fixed "
 
 
 @dataclass(frozen=True)
@@ -41,17 +56,21 @@ class Warmed:
     processors: str
 
 
-def types_of(spelled: tuple[str, ...]) -> tuple[Any, ...]:
-    """The argument types of a row of ``SIGNATURES`` as types of numba."""
-    return tuple(map(_type_of, spelled))
+def types_of(takes: str) -> tuple[Any, ...]:
+    """The types of numba for what a kernel takes."""
+    return tuple(map(_type_of, takes.split(", ")))
 
 
-def _type_of(spelled: str) -> Any:
-    if spelled == BATCHES:
-        return from_dtype(BATCH)[::1]
-    kind = spelled.removeprefix(_READ_ONLY)
-    (found,), _ = normalize_signature(f"({kind},)")
-    return found if kind == spelled else found.copy(readonly=True)
+def _type_of(word: str) -> Any:
+    found = _TYPES[word.removeprefix(_FIXED)]
+    return found.copy(readonly=True) if word.startswith(_FIXED) else found
+
+
+def all_kernels() -> list[tuple[str, str]]:
+    """Each kernel by name, with what it takes; twice, if it takes two."""
+    for found in pkgutil.iter_modules(kernels.__path__):
+        importlib.import_module(f"{kernels.__name__}.{found.name}")
+    return [(name, takes) for name, kernel in KERNELS.items() for takes in kernel.takes]
 
 
 def warm(path: str, told: Told) -> Warmed:
@@ -65,35 +84,31 @@ def warm(path: str, told: Told) -> Warmed:
         OSError: the folder cannot be made, or somebody else may write there too.
     """
     folder = CACHE.keep_for_everybody(path)
-    missing = [(name, spelled) for name, spelled in SIGNATURES if not _kept(name, spelled)]
+    wanted = all_kernels()
+    missing = [row for row in wanted if not _kept(*row)]
     _compile_all(missing, told)
-    payload_bytes = sum(os.stat(os.path.join(folder, _file(*row))).st_size for row in SIGNATURES)
-    return Warmed(folder, len(SIGNATURES), len(missing), payload_bytes, PROCESSORS)
+    payload_bytes = sum(os.stat(os.path.join(folder, _file(*row))).st_size for row in wanted)
+    return Warmed(folder, len(wanted), len(missing), payload_bytes, PROCESSORS)
 
 
-def _machine(name: str) -> Any:
-    importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
-    return KERNELS[name].machine()
+def _file(name: str, takes: str) -> str:
+    return saved_as(KERNELS[name].machine(), types_of(takes))
 
 
-def _file(name: str, spelled: tuple[str, ...]) -> str:
-    return saved_as(_machine(name), types_of(spelled))
-
-
-def _kept(name: str, spelled: tuple[str, ...]) -> bool:
+def _kept(name: str, takes: str) -> bool:
     """Whether some cache has this kernel; then it is put into the folder too."""
-    file = _file(name, spelled)
+    file = _file(name, takes)
     payload = CACHE.load(file)
     if payload is not None:
         CACHE.save(file, payload)
     return payload is not None
 
 
-def _compile_all(missing: list[tuple[str, tuple[str, ...]]], told: Told) -> None:
+def _compile_all(missing: list[tuple[str, str]], told: Told) -> None:
     """Compile kernels, those of one module in one process, since they call the same functions."""
-    by_module: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for name, spelled in missing:
-        by_module.setdefault(name.partition(".")[0], []).append((name, spelled))
+    by_module: dict[str, list[tuple[str, str]]] = {}
+    for name, takes in missing:
+        by_module.setdefault(name.partition(".")[0], []).append((name, takes))
     jobs = sorted(by_module.values(), key=_size, reverse=True)
     if not jobs:
         return
@@ -108,13 +123,13 @@ def _compile_all(missing: list[tuple[str, tuple[str, ...]]], told: Told) -> None
             told(done, len(missing))
 
 
-def _size(rows: list[tuple[str, tuple[str, ...]]]) -> int:
+def _size(rows: list[tuple[str, str]]) -> int:
     """About what it costs to compile kernels: the longest job has to begin first."""
     return sum(len(KERNELS[name].py_func.__code__.co_code) for name, _ in rows)
 
 
-def _compile(rows: list[tuple[str, tuple[str, ...]]]) -> int:
+def _compile(rows: list[tuple[str, str]]) -> int:
     waiting.tell(None)  # the parent tells
-    for name, spelled in rows:
-        _machine(name).compile(types_of(spelled))
+    for name, takes in rows:
+        KERNELS[name].machine().compile(types_of(takes))
     return len(rows)

@@ -30,7 +30,7 @@ _REPEATED_BYTE: Final = 1
 _PACKED: Final = 2
 
 
-@kernel
+@kernel("bytes, long, long")
 def _front(buf: Any, start: Any, end: Any) -> Any:
     """(place of the first block, content size that is claimed, 0: none); place -1: a frame of another kind."""
     flags = np.int64(byte_at(buf, start + 4))
@@ -52,7 +52,7 @@ def _front(buf: Any, start: Any, end: Any) -> Any:
     return at + size_bytes, np.int64(claimed)
 
 
-@kernel
+@kernel("bytes, long, long")
 def _most_of(buf: Any, start: Any, end: Any) -> Any:
     """The most bytes that one frame can give; -1 if it is not alone, not whole, not usual or too large."""
     at, claimed = np.int64(-1), np.int64(0)
@@ -73,7 +73,7 @@ def _most_of(buf: Any, start: Any, end: Any) -> Any:
     return claimed if claimed else max(most, np.int64(1))
 
 
-@kernel
+@kernel("bytes, rows, long, long, longs")
 def most_of_zstd(window: Any, packed: Any, first: Any, after: Any, most: Any) -> None:
     """Find out how much the frames of batches can give.
 

@@ -92,12 +92,10 @@ def test_a_value_that_nobody_knows_how_to_compile_is_refused() -> None:
 
 
 _DIGESTS = (
-    "import importlib, sys\n"
     "from krepair.kernels.jit import KERNELS\n"
     "from krepair.kernels.made_of import made_of\n"
-    "from krepair.kernels.signatures import SIGNATURES\n"
-    "for name, _ in SIGNATURES:\n"
-    "    importlib.import_module('krepair.kernels.' + name.partition('.')[0])\n"
+    "from krepair.kernels.warming import all_kernels\n"
+    "for name in dict.fromkeys(name for name, _ in all_kernels()):\n"
     "    KERNELS[name].machine()\n"
     "    print(name, made_of(KERNELS[name].py_func))\n"
 )

@@ -18,17 +18,17 @@ from krepair.kernels.jit import kernel
 from krepair.kernels.scan_window import crc_piece
 
 
-@kernel
+@kernel("long, bytes, long, long")
 def by_instruction(crc: int, buf: Any, start: int, end: int) -> int:
     return crc32c_update(crc, buf, start, end)
 
 
-@kernel
+@kernel("long, bytes, long, long")
 def by_table(crc: int, buf: Any, start: int, end: int) -> int:
     return crc32c_table(crc, buf, start, end)
 
 
-@kernel
+@kernel("bytes, long, longs")
 def loads(buf: Any, place: int, out: Any) -> None:
     out[0], out[1], out[2], out[3] = (
         be16(buf, place),
