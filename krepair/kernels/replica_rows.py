@@ -61,8 +61,7 @@ E_BATCH: Final = 0  # next batch
 E_RECORD: Final = 1  # its first record
 E_KEYS: Final = 2  # rows in the table
 E_DIGESTS: Final = 3  # rows of digests
-E_COUNT: Final = 4  # records of data so far
-ENTER_STATE: Final = 5
+ENTER_STATE: Final = 4
 
 # how entering records ended
 ENTERED: Final = 0
@@ -347,7 +346,6 @@ def enter_records(
             if state[E_DIGESTS] + counts[number] > digests.shape[0]:
                 return DIGESTS_FULL
             fate = np.uint64(fates[number])
-            state[E_COUNT] += counts[number]
             for row in range(begin, after):
                 record = hashed[row]
                 if wanted[number] != 0:

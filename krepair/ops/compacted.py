@@ -13,7 +13,7 @@ from krepair.journal.plan_copy import CopySearch, find_copies
 from krepair.logdir.config import Settings
 from krepair.logdir.values import PrivateFolder
 from krepair.ops.side_reading import SideReplica
-from krepair.rules.replicas.judge import Group
+from krepair.rules.replicas.judge import ReplicaGroup
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
 """A larger copy of a plan is passed over: it is evidence beside others, and costs too much."""
@@ -30,7 +30,7 @@ class Policies:
         self._settings = settings
         self._plans: dict[tuple[str, str], frozenset[str]] = {}
 
-    def compacts(self, topic: str, group: Group, replicas: Iterable[SideReplica]) -> bool:
+    def compacts(self, topic: str, group: ReplicaGroup, replicas: Iterable[SideReplica]) -> bool:
         """Whether records may be missing because a later one of their key is there.
 
         The settings of the topic come first. Where they do not say it, a partition is compacted that has a recorded

@@ -44,7 +44,7 @@ from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.contents import GroupWork, RowSource, Unread, contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
 from krepair.rules.replicas import model as m
-from krepair.rules.replicas.judge import Group, groups_of, verdict_of
+from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
 
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
@@ -268,7 +268,7 @@ class Comparison:
             yield replace(verdict, next_command=self._next_command(verdict))
 
     def _work(
-        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]]
+        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[ReplicaGroup]]
     ) -> Iterator[GroupWork]:
         """The groups whose records are to be compared."""
         for ((topic, _), replicas), of_partition in zip(partitions, groups, strict=True):
@@ -279,7 +279,7 @@ class Comparison:
                     yield GroupWork(group, sources, compacted=compacted)
 
     def _changed(
-        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]], *, last: bool
+        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[ReplicaGroup]], *, last: bool
     ) -> bool:
         """Whether a replica changed between its headers and its records; it was read again then."""
         found = False
@@ -358,7 +358,7 @@ def find_item(one: SideReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem
     )
 
 
-def _source(replicas: Sequence[SideReplica], group: Group) -> Iterator[RowSource]:
+def _source(replicas: Sequence[SideReplica], group: ReplicaGroup) -> Iterator[RowSource]:
     """Where the rows of each replica of a group come from, in the order of the group."""
     by_replica = {id(one.replica): one.source for one in replicas}
     return (by_replica[id(one)] for one in group.replicas)

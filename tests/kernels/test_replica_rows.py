@@ -10,7 +10,7 @@ import pytest
 from krepair.formats.varint import write_varint
 from krepair.kernels import replica_rows as h
 from krepair.pipeline.dump.record import shown_of
-from krepair.pipeline.replicas.records import Differing, RecordWalk
+from krepair.pipeline.replicas.records import Differing, HashWalk
 from tests import old_messages
 from tests.builders import reading
 from tests.fixture_dirs import unpack
@@ -19,7 +19,7 @@ SECRET = np.array([7, 9], np.uint64)
 NO_FATES = np.empty((0, 3), np.int64)
 
 
-class _Slow(RecordWalk):
+class _Slow(HashWalk):
     """Hashes each record in plain steps, one batch at a time."""
 
     def _batches(self, rows, origin):
@@ -64,7 +64,7 @@ def _hashes_of_logs(walk_of, folder: Path) -> tuple[list[tuple[int, ...]], list[
 @pytest.mark.parametrize("topic", ["c-none-0", "c-lz4-0", "c-gzip-0", "c-snappy-0", "c-lat-0", "c-nullkey-0"])
 def test_the_kernels_and_plain_steps_agree_on_real_records(topic: str, tmp_path: Path) -> None:
     folder = unpack("compact-2.2.1-before", tmp_path) / topic
-    fast, batches = _hashes_of_logs(RecordWalk, folder)
+    fast, batches = _hashes_of_logs(HashWalk, folder)
     slow, singly = _hashes_of_logs(_Slow, folder)
     assert fast == slow
     assert len(fast) > 50
@@ -75,7 +75,7 @@ def test_the_kernels_and_plain_steps_agree_on_real_records(topic: str, tmp_path:
 def test_the_kernels_and_plain_steps_agree_on_messages_of_old_formats(seed: int, tmp_path: Path) -> None:
     """Plain ones, wrappers, with the log's time, and v2 batches between them."""
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(one.raw for one in old_messages.mixed_log(seed, 200)))
-    fast, _ = _hashes_of_logs(RecordWalk, tmp_path)
+    fast, _ = _hashes_of_logs(HashWalk, tmp_path)
     slow, _ = _hashes_of_logs(_Slow, tmp_path)
     assert fast == slow
     assert len(fast) > 100

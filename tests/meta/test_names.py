@@ -10,18 +10,15 @@ ROOT = Path(__file__).resolve().parents[2] / "krepair"
 
 TWICE = frozenset(
     [
-        "Content",
         "Done",
         "Engine",
         "Failed",
         "Field",
-        "Group",
         "Header",
         "Mend",
         "Message",
         "OffsetEntry",
         "ProducerStates",
-        "RecordWalk",
         "Run",
         "Space",
         "_Entry",

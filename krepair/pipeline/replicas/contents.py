@@ -15,7 +15,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.replicas.facts import FactsFile
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
-from krepair.rules.replicas.judge import Content, Group
+from krepair.rules.replicas.judge import ComparedRecords, ReplicaGroup
 from krepair.rules.replicas.replica import Replica
 
 _SMALL_BYTES: Final = 4 << 20
@@ -49,7 +49,7 @@ class GroupWork:
         compacted: whether its topic is compacted.
     """
 
-    group: Group
+    group: ReplicaGroup
     sources: tuple[RowSource, ...]
     compacted: bool
 
@@ -60,14 +60,14 @@ Unread = tuple[Replica, str]
 
 def contents_of(
     engine: Engine, work: Sequence[GroupWork], scratch: Scratch
-) -> tuple[list[Content], list[Unread]]:
+) -> tuple[list[ComparedRecords], list[Unread]]:
     """The result of the records of each group, in order; nothing where those of some replicas cannot be read.
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.
         UnreadableError: a facts file cannot be read.
     """
-    found: list[Content] = []
+    found: list[ComparedRecords] = []
     for some in _shares(work, scratch):
         rows, unread = _rows_of(engine, some, *_room(some, scratch))
         if unread:

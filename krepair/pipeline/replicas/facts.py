@@ -23,7 +23,7 @@ from krepair.formats.facts_file import (
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.logdir.reading import why
 from krepair.logdir.replica import BrokerState
-from krepair.pipeline.replicas.items import RowsResult, Run
+from krepair.pipeline.replicas.items import RowRun, RowsResult
 from krepair.pipeline.replicas.join import rows_of
 from krepair.rules.replicas.replica import ReplicaHeaders
 
@@ -113,7 +113,7 @@ class FactsFile:
             scratch: folder for them.
             rows_inline: runs of so many rows stay in memory.
         """
-        found: dict[str, list[Run]] = {"keys": [], "records": []}
+        found: dict[str, list[RowRun]] = {"keys": [], "records": []}
         with self._as_input():
             for name, columns in (("keys", KEY_WORDS), ("records", _RECORD_COLUMNS)):
                 while (section := f"{name}/{index}/{len(found[name])}") in self._reader.sections:
@@ -158,12 +158,12 @@ def _of_columns(data: bytes, columns: int) -> Uint64s:
     return piece
 
 
-def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inline: int) -> Run:
+def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inline: int) -> RowRun:
     rows = reader.sections[section].bytes // (8 * columns)
     pieces = _pieces(reader, section, columns)
     if rows <= rows_inline:
-        return Run(rows=rows, data=b"".join(piece.tobytes() for piece in pieces))
-    return Run(rows=rows, path=write_scratch(scratch, "facts", pieces))
+        return RowRun(rows=rows, data=b"".join(piece.tobytes() for piece in pieces))
+    return RowRun(rows=rows, path=write_scratch(scratch, "facts", pieces))
 
 
 def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Uint64s]:

@@ -19,7 +19,7 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.items import ReplicaItem
-from krepair.pipeline.replicas.records import Differing, RecordWalk
+from krepair.pipeline.replicas.records import Differing, HashWalk
 
 _CUT: Final = 256
 
@@ -70,7 +70,7 @@ class FoundKey(Struct, frozen=True, kw_only=True):
     value_size: int = -1
 
 
-class _Finder(RecordWalk):
+class _Finder(HashWalk):
     """Looks at each record of the keys, and keeps of each key what is served last."""
 
     wanted: np.ndarray[Any, np.dtype[np.uint64]]

@@ -94,7 +94,7 @@ def map_in_parts(
             of_one.clear()
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class RowRun(Struct, frozen=True, kw_only=True):
     """Rows of hashes.
 
     Attributes:
@@ -114,9 +114,7 @@ class RowsResult(Outcome, frozen=True, kw_only=True):
     Attributes:
         keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).
         records: runs of uint64[N, 2] (offset, digest), in offset order.
-        count: records read.
     """
 
-    keys: tuple[Run, ...] = ()
-    records: tuple[Run, ...] = ()
-    count: int = 0
+    keys: tuple[RowRun, ...] = ()
+    records: tuple[RowRun, ...] = ()

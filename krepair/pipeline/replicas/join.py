@@ -14,22 +14,22 @@ import numpy as np
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.compaction.keys import BUCKETS
-from krepair.pipeline.replicas.items import RowsResult, Run
-from krepair.rules.replicas.judge import Content, Group, RecordDifference
+from krepair.pipeline.replicas.items import RowRun, RowsResult
+from krepair.rules.replicas.judge import ComparedRecords, RecordDifference, ReplicaGroup
 from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_keys, merged
 
 ROWS_AT_ONCE: Final = 1 << 20
 _RECORD_COLUMNS: Final = 2
 
 
-def rows_of(run: Run, columns: int) -> Uint64s:
+def rows_of(run: RowRun, columns: int) -> Uint64s:
     """uint64[N, columns] of a run; of a file only what is used is read."""
     if run.path:
         return np.memmap(run.path, np.uint64, "r").reshape(-1, columns)
     return np.frombuffer(run.data, np.uint64).reshape(-1, columns)
 
 
-def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Content:
+def join(group: ReplicaGroup, rows: Sequence[RowsResult], *, compacted: bool) -> ComparedRecords:
     """Judge the records of a group.
 
     Args:
@@ -44,7 +44,7 @@ def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Conten
         with_keys = sum(1 for of_one in rows if of_one.keys)
         for part in key_parts([of_one.keys for of_one in rows]):
             found += judge_keys(joined(differing(part, with_keys)), group.replicas, forks, catch_ups)
-    return Content(
+    return ComparedRecords(
         keys=tuple(merged(found)),
         records=tuple(
             _record_differences(group, [of_one.records for of_one in rows], missing_too=not compacted)
@@ -52,7 +52,7 @@ def join(group: Group, rows: Sequence[RowsResult], *, compacted: bool) -> Conten
     )
 
 
-def key_parts(keys: Sequence[Sequence[Run]]) -> Iterator[list[Uint64s]]:
+def key_parts(keys: Sequence[Sequence[RowRun]]) -> Iterator[list[Uint64s]]:
     """Yield the rows of all replicas, one range of hashes after the other, each small enough for memory.
 
     Runs are in the order of their buckets only, so a range begins and ends with a bucket.
@@ -78,7 +78,7 @@ def _concatenated(pieces: list[Uint64s], columns: int) -> Uint64s:
 
 
 def _record_differences(
-    group: Group, records: Sequence[Sequence[Run]], *, missing_too: bool
+    group: ReplicaGroup, records: Sequence[Sequence[RowRun]], *, missing_too: bool
 ) -> Iterator[RecordDifference]:
     """Compare the digests of records offset by offset, all pairs."""
     tables = [[rows_of(run, _RECORD_COLUMNS) for run in of_one] for of_one in records]

@@ -40,7 +40,7 @@ from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.headers import NotedDamage
-from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run, map_in_parts
+from krepair.pipeline.replicas.items import ReplicaItem, RowRun, RowsResult, map_in_parts
 from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 
 OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
@@ -74,7 +74,7 @@ class Differing:
         return (self._numbers[places] == numbers).astype(np.uint8)
 
 
-class RecordWalk(LogWalk):
+class HashWalk(LogWalk):
     """Hashes the records of one ``.log``.
 
     Args:
@@ -306,7 +306,7 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
         for base, size in item.segments:
             name = log_name(base)
             with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
-                walk = RecordWalk(
+                walk = HashWalk(
                     read_into_from(descriptor), size, base, fates, secret, on_hashes, differing,
                     only_differing=not item.keys,
                 )  # fmt: skip
@@ -331,11 +331,6 @@ class Entered:
         self._table: Uint64s = np.zeros((_FIRST_SLOTS, h.KEY_WORDS), np.uint64)
         self._digests: Uint64s = np.empty((_FIRST_SLOTS, 2), np.uint64)
         self._state = np.zeros(h.ENTER_STATE, np.int64)
-
-    @property
-    def count(self) -> int:
-        """Records of data so far."""
-        return int(self._state[h.E_COUNT])
 
     def take(self, hashed: Uint64s, counts: Int64s, fates: Int64s, differing: Any) -> None:
         """Take records, see ``OnHashes``."""
@@ -396,15 +391,15 @@ class Entered:
 @shown("records")
 def read_records(item: ReplicaItem) -> RowsResult:
     """The rows of one replica: small ones travel in the result, others lie in scratch files."""
-    keys: list[Run] = []
-    records: list[Run] = []
+    keys: list[RowRun] = []
+    records: list[RowRun] = []
 
-    def put(runs: list[Run], rows: Uint64s, name: str) -> None:
+    def put(runs: list[RowRun], rows: Uint64s, name: str) -> None:
         if len(rows) <= item.rows_inline and not any(run.path for run in runs):
-            runs.append(Run(rows=len(rows), data=rows.tobytes()))
+            runs.append(RowRun(rows=len(rows), data=rows.tobytes()))
         else:
             path = write_scratch(item.scratch, name, (np.ascontiguousarray(rows),))
-            runs.append(Run(rows=len(rows), path=path))
+            runs.append(RowRun(rows=len(rows), path=path))
 
     entered = Entered(
         (lambda rows: put(keys, rows, "keys")) if item.keys else None,
@@ -415,7 +410,7 @@ def read_records(item: ReplicaItem) -> RowsResult:
     except ReplicaError as error:
         return RowsResult(failure=error.failure, why=str(error))
     entered.end()
-    return RowsResult(keys=tuple(keys), records=tuple(records), count=entered.count)
+    return RowsResult(keys=tuple(keys), records=tuple(records))
 
 
 def read_records_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, RowsResult]]:
@@ -428,5 +423,4 @@ def _joined(parts: Sequence[RowsResult]) -> RowsResult:
     return failed or RowsResult(
         keys=tuple(run for part in parts for run in part.keys),
         records=tuple(run for part in parts for run in part.records),
-        count=sum(part.count for part in parts),
     )

@@ -31,7 +31,7 @@ _AGREEING: Final = 2
 
 
 @dataclass
-class Group:
+class ReplicaGroup:
     """The replicas of one partition that have one topic id.
 
     Attributes:
@@ -99,7 +99,7 @@ class RecordDifference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Content:
+class ComparedRecords:
     """The result of the records of a group.
 
     Attributes:
@@ -111,19 +111,19 @@ class Content:
     records: tuple[RecordDifference, ...] = ()
 
 
-def groups_of(replicas: Sequence[Replica]) -> list[Group]:
+def groups_of(replicas: Sequence[Replica]) -> list[ReplicaGroup]:
     """Replicas that may be compared: those of one topic id. One without an id belongs to the only id there is."""
     known = {one.state.topic_id for one in replicas if one.state.topic_id}
     by_id: dict[str, list[Replica]] = defaultdict(list)
     for one in replicas:
         by_id[one.state.topic_id or (next(iter(known)) if len(known) == 1 else "")].append(one)
-    groups = [Group(sorted(found, key=lambda one: one.broker)) for found in by_id.values()]
+    groups = [ReplicaGroup(sorted(found, key=lambda one: one.broker)) for found in by_id.values()]
     for group in groups:
         _look_at(group)
     return groups
 
 
-def _look_at(group: Group) -> None:
+def _look_at(group: ReplicaGroup) -> None:
     """Find forks and ranges that differ."""
     differing: set[int] = set()
     for (a, one), (b, other) in combinations(enumerate(group.replicas), 2):
@@ -150,7 +150,7 @@ def _differing_ranges(one: Replica, other: Replica, fork: int) -> set[int]:
     return {number for number in {*tables[0], *tables[1]} if tables[0].get(number) != tables[1].get(number)}
 
 
-def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
+def facts_of_header(group: ReplicaGroup) -> Iterator[m.Disagreement]:
     """What is wrong in a group by headers alone."""
     for one in group.replicas:
         yield from _alone(one)
@@ -258,7 +258,7 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
     return _said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
 
 
-def _behind(group: Group) -> Iterator[m.Disagreement]:
+def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
     """Replicas that end before others: they fetch what they lack."""
     read = [one for one in group.replicas if not one.failure]
     top = max((one.end for one in read), default=0)
@@ -283,8 +283,8 @@ def verdict_of(
     topic: str,
     partition: int,
     replicas: Sequence[Replica],
-    groups: Sequence[Group],
-    contents: Sequence[Content | None],
+    groups: Sequence[ReplicaGroup],
+    contents: Sequence[ComparedRecords | None],
 ) -> m.PartitionVerdict:
     """The verdict on a partition.
 
@@ -376,7 +376,7 @@ _KEY_TEXTS: Final = {
 }
 
 
-def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
+def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Disagreement]:
     for finding in content.keys:
         if finding.kind == m.LEADER_DECIDES:
             continue
@@ -409,7 +409,9 @@ def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
             yield _said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
 
 
-def _who_leads(group: Group, content: Content | None, wrong: set[int]) -> Iterator[m.Disagreement]:
+def _who_leads(
+    group: ReplicaGroup, content: ComparedRecords | None, wrong: set[int]
+) -> Iterator[m.Disagreement]:
     """Replicas that are behind, and that a leader of their records can do harm to.
 
     Args:
@@ -509,7 +511,7 @@ def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
     return summed
 
 
-def _harmless(group: Group) -> Iterator[str]:
+def _harmless(group: ReplicaGroup) -> Iterator[str]:
     """Names of what differs between healthy replicas, too."""
     read = [one for one in group.replicas if not one.failure]
     if len(read) < 2:
