@@ -137,8 +137,9 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
     """Checks that a change which is half done needs nothing that is kept: a broker has written its files since.
 
-    This asks only what would be lost, and not whether apply or undo would end the change: so whatever these refuse, a
-    purge ends it once a person has looked at what it names.
+    Of a change without a fence this asks only what would be lost, and not whether apply or undo would end it: so
+    whatever these refuse, a purge ends it once a person has looked at what it names. With a fence the clean-shutdown
+    marker would be lost, so an undo that can end has to.
 
     Raises:
         RefusedError: it can go on, a swap waits, or what is kept may be the last copy.
@@ -155,6 +156,8 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
             f"{folder.at(waiting[0])}",
             next_command=command,
         )
+    if undoing and _is_fenced(folder) and _can_go_back(folder, intent):
+        raise RefusedError(what, next_command=command)
     goes_on = not undoing and _can_go_on(folder, intent)
     if goes_on and not action.kept(folder, intent):
         raise RefusedError(what, next_command=command)
@@ -174,6 +177,14 @@ def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
         return action_of(intent).can_go_on(folder, intent)
     except StalePlanError:
         return False
+
+
+def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
+    try:
+        action_of(intent).check_undo(folder, intent, "undoing")
+    except StalePlanError:
+        return False
+    return True
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
@@ -207,8 +218,12 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             )
 
 
+def _is_fenced(folder: PartitionFolder) -> bool:
+    return folder.tree.is_folder(f"{folder.private}/fence")
+
+
 def _check_no_fence(folder: PartitionFolder) -> None:
-    if folder.tree.is_folder(f"{folder.private}/fence"):
+    if _is_fenced(folder):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up; nothing is purged",
             next_command="krepair apply PLAN",
