@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from krepair.derive.transactions import aborted_of
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, ListedLog, OtherReplicas, place_of
-from krepair.fixes.other_dirs import LockedDirs
 from krepair.formats.filenames import log_name
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir, read_partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, LogElsewhere
 from krepair.rules.evidence import OtherLog, why_other_topic
@@ -32,6 +32,40 @@ Asked = tuple[LogElsewhere, tuple[ListedLog, ...]]
 """A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 """(broker, topic, number) -> the folders of that partition, each with its log directory."""
+
+
+class LockedDirs:
+    """Log directories of other replicas, whose locks apply holds: no broker changes them meanwhile.
+
+    Their partitions are many, and are not all listed again for each of ours.
+    """
+
+    def __init__(self) -> None:
+        self._views: dict[str, LogDir] = {}
+
+    def look(self, log_dir: str, folder: str) -> tuple[LogDir, Partition | None]:
+        """A log directory, and one partition folder of it as it is now.
+
+        Args:
+            log_dir: absolute path of the log directory.
+            folder: name of the folder.
+
+        Returns:
+            The directory as it was listed first; and the folder, None if it was not there, or is not any more.
+
+        Raises:
+            NotALogDirError: it is no log directory.
+            UnreadableError: it cannot be read.
+        """
+        view = self._views.get(log_dir)
+        if view is None:
+            view = self._views[log_dir] = read_log_dir(log_dir)
+        if all(one.folder != folder for one in (*view.partitions, *view.marked)):
+            return view, None
+        try:
+            return view, read_partition(view, folder)
+        except OSError:
+            return view, None
 
 
 class NotKnownError(Exception):
@@ -310,8 +344,7 @@ def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Oth
         runs = tuple(one.headers.runs for one in replicas if one.headers.runs)
         if runs and number not in problems:
             keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
-    for index, kept in engine.map(find_markers_to_keep, [item for _, item in keeping]):
-        number = keeping[index][0]
+    for number, kept in engine.each(find_markers_to_keep, keeping):
         if isinstance(kept, Failed):
             problems[number] = kept.why
         else:
@@ -348,25 +381,27 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     from krepair.pipeline.compaction.tasks import find_keys
 
     count = sum(len(one.segments) for one in others.logs)
-    items = [
-        KeysItem(
-            place=one.place,
-            base_offset=base,
-            size=size,
-            aborted=touching(aborted, base, 2**63 - 1),
-            secret=secret,
-            rows_inline=rows_inline_of(count),
-            scratch=scratch,
-            lowest=True,
+    asked = [
+        (
+            f"{one.place.path}/{log_name(base)}",
+            KeysItem(
+                place=one.place,
+                base_offset=base,
+                size=size,
+                aborted=touching(aborted, base, 2**63 - 1),
+                secret=secret,
+                rows_inline=rows_inline_of(count),
+                scratch=scratch,
+                lowest=True,
+            ),
         )
         for one, aborted in zip(others.logs, others.aborted, strict=True)
         for base, size in one.segments
         if size
     ]
     files: list[RowFile] = []
-    for index, keys in engine.map(find_keys, items):
+    for where, keys in engine.each(find_keys, asked):
         if keys.failure or keys.problem:
-            where = f"{items[index].place.path}/{log_name(items[index].base_offset)}"
             raise NotKnownError(f"{where}: {keys.why or keys.problem}")
         files += keys.files
     return tuple(files)

@@ -25,7 +25,7 @@ from krepair.errors import (
 )
 from krepair.fixes.context import Context, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after, scan_item
-from krepair.fixes.other_dirs import LockedDirs
+from krepair.fixes.other_logs import LockedDirs
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
