@@ -19,4 +19,4 @@ pip --no-build-isolation "$source"
 "$target/bin/python" -m pip --disable-pip-version-check --quiet uninstall --yes \
   mypy ruff hypothesis pytest pytest-timeout pytest-xdist import-linter confluent-kafka
 "$target/bin/python" -m compileall -q "$target/lib" || true # some packages carry files for other versions of Python
-"$target/bin/krepair" warm >/dev/null # says on stderr how far it is
+"$target/bin/krepair" warm >/dev/null # says on stderr that it compiles

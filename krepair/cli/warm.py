@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krepair.cli.compiling import CompilingLines
+from krepair.cli.compiling import say_of_warm
 from krepair.cli.options import takes
 from krepair.cli.outcome import finish
 from krepair.options import Options
@@ -16,5 +16,5 @@ def warm(*, options: Options) -> None:
     """
     from krepair.ops import warm as ops
 
-    report = ops.warm(options.into, None if options.quiet or options.json else CompilingLines())
+    report = ops.warm(options.into, None if options.quiet or options.json else say_of_warm)
     finish("warm", report, lambda: ops.warm_view(report), options)

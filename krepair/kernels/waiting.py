@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Told = Callable[[int, int], None]
-"""Called with the number of kernels that are compiled or being compiled, and how many there are; 0 if unknown."""
-
-_told: Told | None = None
-_compiled = 0
+_told: Callable[[], None] | None = None
 
 
-def tell(told: Told | None) -> None:
-    """From now on this function is told, in the thread that waits; None: nobody."""
-    global _told, _compiled
-    _told, _compiled = told, 0
+def tell(told: Callable[[], None] | None) -> None:
+    """This function is told once, in the thread that waits; None: nobody."""
+    global _told  # noqa: PLW0603
+    _told = told
 
 
 def compiling() -> None:
     """A kernel that was found in no cache is compiled now, while its caller waits."""
-    global _compiled  # noqa: PLW0603
-    _compiled += 1
-    if _told is not None:
-        _told(_compiled, 0)
+    told = _told
+    tell(None)
+    if told is not None:
+        told()

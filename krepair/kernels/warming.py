@@ -6,7 +6,8 @@ import importlib
 import multiprocessing
 import os
 import pkgutil
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from krepair.kernels import waiting
 from krepair.kernels.columns import BATCH
 from krepair.kernels.jit import KERNELS
 from krepair.kernels.machine import CACHE, PROCESSORS, saved_as
-from krepair.kernels.waiting import Told
 
 _TYPES: Final = {
     "flag": numba.boolean,
@@ -73,12 +73,12 @@ def all_kernels() -> list[tuple[str, str]]:
     return [(name, takes) for name, kernel in KERNELS.items() for takes in kernel.takes]
 
 
-def warm(path: str, told: Told) -> Warmed:
+def warm(path: str, told: Callable[[int], None]) -> Warmed:
     """Put machine code of every kernel into a folder that all users may read, in as many processes as there are cores.
 
     Args:
         path: path of the folder.
-        told: called after each module with kernels that were compiled.
+        told: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
         OSError: the folder cannot be made, or somebody else may write there too.
@@ -104,7 +104,7 @@ def _kept(name: str, takes: str) -> bool:
     return payload is not None
 
 
-def _compile_all(missing: list[tuple[str, str]], told: Told) -> None:
+def _compile_all(missing: list[tuple[str, str]], told: Callable[[int], None]) -> None:
     """Compile kernels, those of one module in one process, since they call the same functions."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for name, takes in missing:
@@ -112,15 +112,12 @@ def _compile_all(missing: list[tuple[str, str]], told: Told) -> None:
     jobs = sorted(by_module.values(), key=_size, reverse=True)
     if not jobs:
         return
-    told(0, len(missing))
+    told(len(missing))
     # Children are forked, since they need all that is loaded by now. No thread runs yet.
     with ProcessPoolExecutor(
         min(len(jobs), len(os.sched_getaffinity(0))), multiprocessing.get_context("fork")
     ) as processes:
-        done = 0
-        for future in as_completed([processes.submit(_compile, job) for job in jobs]):
-            done += future.result()
-            told(done, len(missing))
+        list(processes.map(_compile, jobs))
 
 
 def _size(rows: list[tuple[str, str]]) -> int:
@@ -128,8 +125,7 @@ def _size(rows: list[tuple[str, str]]) -> int:
     return sum(len(KERNELS[name].py_func.__code__.co_code) for name, _ in rows)
 
 
-def _compile(rows: list[tuple[str, str]]) -> int:
+def _compile(rows: list[tuple[str, str]]) -> None:
     waiting.tell(None)  # the parent tells
     for name, takes in rows:
         KERNELS[name].machine().compile(types_of(takes))
-    return len(rows)

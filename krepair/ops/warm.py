@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
-from krepair.kernels.waiting import Told
 from krepair.ops.reports import Report
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, bytes_text, table_of
 
@@ -31,12 +31,12 @@ class WarmReport(Report, frozen=True, kw_only=True):
     processors: str
 
 
-def warm(into: str, told: Told | None) -> WarmReport:
+def warm(into: str, told: Callable[[int], None] | None) -> WarmReport:
     """Compile all kernels.
 
     Args:
         into: folder for them; empty for the installation's own, or this user's where that cannot be written.
-        told: who is told how far it is.
+        told: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
         RefusedError: the folder cannot be made, or somebody else may write there too.
@@ -50,7 +50,7 @@ def warm(into: str, told: Told | None) -> WarmReport:
     else:
         folder = user_folders()[0]
     try:
-        made = warming.warm(folder, told or (lambda _done, _total: None))
+        made = warming.warm(folder, told or (lambda _kernels: None))
     except OSError as error:
         raise RefusedError(
             f"{folder}: compiled kernels cannot be kept here: {error.strerror or error}", next_command=_NEXT
