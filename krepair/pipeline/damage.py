@@ -11,8 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from msgspec import Struct
 
+from krepair.derive.index_entries import IndexEntries
 from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
@@ -220,25 +222,23 @@ def recovery_of_offsets(
         interval_bytes: ``index.interval.bytes``.
         next_base: base offset of the next segment, -1 if it is the last.
     """
-    last_entry, last_offset = 0, base_offset
-    largest, of_largest, written, written_offset = -1, -1, -1, -1
+    entries, fits = IndexEntries(interval_bytes), True
     for rows in BatchWalk(read_into, cut):
-        for position, offset, timestamp in rows[["position", "last_offset", "max_timestamp"]].tolist():
-            if not 0 <= offset - base_offset <= INT32_MAX:
-                last = _last_offset(read_into, size, base_offset)
-                if last + 1 - base_offset <= INT32_MAX:
-                    return "stops"
-                return "splits" if last < next_base else "strays"
-            if timestamp > largest:
-                largest, of_largest = timestamp, offset
-            if position - last_entry <= interval_bytes:
-                continue
-            if offset <= last_offset or of_largest < written_offset:
-                return "empties"
-            last_entry, last_offset = position, offset
-            if largest > written:
-                written, written_offset = largest, of_largest
-    return "empties" if largest > written and of_largest < written_offset else ""
+        last = rows["last_offset"]
+        wrong = np.flatnonzero((last < base_offset) | (last - base_offset > INT32_MAX))
+        fits = not len(wrong)
+        entries.take(rows if fits else rows[: wrong[0]])
+        if not fits:
+            break
+    offsets, times = entries.entries() if fits else entries.so_far()
+    if (np.diff(offsets[:, 0], prepend=base_offset) <= 0).any() or (np.diff(times[:, 1]) < 0).any():
+        return "empties"
+    if fits:
+        return ""
+    end = _last_offset(read_into, size, base_offset)
+    if end + 1 - base_offset <= INT32_MAX:
+        return "stops"
+    return "splits" if end < next_base else "strays"
 
 
 def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
