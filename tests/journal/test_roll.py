@@ -90,3 +90,18 @@ def test_it_is_not_begun_where_a_name_is_taken_or_a_staged_file_is_not_empty(sit
     put(site.path / file, b"", 2_000)
     with pytest.raises(StalePlanError, match=f"{file}: was not there when the plan was made"):
         site.begin()
+
+
+def test_index_that_a_broker_made_larger_before_the_log_came_stays_when_the_rest_is_taken_back(
+    site: Site,
+) -> None:
+    intent = site.begin()
+    ROLLS.go_on(site.folder, intent)
+    (site.path / name(100)).rename(site.stage / name(100))
+    (site.path / name(100, ".index")).write_bytes(b"by a broker")
+    ROLLS.forget(site.folder, intent)
+    assert sorted(file.name for file in site.path.iterdir() if file.is_file()) == [
+        name(0),
+        name(100, ".index"),
+    ]
+    assert (site.path / name(100, ".index")).read_bytes() == b"by a broker"
