@@ -21,7 +21,6 @@ from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, se
 from krepair.journal.record import FileState, Intent, Order
 
 CLEANED = ".cleaned"
-Foreign = Literal["stops", "goes", "stays"]
 
 
 class Rename(NamedTuple):
@@ -89,7 +88,7 @@ class Becomes(NamedTuple):
     old: FileState | None
     new: FileState | None
     over: FileState | None = None
-    foreign: Foreign = "stops"
+    foreign: Literal["stops", "goes", "stays"] = "stops"
 
 
 class KeepOld(NamedTuple):

@@ -19,7 +19,7 @@ from krepair.journal.actions.action import Came, ChangeT_contra, Found, JournalA
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.stepping import run
-from krepair.journal.steps import Becomes, Foreign, SyncDir, files_back, forget_files, keep_files, swap_files
+from krepair.journal.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import FileFingerprint, NewFile
 
@@ -32,15 +32,9 @@ def these(*states: FileState | None) -> tuple[FileState, ...]:
 class OfFiles(JournalAction[ChangeT_contra]):
     """What is the same of every change that makes other files of some: what it has, and what it makes."""
 
-    foreign: Foreign = "stops"
-    """What becomes of a file of somebody else under a name of the change: see ``Becomes``."""
-
     def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """The files, the one that leads first."""
-        return tuple(
-            Becomes(name, intent.old(name), intent.new(name), intent.over, self.foreign)
-            for name in intent.names
-        )
+        return tuple(Becomes(name, intent.old(name), intent.new(name), intent.over) for name in intent.names)
 
     @abstractmethod
     def becomes(self, change: ChangeT_contra) -> tuple[NewFile, ...]:

@@ -24,7 +24,6 @@ class RollSegments(ChangeFiles[RollSegment]):
     """Implements ``JournalAction`` for empty segments."""
 
     kind = RollSegment
-    foreign = "stays"  # what a broker made larger meanwhile is left to it
     at_log_end = True
 
     def begin(self, target: Target, change: RollSegment) -> Intent:
