@@ -23,8 +23,8 @@ def diff(
     Example: krepair diff approved.krplan new.krplan
     """
     from krepair.cli.views.diff import diff_view
+    from krepair.ops.diff import diff_plans
     from krepair.ops.show import load
-    from krepair.plan.diff import diff_plans
 
     found = diff_plans(load(first), load(second))
     finish("diff", found, lambda: diff_view(found, first, second), options)

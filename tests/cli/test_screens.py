@@ -26,6 +26,7 @@ from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.text import COLUMNS, markdown, on_screen, plain
 from krepair.cli.views.transactions import transactions_view
 from krepair.ops.compare import CompareReport, SideSummary
+from krepair.ops.diff import diff_plans
 from krepair.ops.dump import Dump
 from krepair.ops.explain import explain
 from krepair.ops.facts import FactsReport
@@ -46,7 +47,6 @@ from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, OffsetCommit
-from krepair.plan.diff import diff_plans
 from krepair.plan.planfile import seal
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m

@@ -128,6 +128,8 @@ def rule_of(name: str, kind: str) -> str:
     """The rule under which check names the thing; empty where it does no harm."""
     if kind == "file":
         return OF_NO_SENSE.get(name, "")
+    if kind == "symlink to a folder" and name in IN_ROOT and name not in {*PARTITIONS, MARKED_FOR_DELETION}:
+        return "KR602"  # A broker loads it as the folder.
     if kind == "folder" and name in IN_ROOT:
         # An empty partition is one that has no records yet, if no checkpoint says otherwise.
         empty = {"t-0": "KR312", "u-0": ""}

@@ -18,10 +18,10 @@ import pytest
 from krepair.cli.views.text import markdown
 from krepair.errors import LockedError, RefusedError, UsageError
 from krepair.ops import preview as previews
+from krepair.ops.diff import diff_plans
 from krepair.ops.plan import look_at_partitions
 from krepair.ops.preview import make_preview
 from krepair.ops.verify import verify_plan
-from krepair.plan.diff import diff_plans
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view

@@ -11,9 +11,9 @@ import pytest
 
 from krepair.errors import ExitCode, KrepairError, LockedError, StalePlanError, UsageError
 from krepair.ops.apply import apply
+from krepair.ops.diff import diff_plans
 from krepair.ops.preview import make_preview
 from krepair.ops.show import show_view
-from krepair.plan.diff import diff_plans
 from krepair.plan.model import Evidence
 from krepair.rules.reasons import Reason
 from tests.builders import NOW_MS, Batch, LogDir, abort, commit, emptied

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.formats.words import count_text, names_text
-from krepair.plan.diff import Difference, PartitionDiff, PlanDiff, number, words
+from krepair.ops.diff import Difference, PartitionDiff, PlanDiff, number, words
 from krepair.plan.view import Section, Table, View, table_of
 
 _ONLY: Final = {"first": "only in the first plan", "second": "only in the second plan", "both": ""}

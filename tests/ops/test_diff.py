@@ -15,8 +15,8 @@ from krepair.cli.views.diff import diff_view
 from krepair.cli.views.text import plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
+from krepair.ops.diff import diff_plans, words
 from krepair.ops.show import check_digest
-from krepair.plan.diff import diff_plans, words
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from tests.ops.conftest import memory_dir
