@@ -43,7 +43,7 @@ _CHOICES: Final = re.compile(r"[a-z0-9-]+(\|[a-z0-9-]+)*")
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     """Where the work is done."""
 
     AUTO = "auto"
@@ -405,11 +405,11 @@ class Options:
         "here.",
         use="scratch",
     )
-    engine: Engine = _place(  # noqa: RUF009 - a name of an enum
+    engine: EngineName = _place(  # noqa: RUF009 - a name of an enum
         "--engine auto|spark|inline",
         "Where the work is done; auto picks by size.",
         "auto",
-        read=Engine,
+        read=EngineName,
     )
     master: str = _place("--master URL", "Spark master, as local[*] or spark://host:7077.")
     # What comes out.

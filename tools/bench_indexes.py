@@ -26,7 +26,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 
 PADDED = {".index": 10_485_760, ".timeindex": 10_485_756}
@@ -93,7 +93,7 @@ def main() -> int:
     try:
         root = work / "logs"
         timed("make", lambda: make(root, given.segments, given.partitions, given.log_bytes))
-        options = Options(now_ms=NOW_MS + 10**9, engine=Engine.INLINE, fixes=("index",))
+        options = Options(now_ms=NOW_MS + 10**9, engine=EngineName.INLINE, fixes=("index",))
         report = timed("check", lambda: check([str(root)], options))
         plan = timed("plan", lambda: make_plan(str(root), options))
         done = timed("apply", lambda: apply(plan, options))

@@ -288,12 +288,12 @@ def _of_fixtures(work: Path) -> Iterator[tuple[str, str]]:
     from dataclasses import replace
 
     from krepair.ops.plan import make_plan
-    from krepair.options import Engine, Options
+    from krepair.options import EngineName, Options
     from tests.builders import NOW_MS
     from tests.fixture_dirs import FIXTURES, unpack
 
     asked = Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=NOW_MS,
         delete_horizon="4000000000000",
         broker_version="3.9.2",

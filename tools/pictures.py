@@ -16,7 +16,7 @@ import zstandard
 
 from krepair.cli.views.page.drawing import Box, strip, strip_bytes, tail
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.plan.pictures import Strip, pictures_of
 from krepair.plan.view import bytes_text
@@ -53,7 +53,7 @@ def plan_of(fixture: str, **options: object) -> Plan:
             if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none yet
                 archive.extraction_filter = tarfile.data_filter
             archive.extractall(folder)
-        asked = Options(engine=Engine.INLINE, now_ms=NOW_MS, only_replica=("*",), **options)  # type: ignore[arg-type]
+        asked = Options(engine=EngineName.INLINE, now_ms=NOW_MS, only_replica=("*",), **options)  # type: ignore[arg-type]
         return make_plan(str(Path(folder) / "logs"), asked)
 
 

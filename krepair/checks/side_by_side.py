@@ -68,7 +68,7 @@ def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Iterator[Int64s]:
                 return
 
 
-class _Side:
+class _OneLog:
     """One log: the rows that are in memory, and how far it was read."""
 
     def __init__(self, rows: Iterator[Int64s]) -> None:
@@ -107,7 +107,7 @@ def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySid
     Raises:
         OSError: a log cannot be read.
     """
-    one, other = _Side(first), _Side(second)
+    one, other = _OneLog(first), _OneLog(second)
     seen = SideBySide()
     while not (one.over and other.over):
         up_to = min(one.reach, other.reach)

@@ -386,7 +386,7 @@ class Parent:
             _name(error, self._path)
 
 
-class _Opening:
+class _OpenFile:
     """A regular file that is open while a body runs."""
 
     __slots__ = ("_descriptor", "_flags", "_mode", "_path", "_tree")
@@ -411,7 +411,7 @@ class _Opening:
             _name(error, self._path)
 
 
-class Opened(_Opening):
+class Opened(_OpenFile):
     """See ``Tree.opened``."""
 
     __slots__ = ()
@@ -420,7 +420,7 @@ class Opened(_Opening):
         return self._open()[0]
 
 
-class OpenedWithStatus(_Opening):
+class OpenedWithStatus(_OpenFile):
     """See ``Tree.opened_with_status``."""
 
     __slots__ = ()

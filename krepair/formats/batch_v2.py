@@ -17,22 +17,22 @@ from krepair.errors import UsageError
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.java_numbers import INT32_MAX
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 HEADER = Layout(
-    Field("base_offset", "i8", "offset of the first record as it was appended; compaction keeps it"),
-    Field("batch_length", "i4", "bytes after this field"),
-    Field("partition_leader_epoch", "i4", "set by the broker; not covered by the CRC"),
-    Field("magic", "i1", "2"),
-    Field("crc", "u4", "CRC-32C of everything from attributes to the end of the batch"),
-    Field("attributes", "i2", "codec, timestamp type, transactional, control, delete horizon"),
-    Field("last_offset_delta", "i4", "last offset less base offset; compaction keeps it"),
-    Field("base_timestamp", "i8", "ms; of the first record, or the delete horizon, or -1 when emptied"),
-    Field("max_timestamp", "i8", "ms; greatest of the records, or log append time"),
-    Field("producer_id", "i8", "-1 for none"),
-    Field("producer_epoch", "i2", "-1 for none"),
-    Field("base_sequence", "i4", "-1 for none; markers have -1"),
-    Field("record_count", "i4", "0 in an emptied batch"),
+    LayoutField("base_offset", "i8", "offset of the first record as it was appended; compaction keeps it"),
+    LayoutField("batch_length", "i4", "bytes after this field"),
+    LayoutField("partition_leader_epoch", "i4", "set by the broker; not covered by the CRC"),
+    LayoutField("magic", "i1", "2"),
+    LayoutField("crc", "u4", "CRC-32C of everything from attributes to the end of the batch"),
+    LayoutField("attributes", "i2", "codec, timestamp type, transactional, control, delete horizon"),
+    LayoutField("last_offset_delta", "i4", "last offset less base offset; compaction keeps it"),
+    LayoutField("base_timestamp", "i8", "ms; of the first record, or the delete horizon, or -1 when emptied"),
+    LayoutField("max_timestamp", "i8", "ms; greatest of the records, or log append time"),
+    LayoutField("producer_id", "i8", "-1 for none"),
+    LayoutField("producer_epoch", "i2", "-1 for none"),
+    LayoutField("base_sequence", "i4", "-1 for none; markers have -1"),
+    LayoutField("record_count", "i4", "0 in an emptied batch"),
 )
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61

@@ -18,7 +18,7 @@ from krepair.errors import UsageError
 from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
-from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
+from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, CheckpointEntry
 from krepair.formats.words import count_text
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "CheckpointEntry",
     "EpochEntry",
-    "OffsetEntry",
     "decode_epochs",
     "decode_offsets",
     "encode_epochs",
@@ -60,7 +60,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-Entry = TypeVar("Entry", OffsetEntry, EpochEntry)
+Entry = TypeVar("Entry", CheckpointEntry, EpochEntry)
 
 
 class Checkpoint(NamedTuple, Generic[Entry]):
@@ -133,13 +133,13 @@ def _number_line(line: Line) -> int | None:
     return None if text is None else parse_java_integer(text, 32)
 
 
-def _offset_entry(text: str) -> OffsetEntry | None:
+def _offset_entry(text: str) -> CheckpointEntry | None:
     words = _words(text)
     if len(words) != 3:
         return None
     partition = parse_java_integer(words[1], 32)
     offset = parse_java_integer(words[2], 64)
-    return None if partition is None or offset is None else OffsetEntry(words[0], partition, offset)
+    return None if partition is None or offset is None else CheckpointEntry(words[0], partition, offset)
 
 
 def _epoch_entry(text: str) -> EpochEntry | None:
@@ -205,7 +205,7 @@ def _decode_entries(
     return entries
 
 
-def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
+def decode_offsets(buf: Bytes) -> Checkpoint[CheckpointEntry]:
     """Read a recovery-point, replication, cleaner or log-start offset checkpoint.
 
     A partition with two lines is damage, although a broker reads the file and uses the last line.
@@ -226,7 +226,7 @@ def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
     return checkpoint._replace(damage=(*checkpoint.damage, twice))
 
 
-def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
+def _as_written(buf: Bytes) -> tuple[CheckpointEntry, ...] | None:
     """All entries of a file that is exactly as a broker writes it, else None. It is several times faster."""
     head = AS_WRITTEN_HEAD.match(bytes(memoryview(buf)[:AS_WRITTEN_HEAD_BYTES]))
     # A long line or a wrong count must not cost memory.
@@ -243,7 +243,7 @@ def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
         return None
     topics, partitions, offsets = words[2::3], map(int, words[3::3]), map(int, words[4::3])
     with many_values():
-        return tuple(map(OffsetEntry._make, zip(topics, partitions, offsets, strict=True)))
+        return tuple(map(CheckpointEntry._make, zip(topics, partitions, offsets, strict=True)))
 
 
 def written_lines(data: bytes) -> OffsetLines | None:
@@ -309,7 +309,7 @@ def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
     return checkpoint
 
 
-def is_as_written(buf: Bytes, entries: Iterable[OffsetEntry | EpochEntry]) -> bool:
+def is_as_written(buf: Bytes, entries: Iterable[CheckpointEntry | EpochEntry]) -> bool:
     """Whether a file has the very bytes that a broker writes for these entries."""
     return bytes(buf) == _encode([" ".join(map(str, entry)) for entry in entries])
 
@@ -318,7 +318,7 @@ def _encode(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode("utf-8")
 
 
-def encode_offsets(entries: Iterable[OffsetEntry]) -> bytes:
+def encode_offsets(entries: Iterable[CheckpointEntry]) -> bytes:
     """The file as a broker writes it, with the entries in the given order.
 
     Raises:

@@ -10,17 +10,17 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 KEY = Layout(
-    Field("version", "i2", "0"),
-    Field("type_id", "i2", "see ControlType"),
+    LayoutField("version", "i2", "0"),
+    LayoutField("type_id", "i2", "see ControlType"),
 )
 assert KEY.size == 4
 
 END_TXN_VALUE = Layout(
-    Field("version", "i2", "0"),
-    Field("coordinator_epoch", "i4", "of the transaction coordinator that wrote the marker"),
+    LayoutField("version", "i2", "0"),
+    LayoutField("coordinator_epoch", "i4", "of the transaction coordinator that wrote the marker"),
 )
 assert END_TXN_VALUE.size == 6
 

@@ -139,7 +139,7 @@ def decode(buf: Bytes) -> Description | WrongLine:
     if len(buf) > MAX_BYTES:
         return WrongLine(1, f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
     lines = bytes(buf).split(b"\n")
-    reader = _Reader()
+    reader = _LineReader()
     number = 0
     try:
         for number, raw in enumerate(lines, 1):
@@ -164,7 +164,7 @@ def _text(raw: bytes) -> str:
         raise _WrongError("UTF-8", shown(raw.decode("latin-1"))) from None
 
 
-class _Reader:
+class _LineReader:
     """Reads line by line; the lines of a topic's partitions follow its own."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from krepair.formats.coordinator_record import RecordTable, problem_text
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.field_lists import read_messages
 from krepair.formats.filenames import OFFSETS_TOPIC
-from krepair.formats.message_schema import Message, decode, decode_versioned, front, read_message
+from krepair.formats.message_schema import VersionedMessage, decode, decode_versioned, front, read_message
 
 CONSUMER_PROTOCOL: Final = "consumer"
 
@@ -355,7 +355,7 @@ def _assignment(data: bytes) -> dict[str, Any]:
     return {"assigned_partitions": _partitions(found.values)} | _read("assignment", found)
 
 
-def _read(name: str, message: Message) -> dict[str, Any]:
+def _read(name: str, message: VersionedMessage) -> dict[str, Any]:
     fields = {f"{name}_version": message.version, f"{name}_fields": message.values}
     return fields | ({f"{name}_left_over": message.left_over} if message.left_over else {})
 

@@ -18,7 +18,7 @@ from krepair.formats.damage import Bytes
 STRUCT_CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u4": "I"}
 
 
-class Field(NamedTuple):
+class LayoutField(NamedTuple):
     """One field.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layout:
         packer: the same for plain Python.
     """
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: LayoutField) -> None:
         self.fields = fields
         self.names = tuple(field.name for field in fields)
         self.packer = struct.Struct(">" + "".join(STRUCT_CODES[field.type] for field in fields))

@@ -93,7 +93,7 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class VersionedMessage:
     """A message that had its version in front.
 
     Attributes:
@@ -136,7 +136,7 @@ def _read(schema: Schema, version: int, buf: Bytes, position: int) -> tuple[dict
             known = f"version 0 to {schema.latest} of {schema.name}"
             return Damage(position, len(buf) - position, known, f"version {version}")
         version = schema.latest
-    reader = _Reader(buf, position, version, flexible=version >= schema.flexible)
+    reader = _MessageReader(buf, position, version, flexible=version >= schema.flexible)
     try:
         return reader.struct(schema.fields), reader.position
     except _CutError as error:
@@ -149,7 +149,7 @@ def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, 
     return found if isinstance(found, Damage) else (found.version, found.values)
 
 
-def read_message(schema: Schema, buf: Bytes | None) -> Message | Damage:
+def read_message(schema: Schema, buf: Bytes | None) -> VersionedMessage | Damage:
     """Like ``decode_versioned``, and says how many bytes are left over."""
     if buf is None:
         return Damage(0, 0, schema.name, "null")
@@ -160,7 +160,7 @@ def read_message(schema: Schema, buf: Bytes | None) -> Message | Damage:
     if isinstance(found, Damage):
         return found
     values, end = found
-    return Message(version, values, len(buf) - end)
+    return VersionedMessage(version, values, len(buf) - end)
 
 
 def stored_version(buf: Bytes) -> int | None:
@@ -179,7 +179,7 @@ def front(schema: Schema, last: str, version: int = 0) -> struct.Struct:
     return struct.Struct(codes)
 
 
-class _Reader:
+class _MessageReader:
     """Walks the bytes of one message."""
 
     def __init__(self, buf: Bytes, position: int, version: int, *, flexible: bool) -> None:

@@ -20,24 +20,24 @@ import numpy.typing as npt
 from krepair.errors import UsageError
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 ENTRY_FIELDS = (
-    Field("offset", "i8", "of the message; of a wrapper, that of its last inner message"),
-    Field("message_size", "i4", "bytes after this field"),
-    Field("crc", "u4", "CRC-32 (zlib) of everything from magic to the end of the message"),
-    Field("magic", "i1", "0 or 1"),
-    Field("attributes", "i1", "codec, timestamp type (v1)"),
+    LayoutField("offset", "i8", "of the message; of a wrapper, that of its last inner message"),
+    LayoutField("message_size", "i4", "bytes after this field"),
+    LayoutField("crc", "u4", "CRC-32 (zlib) of everything from magic to the end of the message"),
+    LayoutField("magic", "i1", "0 or 1"),
+    LayoutField("attributes", "i1", "codec, timestamp type (v1)"),
 )
 HEADER_V0 = Layout(*ENTRY_FIELDS)
-HEADER_V1 = Layout(*ENTRY_FIELDS, Field("timestamp", "i8", "ms"))
+HEADER_V1 = Layout(*ENTRY_FIELDS, LayoutField("timestamp", "i8", "ms"))
 assert HEADER_V0.size == 18
 assert HEADER_V1.size == 26
 HEADERS = {0: HEADER_V0, 1: HEADER_V1}
 
 LOG_OVERHEAD = HEADER_V0.place("crc")
 CRC_START = HEADER_V0.place("magic")
-LENGTH = Layout(Field("length", "i4", "of the key or value, -1 for null"))
+LENGTH = Layout(LayoutField("length", "i4", "of the key or value, -1 for null"))
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

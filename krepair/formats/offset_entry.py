@@ -16,7 +16,7 @@ AS_WRITTEN_HEAD = re.compile(rb"0\n([0-9]{1,9})\n")
 AS_WRITTEN_HEAD_BYTES = 12
 
 
-class OffsetEntry(NamedTuple):
+class CheckpointEntry(NamedTuple):
     """One line of an offset checkpoint.
 
     Attributes:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.fixed_entries import entries_damage, padding_start
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 ENTRY = Layout(
-    Field("relative_offset", "i4", "last offset of the batch less the segment's base offset"),
-    Field("position", "i4", "byte in the log at which that batch starts"),
+    LayoutField("relative_offset", "i4", "last offset of the batch less the segment's base offset"),
+    LayoutField("position", "i4", "byte in the log at which that batch starts"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 8

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from krepair.formats.arrays import Int64s, Uint8s, Uint64s
-from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
+from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, CheckpointEntry
 
 _LONGEST_TOPIC: Final = 249
 _LONGEST_PARTITION: Final = 9
@@ -77,12 +77,12 @@ class OffsetLines(Mapping[tuple[str, int], int]):
         # No two keys of the file have the same hash, but a key that is not in the file may have the hash of one.
         return found if found >= 0 and self.data[self._starts[found] : self._ends[found]] == key else -1
 
-    def entry(self, place: int) -> OffsetEntry:
+    def entry(self, place: int) -> CheckpointEntry:
         """The entry of one line."""
         topic, _, partition = (
             self.data[self._starts[place] : self._ends[place]].decode("ascii").partition(" ")
         )
-        return OffsetEntry(topic, int(partition), int(self.offsets[place]))
+        return CheckpointEntry(topic, int(partition), int(self.offsets[place]))
 
     def with_offset(self, place: int, offset: int) -> bytes:
         """The bytes of the file with another offset in one line."""

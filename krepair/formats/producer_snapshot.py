@@ -15,30 +15,32 @@ import numpy.typing as npt
 
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 from krepair.formats.words import count_text
 
 VERSION = 1
 _PIECE_BYTES = 1 << 20
 
 HEADER = Layout(
-    Field("version", "i2", "1"),
-    Field("crc", "u4", "CRC-32C of everything after this field"),
-    Field("entry_count", "i4", "how many entries follow"),
+    LayoutField("version", "i2", "1"),
+    LayoutField("crc", "u4", "CRC-32C of everything after this field"),
+    LayoutField("entry_count", "i4", "how many entries follow"),
 )
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 10
 CRC_START = HEADER.place("entry_count")
 
 ENTRY = Layout(
-    Field("producer_id", "i8", "of the producer"),
-    Field("producer_epoch", "i2", "its current epoch"),
-    Field("last_sequence", "i4", "of its last data batch, -1 if none is known"),
-    Field("last_offset", "i8", "of its last data batch, -1 if none is known"),
-    Field("offset_delta", "i4", "last offset less base offset of that batch"),
-    Field("timestamp", "i8", "ms; greatest of that batch, or of the last marker (2.4 on), or -1"),
-    Field("coordinator_epoch", "i4", "of the transaction coordinator that wrote the last marker, -1 if none"),
-    Field("current_txn_first_offset", "i8", "of the open transaction, -1 if none is open"),
+    LayoutField("producer_id", "i8", "of the producer"),
+    LayoutField("producer_epoch", "i2", "its current epoch"),
+    LayoutField("last_sequence", "i4", "of its last data batch, -1 if none is known"),
+    LayoutField("last_offset", "i8", "of its last data batch, -1 if none is known"),
+    LayoutField("offset_delta", "i4", "last offset less base offset of that batch"),
+    LayoutField("timestamp", "i8", "ms; greatest of that batch, or of the last marker (2.4 on), or -1"),
+    LayoutField(
+        "coordinator_epoch", "i4", "of the transaction coordinator that wrote the last marker, -1 if none"
+    ),
+    LayoutField("current_txn_first_offset", "i8", "of the open transaction, -1 if none is open"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 46

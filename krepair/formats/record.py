@@ -22,7 +22,7 @@ from krepair.formats.varint import Varint, read_varint, read_varlong, write_vari
 from krepair.formats.words import count_text
 
 
-class Header(NamedTuple):
+class RecordHeader(NamedTuple):
     """One record header. The key is kept as bytes, so that damaged UTF-8 is copied unchanged.
 
     Attributes:
@@ -51,7 +51,7 @@ class Record(NamedTuple):
     offset_delta: int = 0
     key: bytes | None = None
     value: bytes | None = None
-    headers: tuple[Header, ...] = ()
+    headers: tuple[RecordHeader, ...] = ()
 
     def offset(self, batch: BatchHeader) -> int:
         """Offset of the record in the log."""
@@ -70,7 +70,7 @@ class Record(NamedTuple):
         return next_sequence(batch.base_sequence, self.offset_delta)
 
 
-class _Reader:
+class _RecordReader:
     """Reads the body of one record. ``failed`` names the first thing that is wrong; later reads mean nothing."""
 
     def __init__(self, buf: Bytes, position: int, end: int) -> None:
@@ -111,12 +111,12 @@ class _Reader:
         self.position += size
         return value
 
-    def headers(self) -> tuple[Header, ...]:
+    def headers(self) -> tuple[RecordHeader, ...]:
         count = self.varint("number of headers")
         if count < 0 or count > self.end - self.position:
             self.failed = self.failed or f"{count} headers in {self.end - self.position} bytes"
             return ()
-        found: list[Header] = []
+        found: list[RecordHeader] = []
         for _ in range(count):
             key = self.nullable_bytes("header key")
             value = self.nullable_bytes("header value")
@@ -124,7 +124,7 @@ class _Reader:
                 self.failed = self.failed or "a null header key"
             if self.failed:
                 return ()
-            found.append(Header(key or b"", value))
+            found.append(RecordHeader(key or b"", value))
         return tuple(found)
 
 
@@ -135,7 +135,7 @@ def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Da
     if not 0 <= size.value <= end - size.end:
         left = f"{end - size.end} bytes left"
         return Damage(position, end - position, f"a record of {size.value} bytes", left)
-    reader = _Reader(buf, size.end, size.end + size.value)
+    reader = _RecordReader(buf, size.end, size.end + size.value)
     record = Record(
         reader.byte("attributes"),
         reader.varlong("timestamp delta"),

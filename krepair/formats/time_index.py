@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.fixed_entries import entries_damage, padding_start
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 ENTRY = Layout(
-    Field("timestamp", "i8", "ms; the greatest so far"),
-    Field("relative_offset", "i4", "offset that has it less the segment's base offset"),
+    LayoutField("timestamp", "i8", "ms; the greatest so far"),
+    LayoutField("relative_offset", "i4", "offset that has it less the segment's base offset"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 12

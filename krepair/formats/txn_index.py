@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.fixed_entries import descent_damage, first_true, torn_damage
-from krepair.formats.layout import Field, Layout
+from krepair.formats.layout import Layout, LayoutField
 
 VERSION = 0
 
 ENTRY = Layout(
-    Field("version", "i2", "0"),
-    Field("producer_id", "i8", "of the transaction"),
-    Field("first_offset", "i8", "of its first batch; may lie in an earlier segment"),
-    Field("last_offset", "i8", "of its abort marker"),
-    Field("last_stable_offset", "i8", "of the log when the marker was written"),
+    LayoutField("version", "i2", "0"),
+    LayoutField("producer_id", "i8", "of the transaction"),
+    LayoutField("first_offset", "i8", "of its first batch; may lie in an earlier segment"),
+    LayoutField("last_offset", "i8", "of its abort marker"),
+    LayoutField("last_stable_offset", "i8", "of the log when the marker was written"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 34

@@ -16,7 +16,7 @@ from krepair.errors import (
 )
 from krepair.formats.filenames import NameState, parse_file_name
 from krepair.journal.actions.table import action_of
-from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
+from krepair.journal.outcome import ChangeFailed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import Intent
 from krepair.journal.run import Run, in_batches
@@ -40,7 +40,7 @@ class Backward(Run):
         for batch in in_batches(self.changes[::-1]):
             outcomes = list(self.skipped(batch)) if stopped else self._undo(batch, bad_copies)
             yield from outcomes
-            stopped = stopped or any(isinstance(outcome, Failed) for outcome in outcomes)
+            stopped = stopped or any(isinstance(outcome, ChangeFailed) for outcome in outcomes)
 
     def _undo(self, batch: Sequence[Change], bad_copies: Mapping[str, str]) -> list[Outcome]:
         ready: list[Intent] = []
@@ -80,7 +80,7 @@ class Backward(Run):
         outcomes |= {outcome.change_id: outcome for outcome in self.skipped(missing)}
         return [outcomes[change.change_id] for change in batch]
 
-    def _not_back(self, change_id: str, error: KrepairError | OSError) -> Failed:
+    def _not_back(self, change_id: str, error: KrepairError | OSError) -> ChangeFailed:
         """What stopped a change. Where it is half done and somebody has written its files, purge can still end it."""
         untouched = self.journal.states[change_id] in {"committed", "freed"}
         if not untouched and isinstance(error, StalePlanError) and not error.next_command:
@@ -88,7 +88,7 @@ class Backward(Run):
             error.message += "; it is half done and cannot be taken back"
         return self.failure(change_id, error, rolled_back=untouched)
 
-    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> ChangeFailed:
         return self._not_back(intent.change_id, error)
 
     def _was_never_committed(self, intent: Intent) -> bool:

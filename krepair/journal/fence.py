@@ -26,7 +26,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.durable.whole_file import put_whole
 from krepair.errors import RefusedError
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets, written_lines
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets, written_lines
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -105,7 +105,7 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
     entries = _entries(data, path)
     key = (point.topic, point.partition)
     new = [
-        OffsetEntry(e.topic, e.partition, point.base_offset)
+        CheckpointEntry(e.topic, e.partition, point.base_offset)
         if (e.topic, e.partition) == key and e.offset > point.base_offset
         else e
         for e in entries
@@ -137,13 +137,13 @@ def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | 
         return new.with_offset(place, old[key])
     before = next((e.offset for e in _entries(kept, path) if (e.topic, e.partition) == key), None)
     entries = _entries(data, path)
-    lowered = OffsetEntry(point.topic, point.partition, point.base_offset)
+    lowered = CheckpointEntry(point.topic, point.partition, point.base_offset)
     if before is None or lowered not in entries:
         return None
     return encode_offsets([e._replace(offset=before) if e == lowered else e for e in entries])
 
 
-def _entries(data: bytes, path: str) -> tuple[OffsetEntry, ...]:
+def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
     checkpoint = decode_offsets(data)
     if checkpoint.damage:
         damage = checkpoint.damage[0]

@@ -15,7 +15,7 @@ from krepair.errors import (
 )
 from krepair.formats.filenames import parse_file_name
 from krepair.journal.actions.table import action_for, action_of
-from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
+from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone, failed
 from krepair.journal.record import Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.plan.actions.table import action_of as plan_action
@@ -35,7 +35,7 @@ class Forward(Run):
         for batch in in_batches(half_done):
             outcomes = self._finish(batch)
             yield from outcomes
-            if any(isinstance(outcome, Failed) for outcome in outcomes):
+            if any(isinstance(outcome, ChangeFailed) for outcome in outcomes):
                 return
 
     def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> Iterator[Outcome]:
@@ -63,7 +63,7 @@ class Forward(Run):
             for change in self.changes
             if change.change_id not in left and plan_action(change).by_itself(change)
         ]
-        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
+        stopped = any(isinstance(outcome, ChangeFailed) for outcome in outcomes.values())
         for batch in (*begun, *in_batches(todo)):
             new = [change for change in batch if change.change_id not in outcomes]
             done = list(self.skipped(new)) if stopped else self._commit(new, stage)
@@ -72,7 +72,7 @@ class Forward(Run):
                 alone = [change for change in batch if plan_action(change).by_itself(change)]
                 done += self._free(alone, verify)
                 outcomes |= {outcome.change_id: outcome for outcome in done}
-            stopped = stopped or any(isinstance(outcome, Failed) for outcome in done)
+            stopped = stopped or any(isinstance(outcome, ChangeFailed) for outcome in done)
         if all(isinstance(outcome, Committed) for outcome in outcomes.values()):
             outcomes |= {failure.change_id: failure for failure in self._free(self.changes, verify)}
         yield from (outcomes[change.change_id] for change in self.changes)
@@ -91,7 +91,7 @@ class Forward(Run):
 
     # -- freeing
 
-    def _free(self, changes: Sequence[Change], verify: Verify) -> list[Failed]:
+    def _free(self, changes: Sequence[Change], verify: Verify) -> list[ChangeFailed]:
         """Verifies changes whose originals apply frees, and frees them; gives what stopped it."""
         ready = [
             change
@@ -157,7 +157,7 @@ class Forward(Run):
             for change in self.changes
         )
 
-    def _not_right(self, change: Change, text: str) -> Failed:
+    def _not_right(self, change: Change, text: str) -> ChangeFailed:
         """What was read again is wrong: the originals come back, if nothing was built on the change since."""
         where = self.changes.index(change)
         later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
@@ -191,7 +191,9 @@ class Forward(Run):
 
     def _finish(self, batch: Sequence[Change]) -> list[Outcome]:
         outcomes = self._finish_batch(batch)
-        stopped = (outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.rolled_back)
+        stopped = (
+            outcome for outcome in outcomes if isinstance(outcome, ChangeFailed) and outcome.rolled_back
+        )
         self.guards.taken_back += [outcome.change_id for outcome in stopped]
         return outcomes
 
@@ -222,7 +224,7 @@ class Forward(Run):
 
     def _commit(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[Outcome]:
         intents: list[Intent] = []
-        stopped: Failed | None = None
+        stopped: ChangeFailed | None = None
         for number, change in enumerate(batch):
             try:
                 self.guards.check(change)
@@ -248,7 +250,7 @@ class Forward(Run):
             outcomes.append(stopped)
         return [*outcomes, *self.skipped(batch[len(outcomes) :])]
 
-    def _not_begun(self, change: Change, error: KrepairError | OSError) -> Failed:
+    def _not_begun(self, change: Change, error: KrepairError | OSError) -> ChangeFailed:
         """A change of which no file was touched: a full disk is then all that is wrong."""
         what = self.failure(change.change_id, error, rolled_back=True)
         return what._replace(code=ExitCode.UNWRITABLE) if isinstance(error, WritingError) else what

@@ -41,7 +41,7 @@ class Skipped(NamedTuple):
     as_wanted: bool = False
 
 
-class Failed(NamedTuple):
+class ChangeFailed(NamedTuple):
     """The change was not carried out, or not to its end; its partition stops here.
 
     Attributes:
@@ -61,13 +61,15 @@ class Failed(NamedTuple):
     again: str = ""
 
 
-Outcome = Committed | Undone | Skipped | Failed
+Outcome = Committed | Undone | Skipped | ChangeFailed
 
 
-def failed(change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:
+def failed(change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> ChangeFailed:
     """The failure that an exception stands for."""
     if isinstance(error, KrepairError):
-        return Failed(change_id, error.exit_code, error.message, error.next_command, rolled_back, error.again)
+        return ChangeFailed(
+            change_id, error.exit_code, error.message, error.next_command, rolled_back, error.again
+        )
     where = error.filename if isinstance(error.filename, str) else "the disk"
     why = f"{where}: {error.strerror or error}"
-    return Failed(change_id, ExitCode.PARTLY, why, "", rolled_back)
+    return ChangeFailed(change_id, ExitCode.PARTLY, why, "", rolled_back)

@@ -1,9 +1,9 @@
 r"""The journal of one partition: an append-only file of checked lines, described once, here.
 
-Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first one is ``Header``, every other one a list
-of records. It is appended and synced before the first step that its records announce. A last line that is cut off or
-fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the journal
-is refused.
+Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first one is ``JournalHeader``, every other one a
+list of records. It is appended and synced before the first step that its records announce. A last line that is cut off
+or fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the
+journal is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FileState(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class Header(Struct, frozen=True, tag="journal", kw_only=True):
+class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True):
     """First record.
 
     Attributes:
@@ -231,7 +231,7 @@ class Purge(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Step = Intent | Undo | Done | Freed | Purge
-Line = Header | tuple[Step, ...]
+Line = JournalHeader | tuple[Step, ...]
 """The first line is the header. Every other one is what was written at once: all of it is on the disk, or none."""
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -280,9 +280,9 @@ def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
     return lines, position
 
 
-def header_of(plan_id: str, folder: str) -> Header:
+def header_of(plan_id: str, folder: str) -> JournalHeader:
     """The first record of the journal of a plan for a partition folder."""
-    return Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
+    return JournalHeader(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
 
 
 def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
@@ -343,7 +343,7 @@ class Journal:
         if len(data) > MOST_BYTES:
             raise self.damaged(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
         first = _decode_line(data.partition(b"\n")[0])
-        if isinstance(first, Header) and first.version != VERSION:
+        if isinstance(first, JournalHeader) and first.version != VERSION:
             raise RefusedError(
                 f"{self.path}: has format {first.version} of a journal, this krepair reads {VERSION}: undo or purge it "
                 "with the krepair that wrote it; nothing was changed",
@@ -358,7 +358,7 @@ class Journal:
             raise self.damaged(f"{self.path}: byte 0: {expected}; nothing was changed")
         self._whole, self._torn = bytearray(data[:whole]), whole < len(data)
         for number, line in enumerate(lines[1:], 2):
-            if isinstance(line, Header) or not all(self._followed_by(step) for step in line):
+            if isinstance(line, JournalHeader) or not all(self._followed_by(step) for step in line):
                 raise self.damaged(
                     f"{self.path}: line {number}: expected a record that can follow those before it; one is gone, or "
                     "in another place; nothing was changed"

@@ -19,7 +19,7 @@ from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
+from krepair.journal.outcome import ChangeFailed, Outcome, Skipped, Undone, failed
 from krepair.journal.record import Done, Intent, Journal, Order, Step, Undo
 from krepair.journal.unrecorded import check_all_recorded
 from krepair.plan.keep import is_freed_by_apply
@@ -71,7 +71,7 @@ class Run:
         """
         with self.folder.tree.keeping_folders():
             for outcome in self._through(work):
-                if isinstance(outcome, Failed) and outcome.next_command:
+                if isinstance(outcome, ChangeFailed) and outcome.next_command:
                     self.guards.asked_for.append(outcome.next_command)
                 yield outcome
 
@@ -94,7 +94,7 @@ class Run:
         if left is not None:
             yield left
 
-    def _open(self) -> Failed | None:
+    def _open(self) -> ChangeFailed | None:
         self.guards.hold()
         try:
             folder = self.folder
@@ -123,7 +123,7 @@ class Run:
         """Names of the files that tell of the changes of the plan."""
         return (name for one in self.changes for name in action_for(one).told_by(one))
 
-    def _close(self) -> Failed | None:
+    def _close(self) -> ChangeFailed | None:
         """Lifts the fence, unless a change is half done and needs it until the next run."""
         try:
             if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
@@ -166,7 +166,7 @@ class Run:
             self._lift_fence()
             self.fence_is_up = False
 
-    def failure(self, change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:
+    def failure(self, change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> ChangeFailed:
         """While a change is half done, whatever stopped it: the directory is changed partly."""
         what = failed(change_id, error, rolled_back=rolled_back)
         return what if rolled_back else what._replace(code=ExitCode.PARTLY)
@@ -208,7 +208,7 @@ class Run:
             outcomes += [self._undo_failed(intent, came.error) for intent in left]
         return outcomes
 
-    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> ChangeFailed:
         untouched = self.journal.states[intent.change_id] == "committed"
         return self.failure(intent.change_id, error, rolled_back=untouched)
 

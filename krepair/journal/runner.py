@@ -16,7 +16,7 @@ from krepair.journal.backward import Backward
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.forward import Forward, Verify
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Failed, Outcome
+from krepair.journal.outcome import ChangeFailed, Outcome
 from krepair.journal.record import Journal
 from krepair.plan.model import Change, Commit, PartitionPlan
 
@@ -101,6 +101,6 @@ def undo_partition(
     """
     run = Backward(folder, partition, commit, guards, journal=journal)
     outcomes = list(run.through(lambda: run.undo_all(bad_copies or {})))
-    if not any(isinstance(outcome, Failed) for outcome in outcomes):
+    if not any(isinstance(outcome, ChangeFailed) for outcome in outcomes):
         outcomes += run.clean_up()
     return tuple(outcomes)

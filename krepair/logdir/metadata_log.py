@@ -126,7 +126,7 @@ def examine_metadata_log(folder: str) -> Examined:
         OSError: a file could not be read.
     """
     with opened_folder(folder) as descriptor:
-        reader = _Reader(folder, os.listdir(descriptor))
+        reader = _ImageBuilder(folder, os.listdir(descriptor))
         try:
             reader.image()
         except _NoProofError as problem:
@@ -146,7 +146,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
     """
     try:
         with opened_folder(folder) as descriptor:
-            image = _Reader(folder, os.listdir(descriptor)).image()
+            image = _ImageBuilder(folder, os.listdir(descriptor)).image()
         if image.as_of_ms < 0:
             raise _NoProofError("no batch has a time")
     except _NoProofError as problem:
@@ -160,7 +160,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
     return image
 
 
-class _Reader:
+class _ImageBuilder:
     """Builds the image, file by file."""
 
     def __init__(self, folder: str, names: list[str]) -> None:

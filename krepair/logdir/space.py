@@ -24,7 +24,7 @@ than it then uses. Seen on Linux 6: with 192 KiB free it refused a new file of 4
 """
 
 
-class Space(NamedTuple):
+class VolumeSpace(NamedTuple):
     """The state of the file system that holds a path.
 
     Attributes:
@@ -46,7 +46,7 @@ class Space(NamedTuple):
     links_are_files: bool = False
 
 
-def read_space(path: str, tree: Tree | None = None) -> Space:
+def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
     """The free space of the file system that holds ``path``.
 
     Root may also use the blocks that are reserved for root. If an apply used them up, the broker, which is rarely root,
@@ -69,7 +69,7 @@ def read_space(path: str, tree: Tree | None = None) -> Space:
         reserve = max(every - state.f_bavail - own, 0)
         if not state.f_bavail:
             free = min(every - own - _root_blocks(name), 0)
-    return Space(
+    return VolumeSpace(
         free_bytes=free * state.f_frsize,
         # XFS makes inodes of free blocks, and tells of as many as it could make of them.
         free_inodes=state.f_favail if state.f_files and kind != medium.XFS else -1,

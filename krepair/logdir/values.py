@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Struct
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, written_lines
+from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets, written_lines
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import MAX_OFFSET, FileKind, NameState, parse_file_name
 
@@ -246,7 +246,7 @@ class OffsetCheckpoint:
     too_large: Damage | None = None
 
     @cached_property
-    def lines(self) -> Checkpoint[OffsetEntry]:
+    def lines(self) -> Checkpoint[CheckpointEntry]:
         """The decoded file."""
         if self.too_large is not None:
             return Checkpoint((), (self.too_large,), broker_reads=False)

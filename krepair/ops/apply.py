@@ -27,7 +27,7 @@ from krepair.formats.filenames import log_name
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Committed, Failed, Outcome
+from krepair.journal.outcome import ChangeFailed, Committed, Outcome
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
 from krepair.journal.runner import commit_partition, finish_partition
@@ -331,7 +331,7 @@ class _Apply:
         self.finished[partition.folder] = {
             outcome.change_id for outcome in outcomes if isinstance(outcome, Committed)
         }
-        if not any(isinstance(outcome, Failed) for outcome in outcomes):
+        if not any(isinstance(outcome, ChangeFailed) for outcome in outcomes):
             # What comes after may be refused, and then nobody else tells that this was done.
             self.completed += [result_of(partition.folder, outcome) for outcome in outcomes]
             return True

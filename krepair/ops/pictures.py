@@ -12,7 +12,7 @@ from krepair.checks.rule import Finding, Severity
 from krepair.ops.by_rule import by_rule
 from krepair.ops.compare import CompareReport
 from krepair.ops.reports import LogDirReport, PartitionSummary
-from krepair.plan.actions.log_contents import Content, Run
+from krepair.plan.actions.log_contents import Content, ContentRange
 from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
 from krepair.rules.replicas import model as m
 
@@ -33,7 +33,7 @@ class Makeup:
     """
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[ContentRange, ...]
     alike: int = 0
 
     @property
@@ -150,7 +150,7 @@ def _makeups(report: LogDirReport) -> tuple[Makeup, ...]:
         sums: Counter[Content] = Counter()
         for row in rest:
             sums.update({run.content: run.bytes * (1 + row.alike) for run in row.runs})
-        runs = tuple(Run(content, sums[content]) for content in Content if sums[content])
+        runs = tuple(ContentRange(content, sums[content]) for content in Content if sums[content])
         others = sum(1 + row.alike for row in rest)
         shown.append(Makeup(name=f"{others:,} others together", runs=runs))
     return tuple(shown)
@@ -168,10 +168,10 @@ def _makeup(partition: PartitionSummary, damaged: int) -> Makeup:
     damaged = min(damaged, partition.log_bytes)
     rest = partition.log_bytes - partition.marker_bytes - partition.emptied_bytes - damaged
     runs = (
-        Run(Content.RECORDS, rest),
-        Run(Content.MARKERS, partition.marker_bytes),
-        Run(Content.EMPTIED, partition.emptied_bytes),
-        Run(Content.DAMAGED, damaged),
+        ContentRange(Content.RECORDS, rest),
+        ContentRange(Content.MARKERS, partition.marker_bytes),
+        ContentRange(Content.EMPTIED, partition.emptied_bytes),
+        ContentRange(Content.DAMAGED, damaged),
     )
     return Makeup(name=partition.partition, runs=tuple(run for run in runs if run.bytes > 0))
 

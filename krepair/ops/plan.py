@@ -59,7 +59,7 @@ from krepair.plan.model import (
 )
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
-from krepair.rules.replicas.cut import OPEN, Gone, Having, Part, told, who_has
+from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.replicas.model import PartitionVerdict
 
 _TOPIC_KEYS_USED = (
@@ -582,7 +582,7 @@ def _start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
         return  # what a cleaner may remove is decided by the evidence, not here
     before, after = _bases(survey.segments), _bases(survey.segments_after)
     if before and after and after[0] > before[0]:
-        yield Gone(Part.START, before[0], after[0])
+        yield Gone(CutPart.START, before[0], after[0])
 
 
 def _bases(segments: Sequence[SegmentFacts]) -> list[int]:
@@ -592,7 +592,7 @@ def _bases(segments: Sequence[SegmentFacts]) -> list[int]:
 def _middle(plan: PartitionPlan) -> Iterator[Gone]:
     for change in plan.changes:
         for first, end in action_of(change).lost_inside(change):
-            yield Gone(Part.MIDDLE, first, end)
+            yield Gone(CutPart.MIDDLE, first, end)
 
 
 def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
@@ -603,14 +603,14 @@ def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
     cut = any(changes_logs([one]) and action_of(one).may_move_log_end(one, bases) for one in plan.changes)
     known = max(log_end_of(survey.segments), survey.high_watermark)
     if known > end:
-        yield Gone(Part.END, end, known)
+        yield Gone(CutPart.END, end, known)
     elif cut:
-        yield Gone(Part.END, end, OPEN)
+        yield Gone(CutPart.END, end, OPEN)
 
 
 def _epochs(plan: PartitionPlan) -> Iterator[Gone]:
     if any(LEADER_EPOCH_CHECKPOINT in action_of(one).touches(one).makes for one in plan.changes):
-        yield Gone(Part.EPOCHS)
+        yield Gone(CutPart.EPOCHS)
 
 
 def _risk(

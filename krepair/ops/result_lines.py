@@ -11,7 +11,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone
 from krepair.logdir.space import taken_below
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.plan.model import PartitionPlan
@@ -52,7 +52,7 @@ def failed_by(folder: str, error: KrepairError) -> ChangeResult:
 
 def result_of(folder: str, outcome: Outcome, *, already: bool = False) -> ChangeResult:
     """One line of the report."""
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, ChangeFailed):
         return ChangeResult(
             change_id=outcome.change_id,
             partition=folder,

@@ -19,7 +19,7 @@ from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.formats.filenames import private_folder
 from krepair.logdir.log_dirs import configured_id, why_of_another_broker
-from krepair.logdir.space import Space, read_space
+from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.log_dirs_given import named_and_missing
@@ -66,7 +66,7 @@ def room_of(view: LogDir) -> Room:
     return replace(_room_in(view.path, read_space(view.path)), start_bytes=needed_at_most(view))
 
 
-def _room_in(path: str, space: Space) -> Room:
+def _room_in(path: str, space: VolumeSpace) -> Room:
     """The same, without the next start."""
     free, reserve = space.free_bytes, space.reserve_bytes
     if os.stat(path).st_uid == 0:
@@ -86,7 +86,7 @@ class Lack(NamedTuple):
     bytes: int
 
 
-def lack_of(plan: Plan, space: Space) -> Lack | None:
+def lack_of(plan: Plan, space: VolumeSpace) -> Lack | None:
     """Why a plan does not fit; None if it does.
 
     Args:
@@ -178,7 +178,7 @@ def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
     return replace(plan, partitions=tuple(one for one in targets if not is_root(one)), root=root)
 
 
-def _files_of(plan: Plan, space: Space) -> int:
+def _files_of(plan: Plan, space: VolumeSpace) -> int:
     """New files and folders; where a second name counts as a file, also those that originals have meanwhile."""
     files = 0
     for target in targets_of(plan):
@@ -265,7 +265,7 @@ def observe(plan: Plan, options: Options) -> Observed | str:
     return Observed(room.free_bytes, needed, (f"It needs {lack.text}.", *more), commands, fits=False)
 
 
-def _figures(plan: Plan, space: Space, needed: int) -> tuple[str, ...]:
+def _figures(plan: Plan, space: VolumeSpace, needed: int) -> tuple[str, ...]:
     inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
     root = f" ({size_text(space.reserve_bytes)} more for root alone)" if space.reserve_bytes else ""
     files = count_text(_files_of(plan, space), "file")

@@ -115,7 +115,7 @@ class SideReplica:
 
     replica: Replica
     source: RowSource
-    reading: Reading | None = None
+    reading: SideReading | None = None
 
     @property
     def state(self) -> ReplicaState:
@@ -251,7 +251,7 @@ def check_one_cluster(opened: Sequence[OpenSide]) -> None:
 
 def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -> Iterator[SideReplica]:
     """Read the headers of every current replica of all sides; of facts files they are read already."""
-    pending: list[Reading] = []
+    pending: list[SideReading] = []
     for side in opened:
         doubled = _doubled(side)
         for index, state in enumerate(side.state.partitions):
@@ -298,7 +298,7 @@ def _item_of(side: OpenSide, state: ReplicaState, partition: Partition, log: Fin
 
 
 @dataclass(frozen=True)
-class Reading:
+class SideReading:
     """One reading of a replica in its directory.
 
     Attributes:
@@ -338,14 +338,14 @@ class Reading:
         return _files(self.listing) == _files(listing) and not self.side.runs(self.state.log_dir)
 
 
-def _reading(side: OpenSide, state: ReplicaState, listing: Partition, *, limited: bool) -> Reading:
+def _reading(side: OpenSide, state: ReplicaState, listing: Partition, *, limited: bool) -> SideReading:
     """What is to be read: all segments, or of a running broker the closed ones that are committed and flushed."""
     if not limited:
-        return Reading(side, state, listing, _item_of(side, state, listing, side.log_of(state)), -1)
-    return Reading(side, state, listing, *_at_rest(_item_of(side, state, listing, _AS_LISTED), state))
+        return SideReading(side, state, listing, _item_of(side, state, listing, side.log_of(state)), -1)
+    return SideReading(side, state, listing, *_at_rest(_item_of(side, state, listing, _AS_LISTED), state))
 
 
-def _settled(engine: Engine, reading: Reading, result: ReplicaHeaders) -> SideReplica:
+def _settled(engine: Engine, reading: SideReading, result: ReplicaHeaders) -> SideReplica:
     """A replica that did not change while it was read; of a running broker only what cannot change any more."""
     side, state = reading.side, reading.state
     for _ in range(TRIES):
@@ -366,7 +366,7 @@ def _settled(engine: Engine, reading: Reading, result: ReplicaHeaders) -> SideRe
     return _never_at_rest(reading)
 
 
-def _never_at_rest(reading: Reading) -> SideReplica:
+def _never_at_rest(reading: SideReading) -> SideReplica:
     text = "its broker is running, and its segments changed each time they were read"
     return _unread(reading.side.broker, reading.state, text, at_rest=False)
 
@@ -391,7 +391,7 @@ def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
     return _settled(engine, reading, result)
 
 
-def _replica(reading: Reading, result: ReplicaHeaders) -> SideReplica:
+def _replica(reading: SideReading, result: ReplicaHeaders) -> SideReplica:
     """The result of a reading."""
     if reading.limited and not result.failure:
         result = replace(

@@ -413,7 +413,7 @@ class MendedResult(Struct, frozen=True, kw_only=True):
     companions: tuple[MendedCompanion, ...] = ()
 
 
-class _Reader:
+class _LogReader:
     """Reads a log, and knows whether that failed."""
 
     def __init__(self, read_into: ReadInto) -> None:
@@ -433,13 +433,13 @@ class _Reader:
 def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
     name = log_name(item.base_offset)
-    reader: _Reader | None = None
+    reader: _LogReader | None = None
     try:
         with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
             if status.st_size != item.size:
                 text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
                 return Failed("changed", text)
-            reader = _Reader(read_into_from(descriptor))
+            reader = _LogReader(read_into_from(descriptor))
             return _mended(item, reader.read, RealDisk(tree))
     except OSError as error:
         # What could not be written is not a log that could not be read.

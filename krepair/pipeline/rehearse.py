@@ -16,7 +16,7 @@ from krepair.checks.rehearsal.index_state import (
     TransactionIndexState,
 )
 from krepair.checks.rehearsal.loader import StartInputs, play_starts
-from krepair.checks.rehearsal.log_file import LogFile, ReadAt, SharedBatches
+from krepair.checks.rehearsal.log_file import ReadAt, RehearsedLog, SharedBatches
 from krepair.checks.rehearsal.producers import SnapshotContent
 from krepair.checks.rehearsal.segment import SegmentState
 from krepair.durable.tree import Tree
@@ -135,7 +135,7 @@ def rehearse(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...] | Failed:
 
 
 def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
-    reader = _Reader(item.place.path, tree)
+    reader = _FolderReader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,
         recovery_point=item.recovery_point,
@@ -155,7 +155,7 @@ def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
 class _SegmentFiles:
     """The files of one segment, read once for all plays."""
 
-    def __init__(self, segment: RehearsedSegment, reader: _Reader, at_most: int) -> None:
+    def __init__(self, segment: RehearsedSegment, reader: _FolderReader, at_most: int) -> None:
         self._segment = segment
         base, stem = segment.base_offset, offset_name(segment.base_offset)
         self._log = log_name(base)
@@ -177,7 +177,7 @@ class _SegmentFiles:
         segment, base, most = self._segment, self._segment.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,
-            log=LogFile(self._log, segment.log_bytes, self._read_log, self._batches),
+            log=RehearsedLog(self._log, segment.log_bytes, self._read_log, self._batches),
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
             aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),
@@ -188,14 +188,14 @@ class _SegmentFiles:
         )
 
 
-def _snapshot(reader: _Reader, offset: int) -> SnapshotContent:
+def _snapshot(reader: _FolderReader, offset: int) -> SnapshotContent:
     decoded = producer_snapshot.decode(
         reader.whole(segment_name(offset, ".snapshot"), _SNAPSHOT_AT_MOST_BYTES)
     )
     return None if isinstance(decoded, Damage) else decoded.entries
 
 
-class _Reader:
+class _FolderReader:
     """Reads the files of one folder, through a window for each of those that were read last."""
 
     def __init__(self, folder: str, tree: Tree) -> None:

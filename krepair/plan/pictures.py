@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from krepair.formats import time_index
 from krepair.formats.filenames import TIME_INDEX, log_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.plan.actions.log_contents import Content, Run, summed
+from krepair.plan.actions.log_contents import Content, ContentRange, summed
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
 from krepair.plan.model import PartitionPlan, Plan, SourceSegment
@@ -77,7 +77,7 @@ class Cell:
 
     first_base: int
     segments: int
-    runs: tuple[Run, ...]
+    runs: tuple[ContentRange, ...]
 
     @property
     def bytes(self) -> int:
@@ -366,7 +366,7 @@ def _strip(partition: PartitionPlan) -> Strip:
     )
 
 
-def _cells(by_base: dict[int, tuple[Run, ...]]) -> list[Cell]:
+def _cells(by_base: dict[int, tuple[ContentRange, ...]]) -> list[Cell]:
     return [Cell(first_base=base, segments=1, runs=runs) for base, runs in sorted(by_base.items())]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 
 
 class ChangedLine(Struct, frozen=True):
@@ -25,7 +25,9 @@ class ChangedLine(Struct, frozen=True):
     new: int | None
 
 
-def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -> tuple[ChangedLine, ...]:
+def lines_between(
+    before: Sequence[CheckpointEntry], after: Iterable[CheckpointEntry]
+) -> tuple[ChangedLine, ...]:
     """The lines that differ, in the order of ``before``.
 
     Args:
@@ -63,7 +65,7 @@ def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
             offsets.pop(place, None)
         else:
             offsets[place] = line.new
-    return encode_offsets(tuple(OffsetEntry(*place, offset) for place, offset in offsets.items()))
+    return encode_offsets(tuple(CheckpointEntry(*place, offset) for place, offset in offsets.items()))
 
 
 def has_new_lines(data: bytes, lines: Iterable[ChangedLine]) -> bool:

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets, encode_offsets
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
@@ -151,8 +151,8 @@ class MendedOffsets(NamedTuple):
     """
 
     kind: CheckpointKind
-    before: tuple[OffsetEntry, ...]
-    entries: tuple[OffsetEntry, ...]
+    before: tuple[CheckpointEntry, ...]
+    entries: tuple[CheckpointEntry, ...]
     decisions: tuple[LineDecision, ...]
     damage: tuple[Damage, ...]
     broker_reads: bool
@@ -214,12 +214,12 @@ class MendedTable:
         return dict(sorted((place, end) for place, end in places if place >= 0))
 
     @property
-    def before(self) -> tuple[OffsetEntry, ...]:
+    def before(self) -> tuple[CheckpointEntry, ...]:
         """Entries of the file, all made now."""
         return self._whole.before
 
     @property
-    def entries(self) -> tuple[OffsetEntry, ...]:
+    def entries(self) -> tuple[CheckpointEntry, ...]:
         """Entries of the new file, all made now."""
         return self._whole.entries
 
@@ -273,7 +273,7 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
 
 
 def mend_lines(
-    kind: CheckpointKind, found: Checkpoint[OffsetEntry], ends: Mapping[Key, int | None]
+    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> MendedOffsets:
     """Mend one decoded file; see ``mend_offsets``."""
     with many_values():
@@ -281,9 +281,9 @@ def mend_lines(
 
 
 def _mend(
-    kind: CheckpointKind, found: Checkpoint[OffsetEntry], ends: Mapping[Key, int | None]
+    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> MendedOffsets:
-    kept: dict[Key, OffsetEntry] = {}
+    kept: dict[Key, CheckpointEntry] = {}
     decisions: list[LineDecision] = []
     for entry in found.entries:
         if entry[:2] not in ends and not TOPIC_NAME.fullmatch(entry.topic):
@@ -320,8 +320,11 @@ def _mend(
 
 
 def _mended(
-    kind: CheckpointKind, entry: OffsetEntry, ends: Mapping[Key, int | None], decisions: list[LineDecision]
-) -> OffsetEntry | None:
+    kind: CheckpointKind,
+    entry: CheckpointEntry,
+    ends: Mapping[Key, int | None],
+    decisions: list[LineDecision],
+) -> CheckpointEntry | None:
     end = ends.get((entry.topic, entry.partition))
     if entry.offset < 0:
         decisions.append(LineDecision(LineReason.NEGATIVE, *entry, -1, None))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
-from krepair.logdir.space import Space, read_space
+from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir
 from krepair.rules.grouping import index_entries_at_most
 from krepair.start.line import ForecastLine
@@ -111,7 +111,7 @@ def space_findings(space: StartSpace) -> Iterator[Finding]:
         )
 
 
-def _space_of(view: LogDir) -> Space | None:
+def _space_of(view: LogDir) -> VolumeSpace | None:
     try:
         return read_space(view.path)
     except OSError:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
@@ -200,7 +200,7 @@ def recovered(broker: Broker, topic: str = "t") -> dict[str, list[int]]:
 def options(version: str) -> Options:
     """Of every verb here."""
     return Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         broker_version=version,
         fixes=("recovery",),
         settings=(("segment.index.bytes", INDEX_BYTES),),

@@ -14,7 +14,7 @@ import pytest
 
 from krepair.ops.check import check
 from krepair.ops.reports import CheckReport, LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import abort, data
 from tests.fixture_dirs import unpack
@@ -110,7 +110,7 @@ def gathered(root: Path) -> Path:
 
 
 def checked(log_dir: Path, version: str) -> LogDirReport:
-    given = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=1_790_000_000_000, broker_version=version)
     return check([str(log_dir)], given).log_dirs[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests import naive
 from tests.lab import jars
@@ -69,7 +69,7 @@ def options(cluster: Three, *fixes: str, **more: object) -> Options:
     others = tuple(f"{node}={cluster.log_dir(node)}" for node in (2, 3))
     return Options(
         fixes=fixes,
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         replicas=others,
         broker_version=cluster.version,
         now_ms=time.time_ns() // 1_000_000,

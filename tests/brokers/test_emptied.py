@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.starts import POINT, load, made, restricted, sizes, small_disk
 from tests.builders import NOW_MS
 from tests.lab import jars
@@ -25,7 +25,7 @@ VERSIONS = ("3.9.2", *jars.SINCE_4)
 
 
 def told(log_dir: Path, version: str) -> set[str]:
-    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
     findings = check([str(log_dir)], given).log_dirs[0].findings
     return {each.rule for each in findings} & {"KR804", "KR605", "KR703"}
 

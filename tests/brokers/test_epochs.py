@@ -15,7 +15,7 @@ from krepair.formats.checkpoint import EpochEntry, decode_epochs
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
@@ -31,7 +31,7 @@ FORGOTTEN = ("deleted", "empty")
 NAME = "leader-epoch-checkpoint"
 EPOCHS = [(0, 0), (2, 40), (4, 80), (6, 120), (8, 160), (10, 200), (12, 240)]
 END = 280
-OPTIONS = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, fixes=("epochs",))
+OPTIONS = Options(engine=EngineName.INLINE, now_ms=1_790_000_000_000, fixes=("epochs",))
 NO_EPOCH = (-1, -1)
 
 
@@ -56,7 +56,7 @@ def topics(damages: tuple[str, ...]) -> dict[str, Topic]:
 
 
 def expected(log_dir: Path, version: str) -> set[str]:
-    given = Options(engine=Engine.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
     return {line.expected for line in check([str(log_dir)], given).log_dirs[0].forecast}
 
 
@@ -101,7 +101,7 @@ def test_broker_with_several_directories_ends_where_check_says_so(
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (dirs[1] / name).write_text(f"0\n1\nother 0 {END}\n")
     (dirs[0] / "intact-0" / NAME).write_bytes(written)
-    given = Options(engine=Engine.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
     said = [report.forecast[0].expected for report in check([str(one) for one in dirs], given).log_dirs]
     assert said == ["refuse", other]
     work = tmp_path / "work"

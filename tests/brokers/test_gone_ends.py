@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
@@ -61,7 +61,7 @@ def test_a_broker_gives_the_offsets_again_that_are_said_to_be_gone(tmp_path: Pat
         broker.stop()
         for number, damage in enumerate(LOSSES):
             damage(tmp_path / "logs" / f"t-{number}")
-        report = check([str(tmp_path / "logs")], Options(engine=Engine.INLINE)).log_dirs[0]
+        report = check([str(tmp_path / "logs")], Options(engine=EngineName.INLINE)).log_dirs[0]
         found = {one.partition: one for one in report.findings if one.rule == "KR312" and one.partition}
         broker.start()
         ends = dict(end_of(broker, number) for number in range(len(LOSSES)))

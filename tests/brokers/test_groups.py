@@ -18,7 +18,7 @@ from confluent_kafka.admin import NewPartitions
 from krepair.errors import ExitCode
 from krepair.ops.dump import Dump
 from krepair.ops.groups import GroupsReport, groups
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
 from tests.lab import beside, client
@@ -35,7 +35,7 @@ BLOAT, TV2 = "offsets-bloat-2.2.0-clean", "offsets-tv2-4.3.1"
 
 
 def ours(log_dir: Path) -> GroupsReport:
-    return groups(str(log_dir), Options(engine=Engine.INLINE))
+    return groups(str(log_dir), Options(engine=EngineName.INLINE))
 
 
 def commits_of(report: GroupsReport) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:

@@ -12,7 +12,7 @@ import crc32c
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE
 from tests.builders import LogDir, data
 from tests.lab.broker import Broker, Topic
@@ -40,7 +40,9 @@ def snapshot(now_ms: int) -> bytes:
 
 
 def told(log_dir: Path, version: str) -> list[str]:
-    options = Options(engine=Engine.INLINE, broker_version=version, settings=(("cleanup.policy", "delete"),))
+    options = Options(
+        engine=EngineName.INLINE, broker_version=version, settings=(("cleanup.policy", "delete"),)
+    )
     (report,) = check([str(log_dir)], options).log_dirs
     assert {line.expected for line in report.forecast} == {"start"}
     return [one.evidence for one in report.findings if one.rule == "KR506"]

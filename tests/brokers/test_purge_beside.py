@@ -24,7 +24,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk
 from tests.fixture_dirs import unpack
@@ -89,7 +89,7 @@ def log_dir_with_kept_originals(tmp_path: Path, version: str) -> tuple[Path, Pla
             for number in range(partitions)
         )
         checkpoint.write_text(f"0\n{len(ends.splitlines())}\n{ends}")
-    common = {"broker_version": version, "engine": Engine.INLINE}
+    common = {"broker_version": version, "engine": EngineName.INLINE}
     settings = (("cleanup.policy", "compact"), ("segment.bytes", "100000"), ("delete.retention.ms", "1000"))
     options = Options(**common, settings=settings, delete_horizon="4000000000000")  # type: ignore[arg-type]
     plan = make_plan(str(log_dir), options)

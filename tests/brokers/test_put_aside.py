@@ -10,7 +10,7 @@ import pytest
 
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE
 from tests.builders import LogDir, data
 from tests.fixture_dirs import unpack
@@ -47,7 +47,7 @@ def test_folders_of_a_topic_that_is_gone_and_of_another_id_are_put_aside_and_kep
     config = written(tmp_path / "server.properties", settings(of, 0, log_dir, {}))
 
     def checked() -> LogDirReport:
-        options = Options(engine=Engine.INLINE, config=str(config), broker_version=version)
+        options = Options(engine=EngineName.INLINE, config=str(config), broker_version=version)
         return check([str(log_dir)], options).log_dirs[0]
 
     def start() -> Seen:
@@ -80,7 +80,7 @@ def test_2_2_keeps_the_folder_of_a_topic_that_is_gone_and_does_not_know_a_stray_
     for topic in ("t", "gone"):
         made.partition(topic).segment(data(0, 10))
     log_dir = made.write()
-    options = Options(engine=Engine.INLINE, broker_version="2.2.1")
+    options = Options(engine=EngineName.INLINE, broker_version="2.2.1")
 
     def said() -> set[str]:
         return {line.expected for line in check([str(log_dir)], options).log_dirs[0].forecast}

@@ -14,7 +14,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.starts import RETAINING, deleted_by_retention, logs_of
 from tests.fixture_dirs import unpack
 from tests.lab import jars
@@ -45,7 +45,7 @@ def started(tmp_path: Path, version: str) -> Run:
     common = {
         "settings": (("cleanup.policy", "delete"), ("retention.ms", str(retention_ms))),
         "broker_version": version,
-        "engine": Engine.INLINE,
+        "engine": EngineName.INLINE,
     }
     plan = make_plan(str(log_dir), Options(**common, fixes=("index",), topics=(MENDED,)))  # type: ignore[arg-type]
     assert apply(plan, Options(**common)).exit_code == ExitCode.DONE  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE
 from tests.lab import beside, client
 from tests.lab.broker import Broker, Topic
@@ -68,7 +68,7 @@ def test_an_index_entry_below_a_transaction_that_was_deleted_is_no_finding(
     ]
     _, first, _, stable = entry
     assert stable == 0 < first_base(log_dir) <= first
-    report = check([str(log_dir)], Options(engine=Engine.INLINE, topics=("t",))).log_dirs[0]
+    report = check([str(log_dir)], Options(engine=EngineName.INLINE, topics=("t",))).log_dirs[0]
     assert [one for one in report.findings if one.rule == "KR204"] == []
 
 

@@ -19,7 +19,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.corpus.jbod import broker_on, read_everything
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
@@ -35,7 +35,7 @@ RECOVERY, HIGH_WATERMARK, LOG_START, CLEANER = ROOT_FILES = [
     f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
 ]
 END = 280
-OPTIONS = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, fixes=("checkpoints",))
+OPTIONS = Options(engine=EngineName.INLINE, now_ms=1_790_000_000_000, fixes=("checkpoints",))
 OFFLINE = re.compile(
     r"(?:Stopping serving (?:logs|replicas) in (?:dir|directory)|Error while loading log dir) (/\S+)"
 )
@@ -116,7 +116,7 @@ def damaged(root: Path, name: str) -> Path:
 
 
 def forecast(log_dir: Path, version: str) -> tuple[str, ...]:
-    given = Options(engine=Engine.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
     said = {line.partition: line.expected for line in check([str(log_dir)], given).log_dirs[0].forecast}
     return tuple(said[folder] for folder in sorted(said))
 

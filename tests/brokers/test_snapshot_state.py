@@ -16,7 +16,7 @@ from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, Partition, Replay
 from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge
@@ -83,7 +83,7 @@ def test_state_of_random_histories_is_the_one_that_kafka_writes(
         (folder / f"{partition.log_end:020d}.snapshot").write_bytes(b"")
         shutil.copytree(folder, theirs / folder.name)
     options = Options(
-        engine=Engine.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version, settings=()
+        engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version, settings=()
     )
     plan = make_plan(str(ours), options)
     assert apply(plan, options).exit_code == ExitCode.DONE
@@ -120,7 +120,7 @@ def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_
     kept, lost = partition.segments[1].base_offset, partition.segments[2].base_offset
     (partition.folder / f"{lost:020d}.snapshot").write_bytes(b"\0" * 40)
     shutil.copytree(partition.folder, tmp_path / "theirs" / "t-0")
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version)
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version)
     plan = make_plan(str(ours), options)
     assert apply(plan, options).exit_code == ExitCode.DONE
     assert twin_problems(plan) == []
@@ -151,7 +151,7 @@ def test_which_snapshots_a_start_reads_and_removes_is_as_forecast(
             (partition.folder / name).write_bytes(b"\0" * 40)
             point = bases[(seed + number) % len(bases)]
             (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
-            options = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+            options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
             told = check([str(root)], options).log_dirs[0].forecast[0].text
             loaded = judge(version).load(partition.folder, clean=clean, recovery_point=point, now_ms=NOW_MS)
             said = [line for line in loaded.complaints if "Failed to load producer snapshot" in line]

@@ -19,7 +19,7 @@ from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
@@ -125,7 +125,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 def options(version: str, *topics: str) -> Options:
     return Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=time.time_ns() // 1_000_000,
         fixes=("snapshots",),
         broker_version=version,

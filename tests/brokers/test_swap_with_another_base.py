@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, Record, data
 from tests.lab.jars import LATEST
 from tests.lab.judge import Judge
@@ -38,7 +38,7 @@ def test_the_forecast_names_the_segments_that_a_start_leaves(
     tmp_path: Path, judge: Callable[[str], Judge], version: str
 ) -> None:
     root = written(tmp_path / "logs")
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
     (line,) = check([str(root)], options).log_dirs[0].forecast
     copy = tmp_path / "start" / "t-0"
     shutil.copytree(root / "t-0", copy)

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import Severity, severity_of
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.brokers.starts import RETAINING, deleted_by_retention, logs_of
 from tests.builders import LogDir, data
 from tests.lab.broker import Broker, Topic
@@ -46,7 +46,10 @@ def test_retention_and_cleaner_stop_and_delete_where_check_says(version: str, tm
         json.dumps({topic: config for topic, (config, _) in topics.items()})
     )
     options = Options(
-        engine=Engine.INLINE, broker_version=version, topic_config=str(tmp_path / "topics.json"), now_ms=now
+        engine=EngineName.INLINE,
+        broker_version=version,
+        topic_config=str(tmp_path / "topics.json"),
+        now_ms=now,
     )
     report = check([str(path)], options)
     told = {one.partition: one for one in report.log_dirs[0].findings if one.rule == "KR704"}

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import builders, naive
 from tests.brokers.serving import PASSIVE
 from tests.lab import beside, client
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 def ours(log_dir: Path, version: str) -> TransactionsReport:
-    return transactions(str(log_dir), Options(engine=Engine.INLINE, broker_version=version))
+    return transactions(str(log_dir), Options(engine=EngineName.INLINE, broker_version=version))
 
 
 def typed(command: str, broker: Broker) -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from krepair.checks.catalogue import counts
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
 from tests.lab.jars import OLDEST_AND_LATEST, SINCE_4
@@ -166,7 +166,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 
 def checked(log_dir: Path, version: str, *, described: bool) -> LogDirReport:
     """Check as an operator would: with all that is known of the topics, or with nothing at all."""
-    given: dict[str, object] = {"engine": Engine.INLINE}
+    given: dict[str, object] = {"engine": EngineName.INLINE}
     if described:
         topics = log_dir.parent / "topics.json"
         topics.write_text(

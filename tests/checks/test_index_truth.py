@@ -26,7 +26,7 @@ from krepair.formats.offset_index import OffsetEntry
 from krepair.formats.time_index import TimeEntry
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.indexes.segment import InspectItem, inspect
 from krepair.pipeline.items import Place, VerifyItem
 from krepair.pipeline.rewrite.verify import verify_segment
@@ -215,7 +215,7 @@ def rows_of(batches: Sequence[builders.Batch], stamps: Sequence[int]) -> list[Ro
 
 def said(root: Path) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """(file, position) of what check and what verify have against the indexes."""
-    options = Options(engine=Engine.INLINE, now_ms=builders.NOW_MS)
+    options = Options(engine=EngineName.INLINE, now_ms=builders.NOW_MS)
     findings = check([str(root)], options).log_dirs[0].findings
     problems = verify_log_dir(str(root), options).problems
     return (

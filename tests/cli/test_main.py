@@ -31,7 +31,7 @@ from krepair.ops.reports import (
     Problem,
     VerifyReport,
 )
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps, read_plan, seal
@@ -202,7 +202,7 @@ def test_options_come_to_the_verb_typed(fakes: Fakes):
                 keep="inplace",
                 merge=False,
                 assume_high_watermark="log-end",
-                engine=Engine.INLINE,
+                engine=EngineName.INLINE,
                 master="local[2]",
             ),
         )

@@ -19,7 +19,7 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport, VerifyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Change, KeyCompaction, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
@@ -42,7 +42,7 @@ def options(root: Path, *topics: str, settings: Mapping[str, str] | None = None,
     """``krepair ... --fix compact``; the topics' own configuration is written beside the log directory."""
     common: dict[str, object] = {
         "topic_config": str(topic_config(root, settings, *topics)),
-        "engine": Engine.INLINE,
+        "engine": EngineName.INLINE,
         "now_ms": NOW_MS,
         "fixes": ("compact",),
         "delete_horizon": "4000000000000",

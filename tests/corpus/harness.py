@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 from tests.corpus.bases import BASES, Made
 from tests.corpus.case import Case
@@ -27,7 +27,7 @@ def made(case: Case, root: Path, topic: str = "") -> Made:
 def options(case: Case, version: str = "") -> Options:
     """What the command line would hand over."""
     return Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=NOW_MS + 60_000,
         fixes=case.fixes,
         settings=tuple(BASES[case.base].config.items()),

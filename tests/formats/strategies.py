@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.layout import Layout
-from krepair.formats.record import Header, Record
+from krepair.formats.record import Record, RecordHeader
 
 
 def integers_of(type_name: str) -> st.SearchStrategy[int]:
@@ -31,7 +31,7 @@ RECORDS = st.builds(
     offset_delta=INT32,
     key=NULLABLE,
     value=NULLABLE,
-    headers=st.lists(st.builds(Header, st.binary(max_size=10), NULLABLE), max_size=3).map(tuple),
+    headers=st.lists(st.builds(RecordHeader, st.binary(max_size=10), NULLABLE), max_size=3).map(tuple),
 )
 
 BATCH_HEADERS = st.builds(

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from krepair.errors import UsageError
 from krepair.formats import checkpoint
-from krepair.formats.checkpoint import EpochEntry, OffsetEntry
+from krepair.formats.checkpoint import CheckpointEntry, EpochEntry
 from krepair.formats.damage import Damage
 from tests.formats.strategies import INT32, INT64
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=249)
 OFFSETS = st.lists(
-    st.builds(OffsetEntry, TOPICS, INT32, INT64), max_size=8, unique_by=lambda entry: entry[:2]
+    st.builds(CheckpointEntry, TOPICS, INT32, INT64), max_size=8, unique_by=lambda entry: entry[:2]
 ).map(tuple)
 GOOD = b"0\n2\nt-a 0 15\n__consumer_offsets 49 9223372036854775807\n"
 
 
 @given(OFFSETS)
-def test_offset_checkpoint_decodes_to_what_was_encoded(entries: tuple[OffsetEntry, ...]) -> None:
+def test_offset_checkpoint_decodes_to_what_was_encoded(entries: tuple[CheckpointEntry, ...]) -> None:
     assert checkpoint.decode_offsets(checkpoint.encode_offsets(entries)) == (entries, (), True)
 
 
@@ -128,7 +128,7 @@ def test_flood_of_damaged_lines_gives_few_damages_and_covers_the_file() -> None:
 @pytest.mark.parametrize("topic", ["", "a b", "a\nb", "a\u0000b"])
 def test_topic_name_that_would_break_the_file_is_not_written(topic: str) -> None:
     with pytest.raises(UsageError, match="cannot stand"):
-        checkpoint.encode_offsets([OffsetEntry(topic, 0, 0)])
+        checkpoint.encode_offsets([CheckpointEntry(topic, 0, 0)])
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_fast_way_reads_what_the_slow_way_reads_or_leaves_the_file_to_it(
 
 
 def test_a_file_as_a_broker_writes_it_is_read_the_fast_way() -> None:
-    entries = tuple(OffsetEntry(f"t.{n}", n, n * n) for n in range(1000))
+    entries = tuple(CheckpointEntry(f"t.{n}", n, n * n) for n in range(1000))
     assert checkpoint._as_written(checkpoint.encode_offsets(entries)) == entries
 
 

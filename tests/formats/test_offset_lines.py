@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from krepair.errors import RefusedError
 from krepair.formats import checkpoint, offset_lines
-from krepair.formats.checkpoint import LARGE_BYTES, OffsetEntry, decode_offsets, encode_offsets, written_lines
+from krepair.formats.checkpoint import (
+    LARGE_BYTES,
+    CheckpointEntry,
+    decode_offsets,
+    encode_offsets,
+    written_lines,
+)
 from krepair.formats.offset_lines import OffsetLines
 from krepair.journal.fence import Point, lowered_points, raised_points
 from krepair.rules.checkpoints import KINDS, CheckpointKind, MendedTable, mend_offsets
@@ -17,7 +23,7 @@ TOPICS = st.sampled_from(
     ["a", "a-1", "b.c", "some_topic.with-a-longer-name", "x" * 8, "x" * 15, "x" * 16, "y" * 249]
 )
 ENTRIES = st.lists(
-    st.builds(OffsetEntry, TOPICS, st.integers(0, 20), st.integers(0, 10**18 - 1)),
+    st.builds(CheckpointEntry, TOPICS, st.integers(0, 20), st.integers(0, 10**18 - 1)),
     max_size=40,
     unique_by=lambda entry: entry[:2],
 )
@@ -34,7 +40,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("any_size")
 @PATCHED
 @given(ENTRIES)
-def test_columns_of_what_a_broker_writes_are_its_lines(entries: list[OffsetEntry]) -> None:
+def test_columns_of_what_a_broker_writes_are_its_lines(entries: list[CheckpointEntry]) -> None:
     found = written_lines(encode_offsets(entries))
     if not entries:
         assert found is None
@@ -92,7 +98,7 @@ def test_columns_are_made_of_nothing_but_what_a_broker_writes(data: bytes) -> No
         )
 
 
-def encode_or_none(entries: tuple[OffsetEntry, ...]) -> bytes | None:
+def encode_or_none(entries: tuple[CheckpointEntry, ...]) -> bytes | None:
     try:
         return encode_offsets(entries)
     except Exception:
@@ -119,7 +125,7 @@ KEYS = st.tuples(TOPICS, st.integers(0, 20))
 @PATCHED
 @given(ENTRIES, st.dictionaries(KEYS, st.none() | st.integers(0, 10**18), max_size=30))
 def test_a_table_is_mended_as_its_lines_are(
-    kind: CheckpointKind, entries: list[OffsetEntry], ends: dict[tuple[str, int], int | None]
+    kind: CheckpointKind, entries: list[CheckpointEntry], ends: dict[tuple[str, int], int | None]
 ) -> None:
     ends |= {entry[:2]: 500 for entry in entries[:3]}
     data = encode_offsets(entries)
@@ -135,7 +141,7 @@ def test_a_table_is_mended_as_its_lines_are(
 @PATCHED
 @given(ENTRIES, KEYS, st.integers(0, 10**18 - 1))
 def test_a_fence_lowers_and_raises_a_large_file_as_a_small_one(
-    entries: list[OffsetEntry], key: tuple[str, int], base: int
+    entries: list[CheckpointEntry], key: tuple[str, int], base: int
 ) -> None:
     data, point = encode_offsets(entries), Point(*key, base)
     with pytest.MonkeyPatch.context() as patch:
@@ -160,6 +166,6 @@ def test_a_fence_still_refuses_a_damaged_file_and_names_the_byte() -> None:
 
 def test_small_files_are_read_line_by_line() -> None:
     assert written_lines(b"0\n1\na 0 1\n") is None
-    many = encode_offsets([OffsetEntry("topic", number, number) for number in range(LARGE_BYTES // 8)])
+    many = encode_offsets([CheckpointEntry("topic", number, number) for number in range(LARGE_BYTES // 8)])
     assert isinstance(written_lines(many), OffsetLines)
     assert written_lines(many) is written_lines(bytes(bytearray(many)))

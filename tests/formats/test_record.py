@@ -8,7 +8,7 @@ from krepair.errors import UsageError
 from krepair.formats import batch_v2, compression, control, record, varint
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.damage import Damage
-from krepair.formats.record import Header, Record
+from krepair.formats.record import Record, RecordHeader
 from tests.formats.marker_batches import encode_marker_batch
 from tests.formats.strategies import INT32, INT64, RECORDS
 
@@ -68,8 +68,8 @@ def test_records_of_a_batch_are_read_whatever_its_codec(codec: int, items: tuple
 
 def test_null_and_empty_key_value_and_header_value_are_not_the_same() -> None:
     items = (
-        Record(key=None, value=b"", headers=(Header(b"h", None),)),
-        Record(key=b"", value=None, headers=(Header(b"", b""),)),
+        Record(key=None, value=b"", headers=(RecordHeader(b"h", None),)),
+        Record(key=b"", value=None, headers=(RecordHeader(b"", b""),)),
     )
     assert record.decode(record.encode(items), 2) == items
 

@@ -483,7 +483,7 @@ _OTHER_CHANGES = (
 def _journal_lines() -> list[Any]:
     state = journal.FileState(name="0.index", size=8, mtime_ns=1)
     return [
-        journal.Header(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
+        journal.JournalHeader(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
         (
             journal.Intent(change_id="c", kind="replace file", originals=(state,)),
             journal.Intent(change_id="d", kind="roll segment", made=(state,)),

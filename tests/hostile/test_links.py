@@ -22,7 +22,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.hostile import small
@@ -68,7 +68,7 @@ class Scene(small.Scene):
         plan = read_plan(str(self.plan))
         disk = _StopsAtCommit(RealDisk(Tree(plan.log_dir)), 1 << 30)
         with pytest.raises(SimulatedCrash):
-            apply(plan, Options(engine=Engine.INLINE), disk=disk)
+            apply(plan, Options(engine=EngineName.INLINE), disk=disk)
 
     def words(self, verb: str) -> tuple[str, ...]:
         """How a verb is called; a second plan is another file."""
@@ -319,7 +319,7 @@ def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.
 
     monkeypatch.setattr(SparkEngine, "map", run_after)
     plan = read_plan(str(scene.plan))
-    report = apply(plan, Options(engine=Engine.SPARK, master="local[1]"))
+    report = apply(plan, Options(engine=EngineName.SPARK, master="local[1]"))
     failed = {result.partition for result in report.results if result.outcome == "failed"}
     assert "m-0" in failed
     assert victims

@@ -13,7 +13,7 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Failed, Outcome
+from krepair.journal.outcome import ChangeFailed, Outcome
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
@@ -142,7 +142,7 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         outcome = scene.apply(commit)[0]
         after = verdict(load_copy(judge(version), scene.root, tmp_path / "copy"))
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, ChangeFailed):
             assert (outcome.code, outcome.rolled_back) == (ExitCode.STALE_PLAN, True), (stops, outcome)
             assert (served, after) == ("OLD", "OLD"), (stops, outcome)
             ended.add("refused")
@@ -151,7 +151,7 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
             ended.add("committed")
         assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
         undone = scene.undo(commit)[0]
-        assert not isinstance(undone, Failed), (stops, undone)
+        assert not isinstance(undone, ChangeFailed), (stops, undone)
         assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
         logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
         assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
@@ -176,7 +176,7 @@ def test_after_a_crash_and_a_broker_at_any_call_of_undo_it_still_ends_right(
         assert verdict(load(judge(version), scene.root)) in {"OLD", "NEW"}, stops
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         undone = scene.undo(commit)[0]
-        assert not isinstance(undone, Failed), (stops, undone)
+        assert not isinstance(undone, ChangeFailed), (stops, undone)
         assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
         logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
         assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import MAGIC, VERSION, Done, Header, Intent, Order, decode_lines
+from krepair.journal.record import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
 from krepair.journal.root import RootFolder
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments
@@ -146,4 +146,4 @@ def test_journal_of_the_root_is_that_of_a_folder_that_every_krepair_names_by_a_d
     root.make_private_folders()
     root.journal(to_write=True).append(Done(change_id="c", state="rolled back"))
     header, *_ = decode_lines(Path(root.private, "journal").read_bytes(), "journal")[0]
-    assert header == Header(magic=MAGIC, version=VERSION, plan_id=PLAN_ID, folder=".")
+    assert header == JournalHeader(magic=MAGIC, version=VERSION, plan_id=PLAN_ID, folder=".")

@@ -26,7 +26,7 @@ from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.actions.rewrite import RewriteGroups, is_group_back
 from krepair.journal.actions.swap import completion_steps
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
+from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Skipped, Undone
 from krepair.journal.record import Intent, Journal, Order
 from krepair.journal.runner import commit_partition, finish_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
@@ -111,9 +111,9 @@ def test_of_files_replaced_together_those_before_a_failure_stay_and_it_is_taken_
     disk = FailingRename(str(files.root))
     disk.text = f"/{TIMES[1]}"
     outcomes = files.apply(disk=disk)
-    assert kinds(outcomes) == [Committed, Failed, Skipped]
+    assert kinds(outcomes) == [Committed, ChangeFailed, Skipped]
     failure = outcomes[1]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert failure.rolled_back
     assert "Input/output error" in failure.why
     assert [(files.path / file).read_bytes() == files.new_index for file in TIMES] == [True, False, False]
@@ -135,9 +135,9 @@ def test_a_change_that_was_made_and_cannot_be_looked_at_fails_alone_and_stays(
     with monkeypatch.context() as patched:
         patched.setattr(ReplaceFiles, "is_back", unreadable)
         outcomes = files.apply()
-    assert kinds(outcomes) == [Committed, Failed, Committed]
+    assert kinds(outcomes) == [Committed, ChangeFailed, Committed]
     failure = outcomes[1]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert "Input/output error" in failure.why
     assert all((files.path / file).read_bytes() == files.new_index for file in TIMES)
     assert kinds(files.apply()) == [Committed] * 3
@@ -148,9 +148,9 @@ def test_failure_of_an_earlier_file_comes_before_a_stale_later_one(files: Scene)
     disk = FailingRename(str(files.root))
     disk.text = f"/{TIMES[0]}"
     outcomes = files.apply(disk=disk)
-    assert kinds(outcomes) == [Failed, Skipped, Skipped]
+    assert kinds(outcomes) == [ChangeFailed, Skipped, Skipped]
     outcomes = files.apply()
-    assert kinds(outcomes) == [Committed, Committed, Failed]
+    assert kinds(outcomes) == [Committed, Committed, ChangeFailed]
     assert TIMES[2] in outcomes[2].why  # type: ignore[union-attr]
 
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_taken_back_either_is_half_done(files: Scene) -> None:
     disk = Broken(str(files.root))
     disk.text = f"/{TIMES[1]}"
     failure = files.apply(disk=disk)[1]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert (failure.rolled_back, failure.code) == (False, ExitCode.PARTLY)
     assert kinds(files.apply()) == [Committed] * 3
 
@@ -175,14 +175,14 @@ def test_undo_of_files_stops_before_one_that_was_written_since(files: Scene) -> 
     put(files.path / TIMES[1], b"by a broker", 9_000)
     before = files.now()
     outcomes = files.undo()
-    assert kinds(outcomes) == [Failed, Skipped, Skipped]
+    assert kinds(outcomes) == [ChangeFailed, Skipped, Skipped]
     assert files.now() == before
 
 
 def test_undo_of_files_comes_as_far_as_it_can(files: Scene) -> None:
     files.apply()
     put(files.path / TIMES[0], b"by a broker", 9_000)
-    assert kinds(files.undo()) == [Undone, Undone, Failed]
+    assert kinds(files.undo()) == [Undone, Undone, ChangeFailed]
 
 
 # -- the fence ---------------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_fence_that_cannot_be_taken_down_is_told_by_its_place(scene: Scene) -> N
             disk.text = f"{PRIVATE}/fence/.kafka_cleanshutdown\n"
 
     outcomes = scene.apply(disk=disk, stage=stage)
-    assert kinds(outcomes) == [Committed, Committed, Failed]
+    assert kinds(outcomes) == [Committed, Committed, ChangeFailed]
     failure = outcomes[2]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert (failure.change_id, failure.code) == (f"{FOLDER}/fence", ExitCode.PARTLY)
     assert failure.why.startswith("the fence is still up")
     assert not failure.rolled_back
@@ -274,7 +274,7 @@ def test_committed_group_that_cannot_be_looked_at_is_a_failure(scene: Scene) -> 
     (scene.path / name(100)).unlink()
     (scene.path / name(100)).mkdir()
     outcomes = scene.apply()
-    assert kinds(outcomes)[0] is Failed
+    assert kinds(outcomes)[0] is ChangeFailed
     assert "expected a regular file" in outcomes[0].why  # type: ignore[union-attr]
 
 
@@ -436,7 +436,7 @@ def test_after_a_half_done_change_that_cannot_be_finished_the_next_one_is_left_a
     folder.journal().append(*groups)
     put(scene.path / name(200), b"by a broker", 9_000)
     outcomes = finish_partition(scene.folder(), scene.partition, FENCED, scene.guards())
-    assert kinds(outcomes) == [Failed]
+    assert kinds(outcomes) == [ChangeFailed]
     assert outcomes[0].change_id == scene.partition.changes[0].change_id
     assert scene.folder().journal().states[groups[1].change_id] == "committing"
     assert (scene.path / name(400)).read_bytes() == b"400.log " * 5
@@ -464,8 +464,8 @@ def test_undo_that_cannot_be_written_down_is_a_failure_and_changes_nothing(files
     files.apply()
     before = files.now()
     outcomes = files.undo(disk=Broken(str(files.root)))
-    assert kinds(outcomes) == [Failed] * 3
-    assert all(outcome.rolled_back for outcome in outcomes if isinstance(outcome, Failed))
+    assert kinds(outcomes) == [ChangeFailed] * 3
+    assert all(outcome.rolled_back for outcome in outcomes if isinstance(outcome, ChangeFailed))
     assert files.now() == before
     assert kinds(files.undo()) == [Undone] * 3
 

@@ -19,9 +19,9 @@ from krepair.journal.record import (
     Done,
     FileState,
     Freed,
-    Header,
     Intent,
     Journal,
+    JournalHeader,
     Kind,
     Line,
     LostBytes,
@@ -31,7 +31,7 @@ from krepair.journal.record import (
     decode_lines,
     encode_line,
 )
-from krepair.logdir.space import Space
+from krepair.logdir.space import VolumeSpace
 from tests.durable.disks import RecordingDisk
 from tests.journal.scene import UnsyncedDisk
 
@@ -61,7 +61,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.just(Purge()),
 )
 lines_of: st.SearchStrategy[Line] = st.lists(steps, min_size=1, max_size=3).map(tuple)
-HEADER = Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-0")
+HEADER = JournalHeader(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-0")
 
 
 @given(st.lists(lines_of, max_size=5))
@@ -122,8 +122,8 @@ def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: byt
 @pytest.mark.parametrize(
     "foreign",
     [
-        Header(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
-        Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
+        JournalHeader(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
+        JournalHeader(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
         (Undo(change_id="a", order="P1"),),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_journal_of_another_plan_or_partition_is_refused(tmp_path: Path, forei
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_journal_of_another_format_is_refused_in_a_sentence(tmp_path: Path, version: int) -> None:
-    header = Header(magic=MAGIC, version=version, plan_id="ab", folder="t-0")
+    header = JournalHeader(magic=MAGIC, version=version, plan_id="ab", folder="t-0")
     (tmp_path / "journal").write_bytes(encode_line(header) + b"00000000 what this krepair cannot read\n\n")
     with pytest.raises(
         RefusedError, match=f"format {version} of a journal, this krepair reads {VERSION}"
@@ -292,7 +292,7 @@ def test_what_was_read_is_made_durable_in_a_new_file_where_there_is_room_for_one
     with open(tmp_path / "journal", "ab") as file:
         file.write(b"00000000 {to")
     before = (tmp_path / "journal").stat().st_ino
-    space = Space(len(whole) + spare_blocks * 512, inodes, 512, mounted_read_only=False)
+    space = VolumeSpace(len(whole) + spare_blocks * 512, inodes, 512, mounted_read_only=False)
     monkeypatch.setattr(record, "read_space", lambda path, tree: space)
     disk = RecordingDisk(UnsyncedDisk())
     journal = Journal(disk, str(tmp_path), "ab", "t-0")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
-from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone
 from krepair.journal.purge import purge_partition
 from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
@@ -101,7 +101,7 @@ def test_a_file_that_changed_since_the_plan_stays_and_one_that_a_broker_removed_
     scene = removing(tmp_path / "logs")
     os.utime(scene.path / GOING[0], ns=(5, 5))
     outcome = apply(scene)[0]
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, ChangeFailed)
     assert outcome.code is ExitCode.STALE_PLAN
     assert (scene.path / GOING[0]).exists()
 
@@ -111,7 +111,7 @@ def test_a_file_that_changed_since_the_plan_stays_and_one_that_a_broker_removed_
     (other.path / GOING[0]).unlink()
     assert states(other)[0] is ChangeState.COMMITTING
     outcomes = other.undo()
-    assert not [o for o in outcomes if isinstance(o, Failed)]
+    assert not [o for o in outcomes if isinstance(o, ChangeFailed)]
     assert not list(other.path.glob("krepair~*"))
 
 
@@ -121,6 +121,6 @@ def test_a_file_that_a_broker_made_anew_is_not_overwritten_by_undo(tmp_path: Pat
     (scene.path / GOING[0]).write_bytes(b"made by a broker")
     outcomes = scene.undo()
     failure = outcomes[-1]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert failure.code is ExitCode.STALE_PLAN
     assert (scene.path / GOING[0]).read_bytes() == b"made by a broker"

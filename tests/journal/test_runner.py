@@ -25,7 +25,7 @@ from krepair.errors import (
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.outcome import Committed, Failed, Skipped, Undone
+from krepair.journal.outcome import ChangeFailed, Committed, Skipped, Undone
 from krepair.journal.purge import purge_partition
 from krepair.journal.record import Intent
 from krepair.journal.runner import commit_partition, undo_partition
@@ -141,7 +141,7 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     theirs.write_bytes(b"of a cleaner")
     was = scene.now()
     outcomes = scene.undo(commit)
-    assert [type(outcome) for outcome in outcomes] == [Failed, Skipped]
+    assert [type(outcome) for outcome in outcomes] == [ChangeFailed, Skipped]
     assert f"{theirs}: " in outcomes[0].why
     assert scene.now() == was
     theirs.unlink()
@@ -149,7 +149,7 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     assert scene.before == tree(scene.root)
 
 
-def check_swapped_or_rolled_back(scene: Scene, failure: Failed) -> None:
+def check_swapped_or_rolled_back(scene: Scene, failure: ChangeFailed) -> None:
     """A broker serves the new log exactly when the failure says that the next run has to go on."""
     if failure.change_id == f"{FOLDER}/fence":
         assert states(scene) == [ChangeState.COMMITTED] * 3
@@ -176,8 +176,8 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
         disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
         outcomes = scene.apply(commit, disk)
         assert disk.failed
-        if any(isinstance(o, Failed) for o in outcomes):
-            failure = next(o for o in outcomes if isinstance(o, Failed))
+        if any(isinstance(o, ChangeFailed) for o in outcomes):
+            failure = next(o for o in outcomes if isinstance(o, ChangeFailed))
             assert failure.code is ExitCode.PARTLY
             assert os.strerror(number) in failure.why
             if not forever:
@@ -224,7 +224,7 @@ def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Pa
         if stops > 3 and (scene.path / f"krepair~{PLAN_ID}" / "journal").exists():
             assert states(scene) == [ChangeState.PURGED] * 3
             refused = scene.undo()[0]
-            assert isinstance(refused, Failed)
+            assert isinstance(refused, ChangeFailed)
             assert ExitCode.REFUSED is refused.code
         purge_partition(scene.folder())
         assert whole == tree(scene.root), stops
@@ -314,7 +314,7 @@ def test_no_space_refuses_the_group_and_skips_the_rest(tmp_path: Path) -> None:
 
     guards = dataclasses.replace(scene.guards(), check_space=full)
     outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
-    assert [Failed, Skipped, Skipped] == [type(o) for o in outcomes]
+    assert [ChangeFailed, Skipped, Skipped] == [type(o) for o in outcomes]
     assert outcomes[0].code is ExitCode.REFUSED  # type: ignore[union-attr]
     assert scene.before == tree(scene.root)
 
@@ -337,9 +337,9 @@ def test_a_file_that_changed_since_the_plan_is_named_and_nothing_is_swapped(
         file.write(b"more")
     was = scene.now()
     outcomes = scene.apply()
-    assert [Failed, Skipped] == [type(o) for o in outcomes]
+    assert [ChangeFailed, Skipped] == [type(o) for o in outcomes]
     failure = outcomes[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert (failure.code, failure.rolled_back) == (ExitCode.STALE_PLAN, True)
     assert changed in failure.why
     assert was == scene.now()
@@ -352,7 +352,7 @@ def test_the_newest_snapshot_is_never_taken(tmp_path: Path) -> None:
             snapshot.unlink()
     was = scene.now()
     failure = scene.apply()[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert ExitCode.REFUSED is failure.code
     assert was == scene.now()
 
@@ -360,12 +360,12 @@ def test_the_newest_snapshot_is_never_taken(tmp_path: Path) -> None:
 def test_an_empty_or_missing_staged_log_is_refused(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs", index_change=False)
     failure = scene.apply(stage=lambda change: None)[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert ExitCode.REFUSED is failure.code
     assert "is missing" in failure.why
     scene.staged[100][".log"] = b""
     failure = scene.apply()[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert ExitCode.REFUSED is failure.code
     assert scene.before == scene.now()
 
@@ -378,7 +378,7 @@ def test_staged_log_without_bytes_is_refused_even_where_the_plan_expects_none(tm
     changes = (msgspec.structs.replace(first, log_bytes=0), second)
     scene.partition = msgspec.structs.replace(scene.partition, changes=changes)
     failure = scene.apply()[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert (failure.code, scene.now()) == (ExitCode.REFUSED, scene.before)
     assert "has no bytes" in failure.why
 
@@ -388,7 +388,7 @@ def test_stale_group_is_refused_before_anything_is_staged_for_it(tmp_path: Path)
     put(scene.path / name(200), b"written since", 5_000)
     staged: list[str] = []
     outcomes = scene.apply(stage=lambda change: staged.append(change.change_id))
-    assert [type(outcome) for outcome in outcomes] == [Failed, Skipped]
+    assert [type(outcome) for outcome in outcomes] == [ChangeFailed, Skipped]
     assert staged == []
 
 
@@ -428,9 +428,9 @@ def test_undo_refuses_when_the_new_segment_was_written_since(
         log.write_bytes(b"cleaned by a broker")
     was = scene.now()
     outcomes = scene.undo(commit)
-    assert [Failed, Skipped] == [type(o) for o in outcomes]
+    assert [ChangeFailed, Skipped] == [type(o) for o in outcomes]
     failure = outcomes[0]
-    assert isinstance(failure, Failed)
+    assert isinstance(failure, ChangeFailed)
     assert ExitCode.STALE_PLAN is failure.code
     assert name(400) in failure.why
     assert was == scene.now()
@@ -458,7 +458,7 @@ def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
         (scene.path / name(200)).unlink(missing_ok=True)
 
     monkeypatch.setattr(PartitionFolder, "remove_litter", and_another_process_takes_one)
-    failures = [outcome for outcome in scene.undo() if isinstance(outcome, Failed)]
+    failures = [outcome for outcome in scene.undo() if isinstance(outcome, ChangeFailed)]
     assert [failure.why for failure in failures if "is not the original that was kept" in failure.why]
     assert ChangeState.UNDOING in states(scene)
 
@@ -469,7 +469,7 @@ def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
     with pytest.raises(SimulatedCrash):
         scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), 12, FILE_CHANGING))
     assert ChangeState.UNDOING in states(scene)
-    failure = next(o for o in scene.apply() if isinstance(o, Failed))
+    failure = next(o for o in scene.apply() if isinstance(o, ChangeFailed))
     assert (failure.code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
     scene.undo()
     assert scene.before == tree(scene.root)
@@ -491,7 +491,7 @@ def test_what_a_broker_left_of_a_swap_is_removed_and_its_own_leftovers_stay(
     os.link(keep / name(300), scene.path / name(300, ".log.deleted"))
     put(scene.path / name(0, ".log.deleted"), b"not ours", 5_000)
     outcomes = scene.apply(P1) if verb == "apply" else scene.undo(P1)
-    assert not [o for o in outcomes if isinstance(o, Failed)]
+    assert not [o for o in outcomes if isinstance(o, ChangeFailed)]
     left = sorted(p.name for p in scene.path.iterdir() if p.name.endswith((".swap", ".cleaned", ".deleted")))
     assert left == [name(0, ".log.deleted")]
     if verb == "apply":
@@ -538,7 +538,7 @@ def test_a_lost_last_record_of_the_journal_never_costs_an_original(tmp_path: Pat
         lines = journal.read_bytes().split(b"\n")
         journal.write_bytes(b"\n".join(lines[:-2]) + b"\n" + lines[-2][:-1] + b"!\n")
         try:
-            failed = any(isinstance(outcome, Failed) for outcome in scene.undo(commit))
+            failed = any(isinstance(outcome, ChangeFailed) for outcome in scene.undo(commit))
         except DamagedJournalError:
             failed = True
         refused += failed

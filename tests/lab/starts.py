@@ -21,7 +21,7 @@ from krepair.formats.broker_version import VersionNumber, version_of
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.start.findings import starting_of
 from krepair.start.forecast import forecast
@@ -206,7 +206,7 @@ def write_root(root: Path, cases: Sequence[Case]) -> None:
 def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int, int, int], ForecastLine]]:
     """What ``check`` says of each partition by itself, by folder and version."""
     options = Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=CLOCK_MS,
         settings=tuple((key, str(value)) for key, value in settings.items()),
     )

@@ -19,7 +19,7 @@ from krepair.ops.findings import table as findings_table
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.actions import replace
 from tests import builders as b
 from tests.ops.scene import tree
@@ -58,7 +58,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def options(**values: object) -> Options:
-    return Options(engine=Engine.INLINE, now_ms=b.NOW_MS, **values)  # type: ignore[arg-type]
+    return Options(engine=EngineName.INLINE, now_ms=b.NOW_MS, **values)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("halves")

@@ -12,7 +12,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport, LogDirReport
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.ops.scene import tree
 from tests.twins.of_plan import verified
@@ -26,7 +26,7 @@ class Inline:
     """
 
     def __init__(self, **common: object) -> None:
-        self._common = {"engine": Engine.INLINE} | common
+        self._common = {"engine": EngineName.INLINE} | common
 
     def options(self, **changed: object) -> Options:
         """What the command line would hand over."""

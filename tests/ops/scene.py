@@ -15,7 +15,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 from tests import naive
 from tests.fixture_dirs import unpack
@@ -42,7 +42,7 @@ class Scene:
 
     path: Path
     horizon: str = FAR
-    engine: Engine = Engine.INLINE
+    engine: EngineName = EngineName.INLINE
     master: str = ""
     now_ms: int = 0
     settings: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import LogDirReport
 from krepair.ops.room import not_mended
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
 
@@ -29,7 +29,7 @@ FOLDERS = {EPOCHS: "e-all-0", PADDED: "f-t-0"}
 
 
 def options(*fixes: str, version: str = "") -> Options:
-    return Options(fixes=fixes, engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    return Options(fixes=fixes, engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
 
 
 def left_in(tmp_path: Path, fixture: str, left: str) -> Path:

@@ -16,12 +16,12 @@ from krepair.ops.by_rule import by_rule
 from krepair.ops.check import check
 from krepair.ops.metrics import Ended, families, render
 from krepair.ops.reports import CheckReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
 from tests.ops.scene import Scene, scene
 from tests.ops.tail import CONSENT, damaged
 
-INLINE = Options(engine=Engine.INLINE)
+INLINE = Options(engine=EngineName.INLINE)
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import ReplaceFile, RewriteSegments
 from tests import calls
 from tests.builders import NOW_MS, LogDir, commit, data
 from tests.ops.written import write
 
-OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)
+OPTIONS = Options(engine=EngineName.INLINE, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -39,7 +39,7 @@ def test_check_opens_each_file_once_and_once_more_to_play_the_start(tmp_path: Pa
 def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_two_records(
     tmp_path: Path,
 ) -> None:
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plans = {
         number: [
             make_plan(str(write(tmp_path / f"{name}-{number}" / "logs", number, clean=False)), options)
@@ -69,7 +69,7 @@ def test_apply_verify_and_undo_come_to_each_folder_of_a_partition_once_between_t
 def test_undo_reads_each_journal_once_to_look_and_once_to_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plan = make_plan(str(write(tmp_path / "logs", 3, clean=False)), options)
     apply(plan, options)
     read: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def test_undo_reads_each_journal_once_to_look_and_once_to_change_it(
 def test_the_table_of_mounts_is_read_by_apply_and_undo_only_where_a_call_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plan = make_plan(str(write(tmp_path / "logs", 3, clean=False)), options)
     looked: Counter[str] = Counter()
     real = writing_error._mounts
@@ -111,7 +111,7 @@ def test_apply_and_undo_of_swaps_and_other_changes_list_the_folder_of_a_change_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fixes = ("index=regenerate", "markers")
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS + 10**12, fixes=fixes)
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS + 10**12, fixes=fixes)
     listed: Counter[str] = Counter()
     real = Tree.entries
 

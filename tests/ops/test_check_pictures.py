@@ -6,8 +6,8 @@ from krepair.checks.catalogue import Finding
 from krepair.ops.check import check
 from krepair.ops.pictures import check_pictures
 from krepair.ops.reports import KeptPlan, LogDirReport, PartitionSummary
-from krepair.options import Engine, Options
-from krepair.plan.actions.log_contents import Content, Run
+from krepair.options import EngineName, Options
+from krepair.plan.actions.log_contents import Content, ContentRange
 from krepair.start.line import ForecastLine
 from tests import builders as b
 
@@ -33,10 +33,10 @@ def test_what_a_partition_is_made_of_adds_up_to_its_logs():
         LogDirReport(log_dir="/data", findings=(finding,), partitions=(summary("t-0"),))
     ).makeup
     assert row.runs == (
-        Run(Content.RECORDS, 509),
-        Run(Content.MARKERS, 390),
-        Run(Content.EMPTIED, 61),
-        Run(Content.DAMAGED, 40),
+        ContentRange(Content.RECORDS, 509),
+        ContentRange(Content.MARKERS, 390),
+        ContentRange(Content.EMPTIED, 61),
+        ContentRange(Content.DAMAGED, 40),
     )
     assert row.bytes == 1000
 
@@ -100,7 +100,7 @@ def test_the_zeros_of_a_real_time_index_are_counted_to_the_byte(tmp_path):
     path = tmp_path / "t-0" / f"{0:020d}.timeindex"
     entries = path.stat().st_size
     path.write_bytes(path.read_bytes() + bytes(12 * 500))
-    report = check([str(tmp_path)], Options(engine=Engine.INLINE, now_ms=b.NOW_MS)).log_dirs[0]
+    report = check([str(tmp_path)], Options(engine=EngineName.INLINE, now_ms=b.NOW_MS)).log_dirs[0]
     (tail,) = check_pictures(report).tails
     assert (tail.partition, tail.file) == ("t-0", path.name)
     assert (tail.entry_bytes, tail.zero_bytes, tail.entries) == (entries, 6000, entries // 12)

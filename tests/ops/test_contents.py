@@ -9,7 +9,7 @@ import pytest
 from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.compression import Codec
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import builders, wrappers
 
 RECORDS = record.encode([record.Record(key=b"k", value=b"v" * 400)])
@@ -31,7 +31,7 @@ def found(tmp_path: Path, second: bytes, *, deep: bool) -> list[tuple[str, int]]
     made.write()
     log = partition.folder / "00000000000000000000.log"
     log.write_bytes(log.read_bytes() + second)
-    report = check([str(made.root)], Options(engine=Engine.INLINE, deep=deep))
+    report = check([str(made.root)], Options(engine=EngineName.INLINE, deep=deep))
     findings = [each for each in report.log_dirs[0].findings if each.rule == "KR307"]
     return [(each.evidence, each.position) for each in findings]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import NOW_MS, Batch, commit, data
 
@@ -16,7 +16,7 @@ OFFSETS = "__consumer_offsets"
 
 
 def told(log_dir: Path) -> bool:
-    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, settings=(("retention.ms", "-1"),))
+    given = Options(engine=EngineName.INLINE, now_ms=NOW_MS, settings=(("retention.ms", "-1"),))
     return any(each.rule == "KR106" for each in check([str(log_dir)], given).log_dirs[0].findings)
 
 

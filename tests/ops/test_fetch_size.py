@@ -8,7 +8,7 @@ import pytest
 
 from krepair.checks import fetch_size
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.ops.scene import TV2, scene
 
 
@@ -16,7 +16,7 @@ def test_a_topic_with_more_than_one_response_holds_is_named(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = scene(memory_dir, TV2)
-    options = Options(engine=Engine.INLINE)
+    options = Options(engine=EngineName.INLINE)
     found = [each for each in check([str(one.path)], options).log_dirs[0].findings if each.rule == "KR309"]
     assert found == []
     monkeypatch.setattr(fetch_size, "MOST_RESPONSE_BYTES", 0)

@@ -16,7 +16,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.spark import folder_with_room
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
@@ -29,7 +29,7 @@ from tests.ops.full_disks import BLOCK, file_system, fill, fill_up, free_of
 from tools.torture.scenes import look, visible
 
 __all__ = ["open_dir"]
-ENGINE = Options(engine=Engine.INLINE)
+ENGINE = Options(engine=EngineName.INLINE)
 KINDS = ("ext4", "xfs", "tmpfs")
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.plan.planfile import seal
 from tests.builders import NOW_MS, Batch, LogDir, commit, data, emptied
@@ -44,7 +44,7 @@ class Stopped:
             topics=("t",),
             delete_horizon=FAR,
             now_ms=NOW_MS + MONTH_MS,
-            engine=Engine.INLINE,
+            engine=EngineName.INLINE,
         )
     )
 

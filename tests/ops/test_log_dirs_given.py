@@ -14,7 +14,7 @@ from krepair.ops.groups import groups
 from krepair.ops.log_dirs_given import log_dirs_asked_for
 from krepair.ops.transactions import transactions
 from krepair.ops.verify import verify_log_dir
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.hostile.verbs import run
 
 
@@ -31,7 +31,7 @@ def broker(tmp_path: Path) -> Path:
 
 
 def options(**asked: object) -> Options:
-    return Options(engine=Engine.INLINE, **asked)  # type: ignore[arg-type]
+    return Options(engine=EngineName.INLINE, **asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
-from krepair.options import Engine, Options, parse_delete_horizon
+from krepair.options import EngineName, Options, parse_delete_horizon
 from krepair.rules.evidence import DESCRIBE
 from tests.fixture_dirs import unpack
 
@@ -30,7 +30,7 @@ CLUSTER = "Topic: __consumer_offsets\tPartitionCount: 2\tReplicationFactor: 2\tC
 
 
 def options(**given: object) -> Options:
-    return Options(engine=Engine.INLINE, now_ms=NOW_MS, **given)  # type: ignore[arg-type]
+    return Options(engine=EngineName.INLINE, now_ms=NOW_MS, **given)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

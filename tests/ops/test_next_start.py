@@ -15,10 +15,10 @@ from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.compression import compress
 from krepair.formats.words import count_text
-from krepair.logdir.space import Space
+from krepair.logdir.space import VolumeSpace
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.view import time_text
 from krepair.start import start_space
 from krepair.start.line import ForecastLine
@@ -93,11 +93,11 @@ def test_segment_without_an_index_is_read_after_a_clean_stop_too_but_not_by_2_2(
 
 
 def test_start_that_does_not_fit_on_the_disk_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_space, "read_space", lambda path: Space(6 * 4096 - 1, 9, 4096, False))
+    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(6 * 4096 - 1, 9, 4096, False))
     found = [finding for finding in checked(small).findings if finding.rule == "KR703"]
     assert [finding.bytes for finding in found] == [1]
     assert "writes up to 24576 bytes (checkpoints 24576 bytes), 24575 bytes are free" in found[0].evidence
-    monkeypatch.setattr(start_space, "read_space", lambda path: Space(6 * 4096, 9, 4096, False))
+    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(6 * 4096, 9, 4096, False))
     assert evidence(checked(small), "KR703") == []
 
 
@@ -106,7 +106,7 @@ def test_start_on_a_file_system_without_a_free_inode_is_told(
 ) -> None:
     for left, told in ((0, 1), (1, 0), (-1, 0)):
         monkeypatch.setattr(
-            start_space, "read_space", lambda path, left=left: Space(1 << 30, left, 4096, False)
+            start_space, "read_space", lambda path, left=left: VolumeSpace(1 << 30, left, 4096, False)
         )
         found = evidence(checked(small), "KR703")
         assert len(found) == told
@@ -174,7 +174,7 @@ def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories
     for folder in good.glob("e-*"):  # the same partition in two directories would end the broker by itself
         folder.rename(good / f"g{folder.name}")
     (bad / "e-all-0" / "leader-epoch-checkpoint").write_bytes(written)
-    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    given = Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
     for order in ([bad, good], [good, bad]):
         said = {
             report.log_dir: {(line.expected, line.text) for line in report.forecast}

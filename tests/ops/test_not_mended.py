@@ -8,7 +8,7 @@ import pytest
 
 from krepair.ops.plan import make_plan
 from krepair.ops.room import not_mended
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def ordinary_topics(tmp_path: Path) -> Path:
 def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_it(
     ordinary_topics: Path, fix: str
 ) -> None:
-    plan = make_plan(str(ordinary_topics), Options(fixes=(fix,), engine=Engine.INLINE))
+    plan = make_plan(str(ordinary_topics), Options(fixes=(fix,), engine=EngineName.INLINE))
     (line, _) = not_mended(plan).lines
     assert line.startswith(f"No partition was looked at for --fix {fix}: it takes __consumer_offsets")
     assert "--topic-config FILE" in line
 
 
 def test_a_fix_that_takes_every_partition_says_nothing_of_that_kind(ordinary_topics: Path) -> None:
-    plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=Engine.INLINE))
+    plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=EngineName.INLINE))
     assert [line.partition(" ")[0] for line in not_mended(plan).lines] == ["This"]
 
 
@@ -40,7 +40,7 @@ def test_a_name_that_is_not_there_is_told_beside_one_that_is(ordinary_topics: Pa
     """A typing error in one name of two looked like a plan of both."""
     options = Options(
         fixes=("epochs",),
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         topics=("orders", "order", "b", "c"),
         partitions=(("orders", 0), ("orders", 7)),
     )

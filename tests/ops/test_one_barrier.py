@@ -20,7 +20,7 @@ from krepair.errors import ExitCode, UnwritableError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.builders import NOW_MS, LogDir, data
 from tests.ops.conftest import memory_dir
@@ -59,7 +59,7 @@ class Many:
             "\n".join(["0", str(partitions), *rows]) + "\n"
         )
         (self.path / ".lock").touch()  # a killed broker leaves it
-        self.options = Options(fixes=(fixes,), now_ms=NOW_MS, engine=Engine.INLINE)
+        self.options = Options(fixes=(fixes,), now_ms=NOW_MS, engine=EngineName.INLINE)
         self.plan: Plan = make_plan(str(self.path), self.options)
         self.before = tree(self.path)
 

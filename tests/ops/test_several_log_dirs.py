@@ -12,13 +12,13 @@ from krepair.cli.main import app
 from krepair.errors import ExitCode, UsageError
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir, verify_log_dirs
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 from tests.ops.replicas_read import broker, cleaned, whole
 from tests.ops.scene import tree
 
 pytestmark = pytest.mark.replicas
-OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)
+OPTIONS = Options(engine=EngineName.INLINE, now_ms=NOW_MS)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
 from tests.ops.transaction_scene import LAST, MINUTE, START, Scene
@@ -19,7 +19,10 @@ COMPACTED = ("cleanup.policy", "compact")
 def said(log_dir: Path, *wanted: str, version: str = "3.9.2", **more: str) -> TransactionsReport:
     given = tuple((name.replace("_", "."), value) for name, value in more.items())
     options = Options(
-        engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version, settings=(("retention.ms", "-1"), *given)
+        engine=EngineName.INLINE,
+        now_ms=NOW_MS,
+        broker_version=version,
+        settings=(("retention.ms", "-1"), *given),
     )
     return transactions(str(log_dir), options, wanted)
 

@@ -12,7 +12,7 @@ import pytest
 from krepair.durable.tree import Tree
 from krepair.logdir import view
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 from tests.ops.snapshots import checked, made
 
@@ -67,5 +67,5 @@ def test_folder_that_this_user_may_not_list_is_named_with_what_to_do(
     monkeypatch.setattr(view, "opened_folder", refusing)
     (found,) = [one for one in checked(log_dir).findings if one.rule == "KR308"]
     assert found.evidence.endswith(f"t-0: could not be read: Permission denied (EACCES){WAY}")
-    report = check([str(log_dir)], Options(now_ms=NOW_MS, engine=Engine.INLINE))
+    report = check([str(log_dir)], Options(now_ms=NOW_MS, engine=EngineName.INLINE))
     assert report.next_command == f"krepair check {log_dir}   # as root, or as the user of the broker"

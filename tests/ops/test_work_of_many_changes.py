@@ -14,7 +14,7 @@ from krepair.fixes import second_readings
 from krepair.fixes.staging import Staging
 from krepair.journal import forward
 from krepair.journal.actions.action import KeptFile, Target
-from krepair.journal.outcome import Committed, Failed
+from krepair.journal.outcome import ChangeFailed, Committed
 from krepair.journal.record import FileState
 from krepair.journal.root import ROOT
 from krepair.journal.runner import commit_partition
@@ -118,7 +118,7 @@ def test_outcomes_of_changes_are_gone_through_as_often_for_many_changes_as_for_f
     class Asking(type):
         def __instancecheck__(cls, outcome: object) -> bool:
             asked.append(outcome)
-            return isinstance(outcome, Failed)
+            return isinstance(outcome, ChangeFailed)
 
     class Counted(metaclass=Asking):
         pass
@@ -128,7 +128,7 @@ def test_outcomes_of_changes_are_gone_through_as_often_for_many_changes_as_for_f
     names = [f"{base:020d}.timeindex" for base in range(0, 100 * number, 100)]
     changes = tuple(replace(first, change_id=f"t-0/{name}", name=name) for name in names)
     monkeypatch.setattr(forward, "in_batches", lambda changes: [[change] for change in changes])
-    monkeypatch.setattr(forward, "Failed", Counted)
+    monkeypatch.setattr(forward, "ChangeFailed", Counted)
     partition = replace(scene.partition, changes=changes)
     outcomes = commit_partition(scene.folder(), partition, P1, scene.guards(), scene.stage)
     assert [type(one) for one in outcomes] == [Committed] * number

@@ -24,7 +24,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import save
 from krepair.ops.undo import undo
-from krepair.options import Engine
+from krepair.options import EngineName
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.scan import scan
 from tests.ops.scene import BLOAT, scene, tree
@@ -143,8 +143,8 @@ DRIVER = """
 import sys
 from krepair.ops.apply import apply
 from krepair.ops.show import load
-from krepair.options import Engine, Options
-print(int(apply(load(sys.argv[1]), Options(engine=Engine.SPARK, master=sys.argv[2])).exit_code))
+from krepair.options import EngineName, Options
+print(int(apply(load(sys.argv[1]), Options(engine=EngineName.SPARK, master=sys.argv[2])).exit_code))
 """
 
 
@@ -181,7 +181,7 @@ def test_a_driver_that_is_killed_is_run_again_and_a_second_one_is_refused_while_
     assert undo(plan, given).exit_code == ExitCode.DONE
     (tmp_path / "cluster").mkdir()
     with Cluster(tmp_path / "cluster", hosts={"host-1": "", "host-2": "", "host-3": ""}) as cluster:
-        there = replace(given, engine=Engine.SPARK, master=cluster.url)
+        there = replace(given, engine=EngineName.SPARK, master=cluster.url)
         for pattern in (STAGED, SET_ASIDE):
             with driver_in_the_middle(tmp_path / "a.krplan", one.path, cluster.url, pattern):
                 with pytest.raises(LockedError) as error:

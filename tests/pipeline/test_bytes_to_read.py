@@ -15,7 +15,7 @@ from krepair.ops.check import check
 from krepair.ops.groups import groups
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import WorkItem
 from krepair.pipeline.progress import Progress, shown
@@ -97,7 +97,7 @@ def _swap(root: Path) -> None:
 
 def _readers(root: Path) -> None:
     path = directories.dead_cleaner(root)
-    given = Options(engine=Engine.INLINE, deep=True)
+    given = Options(engine=EngineName.INLINE, deep=True)
     check([str(path)], given)
     verify_log_dir(str(path), given)
     groups(str(path), given)

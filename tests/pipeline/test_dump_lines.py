@@ -103,7 +103,7 @@ RECORDS = st.builds(
     offset_delta=st.integers(0, 2**31 - 1),
     key=MAYBE,
     value=MAYBE,
-    headers=st.lists(st.builds(record.Header, key=BYTES, value=MAYBE), max_size=3).map(tuple),
+    headers=st.lists(st.builds(record.RecordHeader, key=BYTES, value=MAYBE), max_size=3).map(tuple),
 )
 ATTRIBUTES = st.sampled_from(
     [

@@ -204,7 +204,9 @@ def test_a_record_larger_than_any_buffer_is_cut_in_what_is_shown_and_the_next_is
     size = 40 << 20
     records = [
         record.Record(key=b"first", value=b"v"),
-        record.Record(offset_delta=1, key=b"giant", value=b"g" * size, headers=(record.Header(b"h", b"x"),)),
+        record.Record(
+            offset_delta=1, key=b"giant", value=b"g" * size, headers=(record.RecordHeader(b"h", b"x"),)
+        ),
         record.Record(offset_delta=2, key=b"last", value=b"v"),
     ]
     log = batch(0, records, codec=codec) + batch(3, some(1))

@@ -30,7 +30,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.compaction import partitions as compaction
 from krepair.pipeline.compaction import proof as compaction_proof
 from krepair.pipeline.engines import spark
@@ -143,7 +143,7 @@ def test_each_fix_gives_the_findings_plan_and_bytes_of_inline_through_all_verbs(
         monkeypatch.setattr(module, "_INLINE_BYTES", 0)
         monkeypatch.setattr(module, "_ROWS_INLINE_AT_LEAST", 0)
     log_dir, here = make(volume / make.__name__)
-    path, there = str(log_dir), replace(here, engine=Engine.SPARK, master=cluster.url)
+    path, there = str(log_dir), replace(here, engine=EngineName.SPARK, master=cluster.url)
     before = tree(log_dir, private=False)
     assert without_engine(check([path], there)) == without_engine(check([path], here))
     plan = make_plan(path, there)
@@ -254,7 +254,7 @@ def test_workers_on_a_copy_or_a_block_clone_write_nothing_that_counts(
         assert undo(plan, job.given).exit_code == ExitCode.DONE
         other = begin() / "x" / job.log_dir.relative_to(place / "x")
         before = tree(other)
-        there = replace(job.given, engine=Engine.SPARK, master=cluster.url)
+        there = replace(job.given, engine=EngineName.SPARK, master=cluster.url)
         assert apply(plan, there).exit_code == ExitCode.DONE
         assert tree(job.log_dir, private=False) == made
         assert tree(other) == before
@@ -325,7 +325,7 @@ def test_a_broker_on_another_host_keeps_krepair_out_and_krepair_it(
 ) -> None:
     job, plan, lock = locked
     host = cluster.worker_pids()[0]
-    there = replace(job.given, engine=Engine.SPARK, master=cluster.url)
+    there = replace(job.given, engine=EngineName.SPARK, master=cluster.url)
     with broker_on_host(lock, host) as said:
         assert said == "held"
         with pytest.raises(LockedError) as error:
@@ -352,7 +352,7 @@ def test_where_a_lock_does_not_reach_the_workers_nothing_is_written(
 ) -> None:
     job, plan, lock = locked
     before = tree(job.log_dir, private=False)
-    there = replace(job.given, engine=Engine.SPARK, master=cluster.url)
+    there = replace(job.given, engine=EngineName.SPARK, master=cluster.url)
     with another_lock(lock, volume / "other-lock", cluster.worker_pids()[:2]):
         with broker_on_host(lock, cluster.worker_pids()[0]) as said:
             assert said == "held"  # and nobody here could see it
@@ -390,8 +390,8 @@ def test_what_no_worker_can_read_this_host_reads(
 ) -> None:
     (volume / "bad-disk").mkdir()
     log_dir = dead_cleaner(volume / "bad-disk" / "logs")
-    given = options(volume / "bad-disk", "changelog", engine=Engine.INLINE)
-    there = replace(given, engine=Engine.SPARK, master=cluster.url)
+    given = options(volume / "bad-disk", "changelog", engine=EngineName.INLINE)
+    there = replace(given, engine=EngineName.SPARK, master=cluster.url)
     with cannot_read(log_dir / "changelog-0", *disks.values()):
         report = check([str(log_dir)], there)
     assert without_engine(report) == without_engine(check([str(log_dir)], given))

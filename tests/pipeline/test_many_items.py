@@ -12,7 +12,7 @@ import pytest
 
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.pipeline.engines import spark
-from krepair.pipeline.engines.spark_worker import Done
+from krepair.pipeline.engines.spark_worker import ItemDone
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.scan import scan
 from tests.compaction.compacting import place_of
@@ -33,7 +33,7 @@ def test_100_000_items_need_less_than_128_mib_of_the_driver_beside_themselves(
     context = SimpleNamespace(defaultParallelism=2)
     session = SimpleNamespace(conf={"spark.speculation": "false"}, sparkContext=context, stop=lambda: None)
     monkeypatch.setattr(spark, "start_session", lambda master: session)
-    largest, result = [0], bytearray(pickle.dumps(Done(bytes(1000))))
+    largest, result = [0], bytearray(pickle.dumps(ItemDone(bytes(1000))))
 
     def wave(self: object, table: pa.Table) -> list[spark.Row]:
         largest[0] = max(largest[0], table.nbytes)

@@ -14,7 +14,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
@@ -83,7 +83,7 @@ def test_markers_between_old_messages_go_and_no_record_is_served_otherwise(
     root = directory.write()
     # a log with messages of v0 or v1 has no leader epochs
     (partition.folder / "leader-epoch-checkpoint").write_text("0\n0\n")
-    options = Options(delete_horizon="4000000000000", now_ms=NOW_MS + 60_000, engine=Engine.INLINE)
+    options = Options(delete_horizon="4000000000000", now_ms=NOW_MS + 60_000, engine=EngineName.INLINE)
     before = judge(version).load(copied(partition.folder, tmp_path / "before")).served
     plan = make_plan(str(root), options)
     planned = part(plan, partition.folder.name)

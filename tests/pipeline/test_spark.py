@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
-from krepair.options import Engine
+from krepair.options import EngineName
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
 from krepair.pipeline.engines.spark_worker import Bundle
 from krepair.pipeline.items import Failed
@@ -40,9 +40,9 @@ def session() -> Iterator[None]:
 
 def test_local_session_gives_the_plan_and_the_result_of_inline_byte_for_byte(tmp_path: Path) -> None:
     there, here = scene(tmp_path / "spark", BLOAT), scene(tmp_path / "inline", BLOAT)
-    plan = there.plan(engine=Engine.SPARK, master=MASTER)
+    plan = there.plan(engine=EngineName.SPARK, master=MASTER)
     assert planfile.dumps(plan) == planfile.dumps(there.plan())
-    there.engine, there.master = Engine.SPARK, MASTER
+    there.engine, there.master = EngineName.SPARK, MASTER
     report = there.apply(plan)
     assert (report.exit_code, f"master {MASTER}" in report.engine) == (ExitCode.DONE, True)
     assert here.apply(here.plan()).exit_code == ExitCode.DONE

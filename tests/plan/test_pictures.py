@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from krepair.plan.actions.log_contents import Content, Run
+from krepair.plan.actions.log_contents import Content, ContentRange
 from krepair.plan.model import (
     ChangeLines,
     KeepOriginal,
@@ -99,17 +99,17 @@ def test_strips_of_a_rewrite_are_as_long_as_the_logs_before_and_after():
 def test_a_strip_says_what_each_segment_holds():
     strip = only_strip(partition())
     assert strip.before[0].runs == (
-        Run(Content.RECORDS, 300),
-        Run(Content.MARKERS, 78 + 312),
-        Run(Content.EMPTIED, 310),
+        ContentRange(Content.RECORDS, 300),
+        ContentRange(Content.MARKERS, 78 + 312),
+        ContentRange(Content.EMPTIED, 310),
     )
     # of the two together: the records, a marker each, one emptied batch and one that is emptied now
     assert strip.after[0].runs == (
-        Run(Content.RECORDS, 300),
-        Run(Content.MARKERS, 156),
-        Run(Content.EMPTIED, 122),
+        ContentRange(Content.RECORDS, 300),
+        ContentRange(Content.MARKERS, 156),
+        ContentRange(Content.EMPTIED, 122),
     )
-    assert strip.before[2].runs == strip.after[1].runs == (Run(Content.LEFT, 500),)
+    assert strip.before[2].runs == strip.after[1].runs == (ContentRange(Content.LEFT, 500),)
 
 
 def test_damage_that_is_cut_out_is_drawn_where_it_is():
@@ -117,11 +117,11 @@ def test_damage_that_is_cut_out_is_drawn_where_it_is():
     strip = only_strip(one)
     left, damaged = Content.LEFT, Content.DAMAGED
     assert strip.before[1].runs == (
-        Run(left, 300),
-        Run(damaged, 50),
-        Run(left, 250),
-        Run(damaged, 50),
-        Run(left, 350),
+        ContentRange(left, 300),
+        ContentRange(damaged, 50),
+        ContentRange(left, 250),
+        ContentRange(damaged, 50),
+        ContentRange(left, 350),
     )
     assert total(strip.before) - of_kind(strip.before, damaged) == total(strip.after) == 1600
 
@@ -180,7 +180,11 @@ def test_a_checkpoint_whose_new_size_is_not_known_has_no_bar():
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=2000), st.integers(1, MOST_CELLS))
 def test_joined_cells_lose_no_byte_and_no_segment(sizes: list[int], most: int):
     cells = [
-        Cell(first_base=n, segments=1, runs=(Run(Content.MARKERS, size), Run(Content.LEFT, 1)))
+        Cell(
+            first_base=n,
+            segments=1,
+            runs=(ContentRange(Content.MARKERS, size), ContentRange(Content.LEFT, 1)),
+        )
         for n, size in enumerate(sizes)
     ]
     joined = merged(cells, most)

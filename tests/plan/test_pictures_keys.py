@@ -10,7 +10,7 @@ from krepair.cli.views.page import plan_page
 from krepair.cli.views.text import markdown
 from krepair.errors import ExitCode
 from krepair.ops.show import show_view
-from krepair.plan.actions.log_contents import Content, Run, before_keys_go
+from krepair.plan.actions.log_contents import Content, ContentRange, before_keys_go
 from krepair.plan.model import Plan
 from krepair.plan.pictures import BeforeAfter, Cell, pictures_of
 from krepair.plan.render import plan_view
@@ -132,17 +132,17 @@ def test_page_of_a_markers_plan_has_no_word_of_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stream", "file_bytes", "emptied_bytes", "expected"),
     [
-        ([(Content.RECORDS, 300)], 1000, 0, (Run(Content.RECORDS, 300), Run(Content.BY_KEY, 700))),
+        ([(Content.RECORDS, 300)], 1000, 0, (ContentRange(Content.RECORDS, 300), ContentRange(Content.BY_KEY, 700))),
         # compressed anew it is longer than it was
         ([(Content.RECORDS, 1100), (Content.MARKERS, 78)], 1000, 0,
-         (Run(Content.RECORDS, 922), Run(Content.MARKERS, 78))),
-        ([(Content.EMPTIED, 122)], 500, 61, (Run(Content.BY_KEY, 439), Run(Content.EMPTIED, 61))),
+         (ContentRange(Content.RECORDS, 922), ContentRange(Content.MARKERS, 78))),
+        ([(Content.EMPTIED, 122)], 500, 61, (ContentRange(Content.BY_KEY, 439), ContentRange(Content.EMPTIED, 61))),
         # figures that no planner writes
-        ([(Content.EMPTIED, 61)], 10, 6100, (Run(Content.BY_KEY, 10),)),
+        ([(Content.EMPTIED, 61)], 10, 6100, (ContentRange(Content.BY_KEY, 10),)),
         ([(Content.MARKERS, -5)], -7, -9, ()),
     ],
 )  # fmt: skip
 def test_bytes_of_records_are_those_that_stay_and_those_that_go(
-    stream: list[tuple[Content, int]], file_bytes: int, emptied_bytes: int, expected: tuple[Run, ...]
+    stream: list[tuple[Content, int]], file_bytes: int, emptied_bytes: int, expected: tuple[ContentRange, ...]
 ) -> None:
     assert before_keys_go(stream, file_bytes, emptied_bytes) == expected

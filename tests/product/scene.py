@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, data
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST
@@ -84,7 +84,7 @@ def _options(rng: random.Random, now_ms: int) -> Options:
     tail = rng.choice(["tail", "tail", "tail=excise", "tail=broker"])
     words = tuple(sorted(tail if word == "tail" else word for word in fixes))
     drawn = Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=now_ms,
         fixes=words,
         keep=rng.choice(["inplace", "inplace", "until-verified"]),

@@ -19,7 +19,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
 from krepair.pipeline.readings.partition import ReadingResult
@@ -107,7 +107,7 @@ def read_instead(work: SecondReading, data: bytes) -> tuple[str, ...]:
 def options(fix: str, **given: object) -> Options:
     """As an operator would give them."""
     values: dict[str, object] = {
-        "engine": Engine.INLINE,
+        "engine": EngineName.INLINE,
         "now_ms": builders.NOW_MS + 60_000,
         "fixes": (fix,),
     }

@@ -12,7 +12,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir, data
 from tests.journal.txfixture import END, INTERVAL_BYTES, SEGMENTS, SETTINGS, TIME_MS, batches
@@ -63,7 +63,7 @@ class Verbs:
     def __init__(self, path: Path, **common: object) -> None:
         self.path = path
         self.common = {
-            "engine": Engine.INLINE,
+            "engine": EngineName.INLINE,
             "now_ms": NOW_MS,
             "fixes": ("recovery",),
             "settings": (("index.interval.bytes", str(INTERVAL_BYTES)),),

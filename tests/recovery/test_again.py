@@ -10,7 +10,7 @@ import pytest
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.record import Header, Intent, decode_lines
+from krepair.journal.record import Intent, JournalHeader, decode_lines
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
@@ -167,7 +167,7 @@ def test_journal_of_the_second_apply_keeps_the_first_original(tmp_path: Path) ->
     scene.verbs.apply(scene.plan)
     journals = sorted(scene.path.glob("*/krepair~*/journal"))
     lines = [one for path in journals for one in decode_lines(path.read_bytes(), str(path))[0]]
-    steps = [step for line in lines if not isinstance(line, Header) for step in line]
+    steps = [step for line in lines if not isinstance(line, JournalHeader) for step in line]
     first, second = [one for one in steps if isinstance(one, Intent) and one.names == (POINTS,)]
     assert (first.over, second.over) == (None, first.new(POINTS))
     assert second.originals == first.originals

@@ -12,7 +12,7 @@ from krepair.derive.index_entries import IndexEntries
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
-from krepair.options import Engine
+from krepair.options import EngineName
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import ReplaceFile
 from tests.flips import flip
@@ -112,7 +112,7 @@ def contents(path: Path) -> dict[str, bytes]:
 def test_on_spark_the_same_files_are_made_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
     here, there = write_unclean(tmp_path / "inline"), write_unclean(tmp_path / "spark")
-    inline, spark = Verbs(here), Verbs(there, engine=Engine.SPARK, master="local[2]")
+    inline, spark = Verbs(here), Verbs(there, engine=EngineName.SPARK, master="local[2]")
     inline.apply(inline.plan())
     assert "master local[2]" in spark.apply(Verbs(there).plan()).engine
     assert contents(there) == contents(here)

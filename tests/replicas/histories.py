@@ -21,7 +21,7 @@ from pathlib import Path
 from krepair.errors import ExitCode
 from krepair.ops.compare import compare
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.review import review
 from krepair.rules.replicas import model as m
 from tests.compaction.directories import Verbs, keys_of, options
@@ -216,7 +216,7 @@ def compared(cluster: Three, settings: Mapping[str, str] | None = None) -> list[
     """What ``compare`` says against the replicas of a healthy stopped cluster."""
     sides = parse_sides([f"{node}={cluster.log_dir(node)}" for node in cluster.brokers])
     given = tuple((settings or {}).items())
-    report = compare(sides, Options(engine=Engine.INLINE, settings=given))
+    report = compare(sides, Options(engine=EngineName.INLINE, settings=given))
     return [
         f"compare: {one.name} {one.verdict}: "
         + "; ".join(f"{each.kind} on {each.brokers}: {each.text}" for each in one.disagreements)

@@ -11,7 +11,7 @@ import zstandard
 
 from krepair.ops.compare import CompareReport, compare
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.fixture_dirs import FIXTURES
 
 NAMES = sorted(path.name.removesuffix(".tar.zst") for path in (FIXTURES / "replicas").glob("open-*.tar.zst"))
@@ -38,6 +38,6 @@ def sides_of(target: Path) -> list[str]:
     return [f"{broker}={target}/b{broker}" for broker in BROKERS if (target / f"b{broker}").is_dir()]
 
 
-def compared(target: Path, engine: Engine = Engine.INLINE, **options: Any) -> CompareReport:
+def compared(target: Path, engine: EngineName = EngineName.INLINE, **options: Any) -> CompareReport:
     """What ``compare`` says of them."""
     return compare(parse_sides(sides_of(target)), Options(engine=engine, **options))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from krepair.ops.compare import compare
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.rules.replicas.model import PartitionVerdict
 from tests.replicas.directories import SETTINGS, written
 from tests.replicas.model import Cluster
@@ -20,7 +20,9 @@ def compared_cluster(cluster: Cluster, root: Path) -> PartitionVerdict:
 def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> PartitionVerdict:
     """Compare directories that were written before."""
     policy = "compact" if cluster.kind.compacted else "delete"
-    options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
+    options = Options(
+        engine=EngineName.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items())
+    )
     [verdict] = compare(
         parse_sides([f"{broker}={path}" for broker, path in paths.items()]), options
     ).partitions

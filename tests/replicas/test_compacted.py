@@ -10,7 +10,7 @@ import pytest
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.rules.replicas import model as m
 from tests.builders import NOW_MS, LogDir, Record, data
@@ -19,7 +19,7 @@ from tests.compaction.directories import Verbs, options
 TOPIC = "changelog"
 SEGMENTS = 8
 DAY_MS = 86_400_000
-OPTIONS = Options(engine=Engine.INLINE)
+OPTIONS = Options(engine=EngineName.INLINE)
 
 
 def three(root: Path, *, whole: bool) -> dict[int, Path]:

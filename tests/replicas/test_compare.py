@@ -20,7 +20,7 @@ from krepair.ops.compare import CompareReport, Comparison, compare, find_item
 from krepair.ops.facts import facts
 from krepair.ops.side_reading import open_sides, read_all_headers
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.replicas import contents
 from krepair.pipeline.replicas.find_keys import find_keys
@@ -125,9 +125,9 @@ def test_a_facts_file_gives_the_verdict_of_its_directory(name: str, tmp_path: Pa
     direct = compared(tmp_path)
     for broker in (1, 3):
         path = str(tmp_path / f"b{broker}.facts")
-        facts([f"{tmp_path}/b{broker}"], path, Options(engine=Engine.INLINE))
+        facts([f"{tmp_path}/b{broker}"], path, Options(engine=EngineName.INLINE))
         sides = [f"{broker}={path}" if side.startswith(f"{broker}=") else side for side in sides_of(tmp_path)]
-        report = compare(parse_sides(sides), Options(engine=Engine.INLINE))
+        report = compare(parse_sides(sides), Options(engine=EngineName.INLINE))
         assert _gist(report) == _gist(direct)
 
 
@@ -285,14 +285,14 @@ def test_a_replica_that_is_read_in_several_parts_gets_the_same_verdict(
     monkeypatch.setattr("krepair.pipeline.replicas.items._PART_BYTES", 1)
     assert compared(tmp_path).partitions == whole.partitions
     path = str(tmp_path / "b3.facts")
-    facts([f"{tmp_path}/b3"], path, Options(engine=Engine.INLINE))
-    report = compare(parse_sides([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=Engine.INLINE))
+    facts([f"{tmp_path}/b3"], path, Options(engine=EngineName.INLINE))
+    report = compare(parse_sides([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=EngineName.INLINE))
     assert _gist(report) == _gist(whole)
 
 
 def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:
     unpack_cluster("open-3.9.2-tomb", tmp_path)
-    options = Options(engine=Engine.INLINE)
+    options = Options(engine=EngineName.INLINE)
     opened = open_sides(parse_sides(sides_of(tmp_path)), options)
     with closing(Scratch("", ())) as scratch:
         settings = load_settings(None, None, {})
@@ -311,8 +311,8 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
         meta = root / "meta.properties"
         meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
     path = str(tmp_path / "b1.facts")
-    facts([f"{tmp_path}/b1"], path, Options(engine=Engine.INLINE))
-    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    facts([f"{tmp_path}/b1"], path, Options(engine=EngineName.INLINE))
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     [verdict] = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert verdict.verdict == m.IS_BEHIND
 
@@ -330,7 +330,7 @@ def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_for_all_partit
         meta = root / "meta.properties"
         meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
     path = str(tmp_path / "b1.facts")
-    facts([f"{tmp_path}/b1"], path, Options(engine=Engine.INLINE))
+    facts([f"{tmp_path}/b1"], path, Options(engine=EngineName.INLINE))
     read = Counter[str]()
     real = FactsReader._digest_of
 
@@ -339,7 +339,7 @@ def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_for_all_partit
         return real(reader, size)
 
     monkeypatch.setattr(FactsReader, "_digest_of", counted)
-    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     verdicts = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert [one.verdict for one in verdicts] == [m.DIVERGED] * partitions
     assert read == {"digest": 1}
@@ -372,7 +372,7 @@ def _differing(tmp_path: Path, partitions: int) -> list[str]:
 def test_partitions_that_need_no_scratch_folder_one_by_one_need_none_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     opened = open_sides(parse_sides(_differing(tmp_path, 4)), options)
     monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
     monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", most)
@@ -384,7 +384,7 @@ def test_partitions_that_need_no_scratch_folder_one_by_one_need_none_together(
 def test_a_partition_that_needs_a_scratch_folder_by_itself_is_refused_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(engine=Engine.INLINE, settings=(("cleanup.policy", "compact"),))
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     opened = open_sides(parse_sides(_differing(tmp_path, 2)), options)
     monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
     monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", 1_000)

@@ -14,7 +14,7 @@ from krepair.ops.compare import Comparison
 from krepair.ops.facts import facts
 from krepair.ops.side_reading import open_sides
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine as Wanted
+from krepair.options import EngineName as Wanted
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.spark import SparkEngine

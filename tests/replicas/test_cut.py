@@ -12,8 +12,8 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
-from krepair.options import Engine, Options
-from krepair.rules.replicas.cut import OPEN, Gone, Having, Part, told, who_has
+from krepair.options import EngineName, Options
+from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.replicas.model import ReplicaColumn
 from tests import builders as b
 from tests.pages import words_of
@@ -41,15 +41,15 @@ def column(broker: int, start: int, end: int) -> ReplicaColumn:
 @pytest.mark.parametrize(
     ("gone", "having"),
     [
-        (Gone(Part.END, 50, 100), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(Part.END, 50, 90), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(Part.END, 50, 101), Having(lacking=(1, 2, 3, 4))),
-        (Gone(Part.END, 59, OPEN), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (Gone(Part.END, 60, OPEN), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(Part.END, 100, OPEN), Having(lacking=(1, 2, 3, 4))),
-        (Gone(Part.MIDDLE, 70, 71), Having(right=(1, 4), unsure=(2,), lacking=(3,))),
-        (Gone(Part.START, 0, 60), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (Gone(Part.EPOCHS), Having(right=(1, 3, 4), unsure=(2,))),
+        (Gone(CutPart.END, 50, 100), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(CutPart.END, 50, 90), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(CutPart.END, 50, 101), Having(lacking=(1, 2, 3, 4))),
+        (Gone(CutPart.END, 59, OPEN), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (Gone(CutPart.END, 60, OPEN), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(CutPart.END, 100, OPEN), Having(lacking=(1, 2, 3, 4))),
+        (Gone(CutPart.MIDDLE, 70, 71), Having(right=(1, 4), unsure=(2,), lacking=(3,))),
+        (Gone(CutPart.START, 0, 60), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (Gone(CutPart.EPOCHS), Having(right=(1, 3, 4), unsure=(2,))),
     ],
 )
 def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
@@ -60,7 +60,7 @@ def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
 
 
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
-    gone = Gone(Part.END, 50, 100)
+    gone = Gone(CutPart.END, 50, 100)
     assert told("t-0", gone, Having(lacking=(2,)))[-1].startswith("No replica that was given has them")
     assert told("t-0", gone, Having(unsure=(2,)))[-1].startswith("Compare the replicas")
 
@@ -90,7 +90,7 @@ def flip(root: Path, segment: int, batch: int) -> None:
 
 def options(*replicas: str, **given: object) -> Options:
     common: dict[str, object] = {"fixes": ("tail",), "settings": (("index.interval.bytes", "200"),)}
-    return Options(engine=Engine.INLINE, now_ms=b.NOW_MS + 60_000, replicas=replicas, **(common | given))  # type: ignore[arg-type]
+    return Options(engine=EngineName.INLINE, now_ms=b.NOW_MS + 60_000, replicas=replicas, **(common | given))  # type: ignore[arg-type]
 
 
 def consent(root: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests import naive
 from tests.lab.judge import Judge
 from tests.replicas.directories import PLANTED, SETTINGS, TOPIC, read_back, written
@@ -73,7 +73,9 @@ def test_what_is_written_is_no_damage_to_krepair_and_comes_back_as_it_was(tmp_pa
         cluster.stop_all()
         for broker, log_dir in written(cluster, tmp_path / str(number)).items():
             replica = cluster.replicas[broker]
-            options = Options(engine=Engine.INLINE, settings=tuple(SETTINGS.items()), now_ms=cluster.now_ms)
+            options = Options(
+                engine=EngineName.INLINE, settings=tuple(SETTINGS.items()), now_ms=cluster.now_ms
+            )
             [report] = check([str(log_dir)], options).log_dirs
             found = {finding.rule for finding in report.findings}
             assert found <= OF_HEALTHY | (set() if replica.clean else OF_KILLED), cluster.story

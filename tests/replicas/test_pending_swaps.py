@@ -14,7 +14,7 @@ from krepair.ops.compare import CompareReport, compare
 from krepair.ops.facts import facts
 from krepair.ops.plan import make_plan
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.rules.replicas import model as m
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
@@ -23,7 +23,7 @@ from tests.replicas.directories import SETTINGS, written
 from tests.replicas.model import healthy_clusters
 
 MORE = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "0"))
-OPTIONS = Options(engine=Engine.INLINE, settings=tuple(SETTINGS.items()))
+OPTIONS = Options(engine=EngineName.INLINE, settings=tuple(SETTINGS.items()))
 FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND}
 
 
@@ -114,7 +114,7 @@ def test_a_replica_that_krepair_has_left_half_done_is_missing(tmp_path: Path) ->
         apply(plan, pending.options(), disk=StoppingDisk(UnsyncedDisk(), 25, FILE_CHANGING))
     other = pending.write(tmp_path / "b2")
     (other / "meta.properties").write_text((root / "meta.properties").read_text().replace("id=0", "id=1"))
-    report = compare(parse_sides([f"0={root}", f"1={other}"]), Options(engine=Engine.INLINE))
+    report = compare(parse_sides([f"0={root}", f"1={other}"]), Options(engine=EngineName.INLINE))
     [found] = [one for part in report.partitions for one in part.disagreements if one.kind == m.UNREADABLE]
     assert found.brokers == (0,)
     assert f"of plan {plan.plan_id} is half done here: krepair apply or undo that plan first" in found.text

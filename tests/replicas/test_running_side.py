@@ -18,7 +18,7 @@ from krepair.ops import side_reading
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
 from krepair.ops.sides import parse_sides
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.rules.replicas import model as m
 from tests.lab.waiting import LIMIT_S
 from tests.replicas.real_clusters import compared, sides_of, unpack_cluster
@@ -144,7 +144,7 @@ def test_facts_of_a_running_broker_say_how_far_they_go(
     broker: Broker, logs: list[Path], tmp_path: Path
 ) -> None:
     path = f"{tmp_path}/b3.facts"
-    options = Options(engine=Engine.INLINE)
+    options = Options(engine=EngineName.INLINE)
     facts([f"{tmp_path}/b3"], path, options)
     sides = [f"3={path}" if side.startswith("3=") else side for side in sides_of(tmp_path)]
     direct, by_facts = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 from tests import naive
 from tests.builders import NOW_MS, LogDir
@@ -56,7 +56,7 @@ class Clock:
             settings=tuple((key, str(value)) for key, value in (SETTINGS | expiry).items()),
             now_ms=self.now_ms,
             delete_horizon=str(UNLIMITED),
-            engine=Engine.INLINE,
+            engine=EngineName.INLINE,
         )
 
 

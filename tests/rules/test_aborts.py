@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from krepair.formats import txn_index
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.rules.aborts import may_be_untrue, may_have_aborts
@@ -107,7 +107,7 @@ def test_markers_are_read_once_where_nothing_was_aborted(
         return run(self, function, items)
 
     monkeypatch.setattr(InlineEngine, "map", counted)
-    options = Options(engine=Engine.INLINE, now_ms=builders.NOW_MS, only_replica=("*",))
+    options = Options(engine=EngineName.INLINE, now_ms=builders.NOW_MS, only_replica=("*",))
     if verb == "plan":
         make_plan(str(root), replace(options, fixes=("recovery",), broker_version="3.9.2"))
     else:

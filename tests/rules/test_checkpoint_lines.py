@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from krepair.rules.checkpoint_lines import (
     ChangedLine,
     has_new_lines,
@@ -27,7 +27,7 @@ def file(**offsets: int | tuple[int, ...]) -> bytes:
     for name, given in offsets.items():
         topic, _, number = name.partition("_")
         for offset in (given,) if isinstance(given, int) else given:
-            entries.append(OffsetEntry(topic, int(number), offset))
+            entries.append(CheckpointEntry(topic, int(number), offset))
     return encode_offsets(tuple(entries))
 
 

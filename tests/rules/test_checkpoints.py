@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -128,7 +128,7 @@ def test_mended_file_loads_never_rises_and_comes_to_rest(
 def test_line_within_its_log_is_never_touched(
     kind: CheckpointKind, offsets: dict[tuple[str, int], int]
 ) -> None:
-    data = encode_offsets(OffsetEntry(*key, offset) for key, offset in offsets.items())
+    data = encode_offsets(CheckpointEntry(*key, offset) for key, offset in offsets.items())
     found = mend_offsets(kind, data, dict.fromkeys(offsets, 50))
     assert (found.data, found.needed) == (data, False)
 

@@ -8,7 +8,7 @@ import pytest
 
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.start import limits
 from tests.builders import NOW_MS, LogDir, data
 
@@ -39,7 +39,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 def checked(*log_dirs: Path, version: str = "", config: Path | None = None) -> list[LogDirReport]:
     options = Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=NOW_MS,
         broker_version=version,
         config=None if config is None else str(config),

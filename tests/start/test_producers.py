@@ -12,7 +12,7 @@ from krepair.fixes import snapshots
 from krepair.formats import producer_snapshot
 from krepair.formats.words import time_text
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.rules.snapshots import without_open
 from tests.builders import NOW_MS, Batch, LogDir, commit, data
 
@@ -21,7 +21,7 @@ HOUR = DAY // 24
 
 
 def told(path: Path, version: str = "") -> list[str]:
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version)
     (report,) = check([str(path)], options).log_dirs
     return [one.evidence for one in report.findings if one.rule == "KR506"]
 

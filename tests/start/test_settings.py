@@ -9,7 +9,7 @@ import pytest
 from krepair.logdir.config import ClusterConfigs, load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.rules.own_policy import not_asked_for
 from krepair.start.metadata_log import see_metadata_log
 from tests.builders import NOW_MS
@@ -55,7 +55,7 @@ def test_the_metadata_log_beside_the_partitions_tells_plan_and_check(tmp_path: P
     assert recorded is not None
     assert recorded.topics["__transaction_state"]["cleanup.policy"] == "compact"
     assert "one" in recorded.topics
-    plan = make_plan(str(log_dir), Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("compact",)))
+    plan = make_plan(str(log_dir), Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("compact",)))
     sources = {one.source for one in plan.policy.settings["__transaction_state"]}
     assert "__cluster_metadata-0" in sources
 

@@ -11,7 +11,7 @@ import pytest
 from krepair.checks.catalogue import RULES, StartEffect, start_of
 from krepair.ops.check import check
 from krepair.ops.reports import CheckReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST, SINCE_4
@@ -77,7 +77,7 @@ def made(state: State, of: Quorum, version: str, tmp_path: Path) -> tuple[list[P
 
 def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
     options = Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=NOW_MS,
         config=None if config is None else str(config),
         broker_version=version,

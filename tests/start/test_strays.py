@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, data
 
 STRAY = "orders-0.0123456789abcdef0123456789abcdef-stray"
 
 
 def told(root: Path) -> str:
-    (report,) = check([str(root)], Options(engine=Engine.INLINE, now_ms=NOW_MS)).log_dirs
+    (report,) = check([str(root)], Options(engine=EngineName.INLINE, now_ms=NOW_MS)).log_dirs
     (found,) = [one.evidence for one in report.findings if one.rule == "KR604"]
     return found
 

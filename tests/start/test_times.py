@@ -10,7 +10,7 @@ import pytest
 from krepair.checks.catalogue import Finding, Severity, severity_of
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, data
 
 DAY = 86_400_000
@@ -23,7 +23,7 @@ def found(root: Path, times: list[int], settings: tuple[tuple[str, str], ...] = 
     partition = log_dir.partition("t")
     for number, time in enumerate(times):
         partition.segment(data(10 * number, 10, timestamp=time), mtime_ms=NOW_MS - DAY)
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, settings=settings)
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, settings=settings)
     (report,) = check([str(log_dir.write())], options).log_dirs
     return [one for one in report.findings if one.rule == "KR704"]
 
@@ -103,7 +103,11 @@ def test_plan_by_key_names_the_bound_the_segment_and_the_record(tmp_path: Path) 
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"t": dict(COMPACT)}))
     options = Options(
-        engine=Engine.INLINE, now_ms=NOW_MS, fixes=("compact",), topic_config=str(topics), only_replica=("*",)
+        engine=EngineName.INLINE,
+        now_ms=NOW_MS,
+        fixes=("compact",),
+        topic_config=str(topics),
+        only_replica=("*",),
     )
     (part,) = make_plan(str(path), options).partitions
     assert part.span is not None

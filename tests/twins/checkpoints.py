@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from krepair.durable.tree import Tree
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets
 from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
@@ -72,7 +72,7 @@ def _problems(name: str, old: bytes, new: bytes, ends: Mapping[Key, int]) -> Ite
         yield "the lines are in another order"
 
 
-def _written(entries: Iterable[OffsetEntry]) -> bytes:
+def _written(entries: Iterable[CheckpointEntry]) -> bytes:
     """The file as a broker writes it, also with a topic that none would have."""
     lines = [f"{entry.topic} {entry.partition} {entry.offset}\n" for entry in entries]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode()
@@ -81,7 +81,7 @@ def _written(entries: Iterable[OffsetEntry]) -> bytes:
 def _lines(data: bytes) -> dict[Key, tuple[int, ...]]:
     """The offsets of each partition, in the order of its lines."""
     lines: dict[Key, tuple[int, ...]] = {}
-    entry: OffsetEntry
+    entry: CheckpointEntry
     for entry in decode_offsets(data).entries:
         key = (entry.topic, entry.partition)
         lines[key] = (*lines.get(key, ()), entry.offset)

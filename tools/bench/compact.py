@@ -27,7 +27,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines import engine
 from krepair.plan.model import Plan
 from tests import builders
@@ -144,7 +144,7 @@ def options_for(kind: Kind, beside: Path) -> Options:
     """``--fix compact``, by the topic's own configuration, which is written to ``beside``; or ``--fix markers``."""
     if kind.half:
         return Options(
-            engine=Engine.INLINE,
+            engine=EngineName.INLINE,
             now_ms=NOW_MS,
             delete_horizon=str(FAR_MS),
             only_replica=("*",),
@@ -153,7 +153,7 @@ def options_for(kind: Kind, beside: Path) -> Options:
     config = {kind.topic: {key: str(value) for key, value in SETTINGS.items()}}
     beside.write_text(json.dumps(config))
     return Options(
-        engine=Engine.INLINE,
+        engine=EngineName.INLINE,
         now_ms=NOW_MS,
         fixes=("compact",),
         topic_config=str(beside),

@@ -24,7 +24,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests import calls
 from tests.builders import NOW_MS
@@ -119,8 +119,8 @@ def _start(judge: Judge, folders: list[Path]) -> None:
 
 def _calls(room: Path) -> dict[str, float]:
     """``check: open`` -> calls for each partition, and so on; all verbs in this process."""
-    options = Options(engine=Engine.INLINE, now_ms=NOW_MS)
-    recovery = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS)
+    recovery = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     clean = {number: write(room / f"calls-{number}", number, clean=True) for number in (FEW, MORE)}
     plans: dict[int, list[Plan]] = {FEW: [], MORE: []}
     for number, some in plans.items():

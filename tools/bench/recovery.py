@@ -14,7 +14,7 @@ from unittest import mock
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import kept_open
 from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
@@ -32,9 +32,9 @@ KINDS: Final = ("markers", "records")
 SIZE: Final = 300_000_000
 SEVERAL: Final = 10
 ENGINES: Final = (
-    ("without Spark", Engine.INLINE, ""),
-    ("Spark, 1 core", Engine.SPARK, "local[1]"),
-    ("Spark, 2 cores", Engine.SPARK, "local[2]"),
+    ("without Spark", EngineName.INLINE, ""),
+    ("Spark, 1 core", EngineName.SPARK, "local[1]"),
+    ("Spark, 2 cores", EngineName.SPARK, "local[2]"),
 )
 
 
@@ -46,7 +46,7 @@ def make_unclean(root: Path) -> None:
         path.unlink()
 
 
-def options_of(engine: Engine, master: str) -> Options:
+def options_of(engine: EngineName, master: str) -> Options:
     """What is asked for."""
     return Options(
         engine=engine,
@@ -126,7 +126,7 @@ def _in_turns(table: Table, setting: Setting, kind: str, made: Made, loaders: Se
         table.note(name, made.log_bytes, spent, cold=True)
 
     root = _unclean_copy(setting, made)
-    planned, applied = plan_and_apply(root, options_of(Engine.INLINE, ""))
+    planned, applied = plan_and_apply(root, options_of(EngineName.INLINE, ""))
     alone = second_reading(root)
     noted(_ours(kind), planned.more(applied))
     noted(f"{_ours(kind)}, plan alone", planned)

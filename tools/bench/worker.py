@@ -22,8 +22,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine as EngineName
-from krepair.options import Options
+from krepair.options import EngineName, Options
 from krepair.pipeline.engines import engine
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn

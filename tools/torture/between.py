@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Producer
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from krepair.ops.plan import make_plan
 from krepair.plan import planfile
 from tests.corpus.jbod import broker_on
@@ -152,7 +152,7 @@ def place(scene: Scene, name: str, path: Path) -> tuple[str, ...]:
         data = entry.data
         if entry.name.endswith(_CHECKPOINTS) and "/" not in entry.name and data:
             lines = decode_offsets(data).entries
-            data = encode_offsets(OffsetEntry(prefix + e.topic, e.partition, e.offset) for e in lines)
+            data = encode_offsets(CheckpointEntry(prefix + e.topic, e.partition, e.offset) for e in lines)
         file = path / (prefix + entry.name if "/" in entry.name else entry.name)
         if file.name == ".lock":
             continue

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from tests.corpus.jbod import broker_on
 from tests.lab.broker import Topic
 from tests.lab.client import QUIET
@@ -89,7 +89,7 @@ def write(tree: Tree, root: Path) -> dict[str, set[int]]:
         if path.endswith(_CHECKPOINTS) and "/" not in path and data:
             checkpoint = decode_offsets(data)
             data = encode_offsets(
-                OffsetEntry(tree.prefix + e.topic, e.partition, e.offset) for e in checkpoint.entries
+                CheckpointEntry(tree.prefix + e.topic, e.partition, e.offset) for e in checkpoint.entries
             )
         file = root / _renamed(tree, path)
         file.write_bytes(data)

@@ -26,7 +26,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import LogDirReport
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan
 from tests.lab.jars import LATEST, cache_root, fetched, locked, release
 from tests.lab.judge import Judge, JudgeError, Loaded, Record
@@ -276,7 +276,7 @@ class Site:
         """What the command line would hand over; no folder is younger than the clock."""
         given = {"fixes": fixes, "now_ms": self.now_ms, "only_replica": ("*",)} | more
         return Options(
-            engine=Engine.INLINE,
+            engine=EngineName.INLINE,
             topic_config=str(self.root / "topics.json"),
             broker_version=self.judge.version,
             **given,  # type: ignore[arg-type]

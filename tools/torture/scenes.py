@@ -28,7 +28,7 @@ from unittest import mock
 import msgspec
 
 from krepair.ops.plan import make_plan
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.plan import planfile
 from krepair.plan.keep import AUTO, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import Plan, Room
@@ -373,7 +373,7 @@ def _moved(plan: Plan, path: str) -> Plan:
 # -- what the setups are made of ----------------------------------------------------------------------
 def _options(fixes: str, **given: object) -> Options:
     values: dict[str, object] = {
-        "engine": Engine.INLINE,
+        "engine": EngineName.INLINE,
         "now_ms": NOW_MS + _MINUTE_MS,
         "fixes": tuple(sorted(fixes.split(","))),
         "settings": _COMPACT,

@@ -16,7 +16,7 @@ from krepair.checks.rehearsal.failures import (
     OffsetOverflowError,
     StartFailsError,
 )
-from krepair.checks.rehearsal.producers import ProducerStates, SnapshotContent, SnapshotFolder
+from krepair.checks.rehearsal.producers import RehearsedProducers, SnapshotContent, SnapshotFolder
 from krepair.checks.rehearsal.segment import SegmentState
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.java_numbers import INT64_MAX
@@ -122,8 +122,8 @@ class _Loader:
         self._find_first_unstable(log_start, log_end)
         return log_end
 
-    def _new_producers(self) -> ProducerStates:
-        return ProducerStates(self._snapshots, self._brokers, self._inputs.now_ms)
+    def _new_producers(self) -> RehearsedProducers:
+        return RehearsedProducers(self._snapshots, self._brokers, self._inputs.now_ms)
 
     # -- segments
 
@@ -211,7 +211,7 @@ class _Loader:
     # -- producers
 
     def _rebuild_producers(
-        self, producers: ProducerStates, log_start: int, last_offset: int, *, clean: bool
+        self, producers: RehearsedProducers, log_start: int, last_offset: int, *, clean: bool
     ) -> None:
         newest = sorted(self.segments)[-2:]
         if clean and not producers.has_snapshots:

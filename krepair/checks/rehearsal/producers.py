@@ -51,7 +51,7 @@ class SnapshotFolder:
         self.contents = dict(contents)
 
 
-class ProducerStates:
+class RehearsedProducers:
     """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log."""
 
     def __init__(self, folder: SnapshotFolder, brokers: Brokers, now_ms: int) -> None:

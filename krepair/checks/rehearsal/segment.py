@@ -17,8 +17,8 @@ from krepair.checks.rehearsal.failures import (
     StartFailsError,
 )
 from krepair.checks.rehearsal.index_state import OffsetIndexState, TimeIndexState, TransactionIndexState
-from krepair.checks.rehearsal.log_file import LogBatch, LogFile
-from krepair.checks.rehearsal.producers import ProducerStates
+from krepair.checks.rehearsal.log_file import LogBatch, RehearsedLog
+from krepair.checks.rehearsal.producers import RehearsedProducers
 from krepair.formats.filenames import offset_name
 
 _COPY_BYTES = 1 << 20
@@ -50,7 +50,7 @@ class SegmentState:
     """
 
     base_offset: int
-    log: LogFile
+    log: RehearsedLog
     offsets: OffsetIndexState
     times: TimeIndexState
     aborted: TransactionIndexState
@@ -111,7 +111,7 @@ class SegmentState:
 
     # -- recovery
 
-    def recover(self, producers: ProducerStates) -> int:
+    def recover(self, producers: RehearsedProducers) -> int:
         """Rebuild its indexes from the log, and truncate the log where it is not valid; returns the bytes cut.
 
         Raises:
@@ -148,7 +148,7 @@ class SegmentState:
         self.times.trim()
         return cut
 
-    def _take(self, batch: LogBatch, producers: ProducerStates) -> None:
+    def _take(self, batch: LogBatch, producers: RehearsedProducers) -> None:
         if batch.has_producer_id:
             done = producers.take(batch, self.log.name)
             if done is not None:
@@ -236,7 +236,13 @@ class SegmentState:
         return last[0].last_offset + 1 if last else self.base_offset
 
     def load_producers(
-        self, producers: ProducerStates, start_offset: int, end_offset: int, *, ends_here: bool, onwards: bool
+        self,
+        producers: RehearsedProducers,
+        start_offset: int,
+        end_offset: int,
+        *,
+        ends_here: bool,
+        onwards: bool,
     ) -> None:
         """Add the producers of the batches between two offsets. Checksums are not checked.
 

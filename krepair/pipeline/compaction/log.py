@@ -82,7 +82,7 @@ class Stay:
 
 
 @dataclass
-class _Content:
+class _RecordsLeft:
     """What is left of the records of one batch."""
 
     parts: list[bytes] = field(default_factory=list)
@@ -324,11 +324,11 @@ class CompactedLog:
             return
         cursor = int(self._state[f.F_CURSOR])
 
-        def pieces(content: _Content, tallies: Int64s, hold: int) -> Iterator[bytes]:
+        def pieces(content: _RecordsLeft, tallies: Int64s, hold: int) -> Iterator[bytes]:
             self._state[f.F_CURSOR] = cursor
             return self._kept_content(header, raw, place, size, filled, position, content, tallies, hold)
 
-        content = _Content()
+        content = _RecordsLeft()
         content.parts = list(pieces(content, self.tallies, _HELD_BYTES))
         if content.kept == header.record_count:
             yield from self._verbatim(place, size, filled, position)
@@ -339,7 +339,7 @@ class CompactedLog:
             self._check_crc(header, place, size, filled, position)
             self.tallies[f.T_REWRITTEN] += 1
             new = _new_header(header, content)
-            summed = _Content(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
+            summed = _RecordsLeft(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
             if content.whole:
                 crc = summed.crc
                 for part in content.parts:
@@ -352,7 +352,7 @@ class CompactedLog:
             for _ in pieces(summed, uncounted, _NONE):
                 pass
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
-            yield from pieces(_Content(), uncounted, _ALL)
+            yield from pieces(_RecordsLeft(), uncounted, _ALL)
 
     def _check_crc(self, header: BatchHeader, place: int, size: int, filled: int, position: int) -> None:
         """A batch that is written anew gets a right CRC whatever its bytes are; so those that it had are checked."""
@@ -385,7 +385,7 @@ class CompactedLog:
         size: int,
         filled: int,
         position: int,
-        content: _Content,
+        content: _RecordsLeft,
         tallies: Int64s,
         hold: int,
     ) -> Iterator[bytes]:
@@ -427,7 +427,7 @@ class CompactedLog:
         yield from _given(ready, content, hold)
 
 
-def _given(ready: list[bytes], content: _Content, hold: int) -> Iterator[bytes]:
+def _given(ready: list[bytes], content: _RecordsLeft, hold: int) -> Iterator[bytes]:
     for piece in ready:
         if content.size > hold:
             content.whole = False
@@ -436,7 +436,7 @@ def _given(ready: list[bytes], content: _Content, hold: int) -> Iterator[bytes]:
     ready.clear()
 
 
-def _new_header(header: BatchHeader, content: _Content) -> BatchHeader:
+def _new_header(header: BatchHeader, content: _RecordsLeft) -> BatchHeader:
     """The header of a batch with fewer records, all but its CRC."""
     return header._replace(
         batch_length=batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD + content.size,

@@ -39,7 +39,7 @@ class _Modern:
 
 
 @dataclass
-class _History:
+class _Subscriptions:
     """Subscriptions of a group over time; only different ones are kept, and not more than so many."""
 
     generations: int = 0
@@ -67,14 +67,14 @@ class _History:
 
 
 @dataclass
-class _Entry:
+class _GroupEntry:
     """Everything of one group but its commits."""
 
     classic: dict[str, Any] | None = None
     modern: _Modern | None = None
     deleted: bool = False
     tombstones: int = 0
-    history: _History = field(default_factory=_History)
+    history: _Subscriptions = field(default_factory=_Subscriptions)
     problems: list[str] = field(default_factory=list)
 
 
@@ -89,7 +89,7 @@ class GroupBook:
     def __init__(self, partition: str, wanted: frozenset[str]) -> None:
         self.partition = partition
         self._wanted = wanted
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _GroupEntry] = {}
         self.unknown = 0
 
     def take(self, record: CoordinatorRecord, offset: int) -> None:
@@ -105,7 +105,7 @@ class GroupBook:
             return
         if self._wanted and group not in self._wanted:
             return
-        entry = self._entries.setdefault(group, _Entry())
+        entry = self._entries.setdefault(group, _GroupEntry())
         entry.tombstones += record.tombstone
         if record.problem:
             self._problem(entry, f"record {offset}: {record.problem}")
@@ -114,11 +114,11 @@ class GroupBook:
         else:
             self._modern(entry, record)
 
-    def _problem(self, entry: _Entry, text: str) -> None:
+    def _problem(self, entry: _GroupEntry, text: str) -> None:
         if len(entry.problems) < _MOST_PROBLEMS:
             entry.problems.append(text)
 
-    def _classic(self, entry: _Entry, value: dict[str, Any] | None) -> None:
+    def _classic(self, entry: _GroupEntry, value: dict[str, Any] | None) -> None:
         entry.classic = value
         entry.deleted = value is None
         if value is not None:
@@ -129,7 +129,7 @@ class GroupBook:
                 )
                 entry.history.take(_picture(topic for topic in topics if topic is not None))
 
-    def _modern(self, entry: _Entry, record: CoordinatorRecord) -> None:
+    def _modern(self, entry: _GroupEntry, record: CoordinatorRecord) -> None:
         kind = next((kind for kind in _KINDS if record.type.startswith(kind)), None)
         if kind is None:
             return
@@ -217,7 +217,7 @@ class GroupBook:
     def _group(
         self, name: str, commits: list[OffsetCommit], counts: list[int], pending: list[PendingCommit]
     ) -> Group:
-        entry = self._entries.get(name, _Entry())
+        entry = self._entries.get(name, _GroupEntry())
         base: dict[str, Any] = {
             "group": name,
             "partition": self.partition,
@@ -238,7 +238,7 @@ class GroupBook:
         return Group(**base, state="Dead" if gone else "Empty")
 
 
-def _take_part(entry: _Entry, group: _Modern, what: str, record: CoordinatorRecord) -> None:
+def _take_part(entry: _GroupEntry, group: _Modern, what: str, record: CoordinatorRecord) -> None:
     """Take a record of a group of the newer coordinator that is not its metadata."""
     member, value = record.key.get("member_id", ""), record.value
     if what == "target_assignment_metadata":

@@ -49,7 +49,7 @@ class TransactionState(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _TransactionEntry:
     """One key: its newest value, and every producer id that it had, in order."""
 
     value: bytes | None = None
@@ -69,7 +69,7 @@ class TransactionBook:
         self.partition = partition
         self.newest_ms = -1
         self.unknown = 0
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: dict[bytes, _TransactionEntry] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take one record."""
@@ -78,7 +78,7 @@ class TransactionBook:
             return
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry()
+            entry = self._entries[key] = _TransactionEntry()
         entry.value, entry.offset = value, offset
         entry.records += 1
         if value is not None and len(value) >= PRODUCER_ID.size:

@@ -27,7 +27,7 @@ from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.engine import Engine, Item, Result
 from krepair.pipeline.engines.same_files import Listed, Nonce, has_come, new_nonce, seen_here
-from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, Done, map_items
+from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, ItemDone, map_items
 from krepair.pipeline.engines.waves import run_waves
 from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
 from krepair.pipeline.items import Failed, WorkItem
@@ -56,7 +56,7 @@ _SETTINGS: Final = {
 
 ITEM_ARROW: Final = pa.schema([("bundle", pa.binary())])
 Row = tuple[int, bytes]
-"""Index of an item, and its ``Done``, pickled."""
+"""Index of an item, and its ``ItemDone``, pickled."""
 
 
 def start_session(master: str) -> SparkSession:
@@ -161,7 +161,7 @@ class SparkEngine(Engine):
                     with kept_open():
                         yield index, function(items[index])
 
-    def _counts(self, done: Done) -> bool:
+    def _counts(self, done: ItemDone) -> bool:
         """Whether what a worker gave is what this host would give.
 
         Raises:
@@ -257,7 +257,7 @@ def _could_not_read(result: Any, depth: int = 2) -> bool:
     )
 
 
-def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, Done]]:
+def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, ItemDone]]:
     try:
         rows = wave.result()
     except Exception as error:

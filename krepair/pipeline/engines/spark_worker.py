@@ -33,7 +33,7 @@ class Bundle(NamedTuple):
     seen: SeenFiles | None
 
 
-class Done(NamedTuple):
+class ItemDone(NamedTuple):
     """What comes back for an item.
 
     Attributes:
@@ -53,15 +53,15 @@ def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist([{"index": index, "done": pickle.dumps(done)}], schema=_ARROW)
 
 
-def _mapped(bundle: Bundle) -> Iterator[tuple[int, Done]]:
+def _mapped(bundle: Bundle) -> Iterator[tuple[int, ItemDone]]:
     with kept_open():
         for index, item in bundle.items:
             with noted() as paths:
                 result = bundle.function(item)
-            yield index, Done(result, left_by(paths))
+            yield index, ItemDone(result, left_by(paths))
 
 
-def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, Done]]:
+def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, ItemDone]]:
     """Results count only if the same files are seen before and after."""
     failed = other_than(seen)
     if failed is None:
@@ -70,4 +70,4 @@ def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, Done]]:
         if failed is None:
             return found
     time.sleep(_PATIENCE_S)
-    return [(index, Done(failed)) for index, _ in bundle.items]
+    return [(index, ItemDone(failed)) for index, _ in bundle.items]

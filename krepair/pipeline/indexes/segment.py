@@ -72,7 +72,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
         return self.log_bytes
 
 
-class Mend(Struct, frozen=True, kw_only=True):
+class IndexMend(Struct, frozen=True, kw_only=True):
     """How one file can be mended.
 
     Attributes:
@@ -112,7 +112,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
     """
 
     problems: tuple[tuple[str, str, int, str], ...] = ()
-    mends: tuple[Mend, ...] = ()
+    mends: tuple[IndexMend, ...] = ()
     unmended: str = ""
     has_index: bool = True
     padded: bool = False
@@ -170,7 +170,7 @@ class _Segment:
         self.largest = self.judged.audit.largest
         self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
-    def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
+    def result(self, mends: tuple[IndexMend, ...] = (), unmended: str = "") -> InspectResult:
         """The result."""
         times = self.files[TIME_INDEX]
         first = -1
@@ -192,7 +192,7 @@ class _Segment:
             needs_reading=not all(problem.tail for problem in self.problems),
         )
 
-    def mends(self) -> tuple[tuple[Mend, ...], str]:
+    def mends(self) -> tuple[tuple[IndexMend, ...], str]:
         """How each file that has a problem is mended, and why not."""
         wrong = {
             suffix: problems
@@ -218,8 +218,8 @@ class _Segment:
         return tuple(mends), ""
 
 
-def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> Mend:
-    return Mend(
+def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> IndexMend:
+    return IndexMend(
         suffix=suffix,
         method="regenerate" if remade else "truncate",
         size_before=size,

@@ -41,7 +41,7 @@ CONTENT_OF: Final = {
 }
 
 
-class Run(NamedTuple):
+class ContentRange(NamedTuple):
     """A part of a log with one kind of content.
 
     Attributes:
@@ -61,13 +61,13 @@ class Fate(NamedTuple):
         after: base offset -> content of its log after the change, for segments that are there then.
     """
 
-    before: Mapping[int, tuple[Run, ...]]
-    after: Mapping[int, tuple[Run, ...]]
+    before: Mapping[int, tuple[ContentRange, ...]]
+    after: Mapping[int, tuple[ContentRange, ...]]
 
 
 def before_keys_go(
     stream: Iterable[tuple[Content, int]], file_bytes: int, emptied_bytes: int
-) -> tuple[Run, ...]:
+) -> tuple[ContentRange, ...]:
     """The content of a ``.log`` before key compaction removes records.
 
     Markers and batches without records are the same as in the stream, so all other bytes are records. The stream tells
@@ -87,12 +87,12 @@ def before_keys_go(
     return summed([*sums.items(), (Content.RECORDS, stay), (Content.BY_KEY, records - stay)])
 
 
-def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
+def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[ContentRange, ...]:
     """One run for each kind with bytes, in the order of ``Content``."""
     sums = dict.fromkeys(Content, 0)
     for content, size in stretches:
         sums[content] += max(size, 0)
-    return tuple(Run(content, size) for content, size in sums.items() if size)
+    return tuple(ContentRange(content, size) for content, size in sums.items() if size)
 
 
 def removed(base_offset: int, size: int, content: Content) -> Fate:

@@ -20,7 +20,7 @@ from krepair.plan.actions.action import (
     Touched,
 )
 from krepair.plan.actions.listing import DATA_THAT_GOES
-from krepair.plan.actions.log_contents import Content, Fate, Run, summed
+from krepair.plan.actions.log_contents import Content, ContentRange, Fate, summed
 from krepair.plan.facts import HEX_32, OnDisk, PartitionFacts
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
@@ -124,9 +124,12 @@ class Mend(PlannedAction[MendLog]):
         lost = Content.CUT if change.method == "cut" else Content.DAMAGED
         runs, position = [], 0
         for gap in change.removed:
-            runs += [Run(Content.LEFT, gap.start - position), Run(lost, gap.end - gap.start)]
+            runs += [
+                ContentRange(Content.LEFT, gap.start - position),
+                ContentRange(lost, gap.end - gap.start),
+            ]
             position = gap.end
-        runs.append(Run(Content.LEFT, change.size_before - position))
+        runs.append(ContentRange(Content.LEFT, change.size_before - position))
         few = len(runs) <= _MOST_RUNS
         before = tuple(run for run in runs if run.bytes > 0) if few else summed(runs)
         after = summed(((Content.LEFT, change.size_after),))

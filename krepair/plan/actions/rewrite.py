@@ -20,7 +20,7 @@ from krepair.plan.actions.action import (
     Touched,
 )
 from krepair.plan.actions.evidence_review import evidence_of_partition
-from krepair.plan.actions.log_contents import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
+from krepair.plan.actions.log_contents import CONTENT_OF, Content, ContentRange, Fate, before_keys_go, summed
 from krepair.plan.facts import OnDisk, PartitionFacts, own_setting, setting
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
@@ -185,7 +185,7 @@ class Rewrite(PlannedAction[RewriteSegments]):
         return Fate(before, {change.base_offset: new})
 
 
-def _holds(source: SourceSegment) -> tuple[Run, ...]:
+def _holds(source: SourceSegment) -> tuple[ContentRange, ...]:
     tallied = [(CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons]
     keys = source.by_key
     if keys is None:

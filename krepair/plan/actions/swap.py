@@ -8,7 +8,7 @@ from krepair.formats.filenames import INDEX_SUFFIXES, MAX_OFFSET, SEGMENT_SUFFIX
 from krepair.formats.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, BytesRead, PlannedAction, Space, Touched
 from krepair.plan.actions.listing import SWAPS
-from krepair.plan.actions.log_contents import Content, Fate, Run, summed
+from krepair.plan.actions.log_contents import Content, ContentRange, Fate, summed
 from krepair.plan.facts import OnDisk, PartitionFacts
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
@@ -93,7 +93,7 @@ class Swap(PlannedAction[CompleteSwap]):
 
     def fate(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Fate:
         """The replaced segments are moved out, and the swap becomes a segment."""
-        before: dict[int, tuple[Run, ...]] = {}
+        before: dict[int, tuple[ContentRange, ...]] = {}
         for base_offset in change.replaces:
             size = sizes.get(segment_name(base_offset, ".log"), 0)
             before[base_offset] = summed(((Content.REPLACED, size),))

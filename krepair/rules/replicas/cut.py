@@ -16,7 +16,7 @@ OPEN: Final = -1
 """The end of a range that goes on for as far as anybody has it."""
 
 
-class Part(Enum):
+class CutPart(Enum):
     """Which part of a log goes."""
 
     END = "end"
@@ -34,7 +34,7 @@ class Gone(NamedTuple):
         end: offset after the last one, or ``OPEN``.
     """
 
-    part: Part
+    part: CutPart
     first: int = 0
     end: int = 0
 
@@ -71,7 +71,7 @@ def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collectio
 
 
 def _has(one: ReplicaColumn, gone: Gone) -> bool:
-    if gone.part is Part.EPOCHS:
+    if gone.part is CutPart.EPOCHS:
         return one.log_end > one.log_start
     if gone.end == OPEN:
         return one.log_start <= gone.first < one.log_end
@@ -90,14 +90,14 @@ def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
 
 
 def _what(folder: str, gone: Gone) -> str:
-    if gone.part is Part.EPOCHS:
+    if gone.part is CutPart.EPOCHS:
         return f"{folder}: its leader epochs change, and followers are cut by the epochs of their leader."
     if gone.end == OPEN:
         return f"{folder}: the log ends at offset {gone.first} after this plan, and what was above it is gone here."
     offsets = f"offsets {gone.first} to {gone.end - 1}"
-    if gone.part is Part.END:
+    if gone.part is CutPart.END:
         return f"{folder}: the log ends at offset {gone.first} after this plan; {offsets} are gone here."
-    if gone.part is Part.START:
+    if gone.part is CutPart.START:
         return f"{folder}: the log begins at offset {gone.end} after this plan; {offsets} are gone here."
     return f"{folder}: {offsets} go from the middle of the log."
 
@@ -109,20 +109,20 @@ def _who(gone: Gone, having: Having) -> Iterator[str]:
     if having.unsure:
         whom = "them" if len(having.unsure) > 1 else "it"
         yield f"{_has_it(gone, having.unsure)}, but krepair compare does not call {whom} right."
-    if having.lacking and gone.part is not Part.EPOCHS:
+    if having.lacking and gone.part is not CutPart.EPOCHS:
         many = len(having.lacking) > 1
         yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
 
 
 def _has_it(gone: Gone, brokers: Sequence[int]) -> str:
     has = "have" if len(brokers) > 1 else "has"
-    return f"{_ids(brokers)} {has} {'an intact log' if gone.part is Part.EPOCHS else 'them'}"
+    return f"{_ids(brokers)} {has} {'an intact log' if gone.part is CutPart.EPOCHS else 'them'}"
 
 
 def _advice(gone: Gone, having: Having) -> Iterator[str]:
     if having.right:
         leader = having.right[0]
-        if gone.part in (Part.MIDDLE, Part.START):
+        if gone.part in (CutPart.MIDDLE, CutPart.START):
             yield f"This log never gets them back by itself: let broker {leader} lead, and fetch this replica anew."
         else:
             yield (

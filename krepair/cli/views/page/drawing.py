@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.ops.pictures import ReplicaBar
-from krepair.plan.actions.log_contents import Content, Run
+from krepair.plan.actions.log_contents import Content, ContentRange
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, SpacePicture
 from krepair.plan.view import bytes_text, size_text, time_text
 
@@ -100,7 +100,7 @@ def scale(rows: Sequence[BeforeAfter], row: BeforeAfter) -> int:
     return max(max(other.before, other.after) for other in beside)
 
 
-def runs(items: Sequence[Run], whole: int) -> list[Box]:
+def runs(items: Sequence[ContentRange], whole: int) -> list[Box]:
     """Stretches side by side, on the scale of ``whole``."""
     boxes, at = [], 0.0
     for run in items:
