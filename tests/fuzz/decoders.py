@@ -506,7 +506,9 @@ def _packed() -> list[bytes]:
     return [*map(packed_members.subscription, versions), *map(packed_members.assignment, versions)]
 
 
-_OFFSETS = checkpoint.encode_offsets([checkpoint.CheckpointEntry("t", 0, 7), checkpoint.CheckpointEntry("u", 1, 20)])
+_OFFSETS = checkpoint.encode_offsets(
+    [checkpoint.CheckpointEntry("t", 0, 7), checkpoint.CheckpointEntry("u", 1, 20)]
+)
 _EPOCHS = checkpoint.encode_epochs([checkpoint.EpochEntry(0, 0), checkpoint.EpochEntry(3, 17)])
 _OFFSET_INDEX = offset_index.encode([offset_index.OffsetEntry(3, 100), offset_index.OffsetEntry(7, 4200)])
 _TIME_INDEX = time_index.encode([time_index.TimeEntry(5, 3), time_index.TimeEntry(9, 3)])
