@@ -31,7 +31,7 @@ FIRST_DRIVER = """
 import sys
 from krepair.ops.{verb} import {verb}
 from krepair.ops.show import load
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from tests.durable.disks import FILE_CHANGING, PassingDisk
 from tests.journal.scene import UnsyncedDisk
 
@@ -44,7 +44,7 @@ class Pausing(PassingDisk):
             print("here", flush=True)
             sys.stdin.readline()
 
-report = {verb}(load(sys.argv[1]), Options(engine=Engine.INLINE), disk=Pausing(UnsyncedDisk()))
+report = {verb}(load(sys.argv[1]), Options(engine=EngineName.INLINE), disk=Pausing(UnsyncedDisk()))
 print(int(report.exit_code), flush=True)
 """
 

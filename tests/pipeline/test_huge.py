@@ -24,7 +24,7 @@ from pathlib import Path
 from krepair.checks.walk import walk
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.options import Engine, Options
+from krepair.options import EngineName, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
@@ -36,7 +36,7 @@ def memory(field):
 
 def work(path):
     options = Options(
-        delete_horizon="4000000000000", now_ms=1_800_000_000_000, engine=Engine.INLINE, only_replica=("*",)
+        delete_horizon="4000000000000", now_ms=1_800_000_000_000, engine=EngineName.INLINE, only_replica=("*",)
     )
     codes = [int(check((path,), options).exit_code)]
     plan = make_plan(path, options)
