@@ -107,7 +107,7 @@ _OLD_FRONT: Final = message_set.HEADER_V1.size
 
 
 @inlined
-def _control_type(buf: Any, place: Any, end: Any) -> Any:
+def control_type_of(buf: Any, place: Any, end: Any) -> Any:
     """The type in the key of the control record at a place, ``UNREADABLE`` if it cannot be read."""
     if place + 9 <= end and le64(buf, place) & _LONG_VARINTS == 0:
         return be16(buf, place + 7)  # nearly always: each of the four numbers has one byte
@@ -171,7 +171,7 @@ def _read_header(buf: Any, filled: Any, place: Any, position: Any, last_offset: 
         row.leader_epoch = be32(buf, place + LEADER_EPOCH)
         row.attributes = attributes
         if attributes & CONTROL != 0 and count > 0:
-            row.control_type = _control_type(buf, place + HEADER, min(place + size, filled))
+            row.control_type = control_type_of(buf, place + HEADER, min(place + size, filled))
         if delta < 0 or count < 0:
             problem = BAD_COUNTS
     if problem == OK and base_offset <= last_offset:

@@ -15,6 +15,7 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES
+from krepair.kernels.columns import FRONT, control_type_of
 from krepair.kernels.digests import mix
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
@@ -44,20 +45,6 @@ _ENTRY_SIZE = 6
 WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
-# bytes that are read of a control batch: the header, and the record up to its key
-_MARKER_FRONT = HEADER + 40
-
-
-@inlined
-def _marker_type(buf: Any, place: int, end: int) -> int:
-    """Control type in the key of the record at ``place``, -1 if it cannot be read."""
-    for skipped in range(4):  # record length (and attributes), timestamp delta, offset delta, key length
-        taken = 0
-        while place < end and buf[place] >= 128 and taken < 10:
-            place += 1
-            taken += 1
-        place += 2 if skipped == 0 else 1
-    return be16(buf, place + 2) if place + 4 <= end else -1
 
 
 @inlined
@@ -154,7 +141,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
             state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several offsets: no gap is counted
             position += size
             continue
-        if place + min(size, _MARKER_FRONT) > filled:
+        if place + min(size, FRONT) > filled:
             break
         attributes = be16(buf, place + ATTRIBUTES)
         count = be32(buf, place + RECORD_COUNT)
@@ -173,7 +160,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
                     rows[row, _FIRST] = base_offset
                     _link(rows, row, state)
             elif count > 0:
-                kind = _marker_type(buf, place + HEADER, min(place + size, filled))
+                kind = control_type_of(buf, place + HEADER, min(place + size, filled))
                 if kind in (ABORT, COMMIT):
                     first = rows[row, _FIRST]
                     if first >= 0:
@@ -235,7 +222,7 @@ class TransactionReplay:
         self._state[T_HEAD] = self._state[T_TAIL] = -1
         self._state[T_NEXT_OFFSET] = next_offset
         self._empty_markers = empty_markers
-        self._window: Any = np.empty(max(window_bytes, 2 * _MARKER_FRONT), np.uint8)
+        self._window: Any = np.empty(max(window_bytes, 2 * FRONT), np.uint8)
         self._rows: Int64s = np.empty((_FIRST_ROWS, _ROW_SIZE), np.int64)
         self._slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
 
