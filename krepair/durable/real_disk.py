@@ -8,19 +8,51 @@ place.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.medium import make_sure_it_is_written, sync_file_system
 from krepair.durable.tree import Tree, named
-from krepair.durable.writeback import begin_writeback
 from krepair.durable.writing_error import said_of_writing, writes
 from krepair.durable.written import note
+
+_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+
+
+def _find() -> Callable[[int, int, int, int], int] | None:
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return function
+
+
+_SYNC_FILE_RANGE = _find()
+
+
+def begin_writeback(descriptor: int, position: int, count: int) -> None:
+    """Begin to write ``count`` bytes from ``position`` of an open file to the disk. Errors are not reported."""
+    if _SYNC_FILE_RANGE is not None and count > 0:
+        _SYNC_FILE_RANGE(descriptor, position, count, _SYNC_FILE_RANGE_WRITE)
+
+
+def drop_from_cache(path: str, tree: Tree) -> None:
+    """Tell the kernel to drop the pages of a synced file, so that the next reading is from the disk.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with tree.opened(path) as descriptor, contextlib.suppress(OSError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
 _COPY_BYTES = 1 << 24

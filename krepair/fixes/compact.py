@@ -29,7 +29,7 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind
 from krepair.pipeline.items import Failed
 from krepair.plan.model import KeyCompaction
 from krepair.rules.model import GroupDecision, LeftAlone

@@ -23,7 +23,7 @@ from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind
 from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
 from krepair.rules.model import LeftAlone, PartitionDecision
 

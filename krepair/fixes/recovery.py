@@ -47,7 +47,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind
 from krepair.pipeline.items import Failed
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (

@@ -22,9 +22,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from krepair.durable.attributes import read_attributes
-from krepair.durable.disk import Disk
+from krepair.durable.disk import Disk, put_whole
 from krepair.durable.tree import Tree
-from krepair.durable.whole_file import put_whole
 from krepair.errors import RefusedError
 from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets, written_lines
 from krepair.formats.filenames import (

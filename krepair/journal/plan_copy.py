@@ -17,9 +17,8 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from krepair.durable.disk import Disk
+from krepair.durable.disk import Disk, put_whole
 from krepair.durable.tree import Tree
-from krepair.durable.whole_file import put_whole
 from krepair.errors import KrepairError, RefusedError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.journal.folder import PartitionFolder

@@ -17,8 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from krepair.durable.disk import Disk
-from krepair.durable.whole_file import put_whole
+from krepair.durable.disk import Disk, put_whole
 from krepair.errors import DamagedJournalError, RefusedError
 from krepair.formats.filenames import LOG, SUFFIXES, FileKind, base_offset_of
 from krepair.logdir.space import read_space

@@ -9,8 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.real_disk import drop_from_cache
 from krepair.durable.scratch import Scratch
-from krepair.durable.writeback import drop_from_cache
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -66,8 +66,7 @@ from krepair.ops.target import (
     view_of,
 )
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import Load, WorkKind
+from krepair.pipeline.engines.choice import Load, WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of

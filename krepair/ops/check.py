@@ -32,18 +32,15 @@ from krepair.ops.log_dirs_given import check_named
 from krepair.ops.plan_command import is_with_evidence, with_options
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, typed_again
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
-from krepair.start.identity import read_metadata
-from krepair.start.limits import held_by_start
+from krepair.start.identity import StartingNode, node_of, read_metadata
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
-from krepair.start.node import StartingNode, node_of
+from krepair.start.needs import held_by_start, start_space
 from krepair.start.refusal import RootFacts
 from krepair.start.rehearsal import look_at_starts
-from krepair.start.start_space import start_space
 
 _FREEING: Final = ("--keep", "auto")
 

@@ -36,8 +36,7 @@ from krepair.ops.way_back import WayBack, way_back
 from krepair.options import Options
 from krepair.pipeline.dump.record import AUTO, named_bytes
 from krepair.pipeline.dump.style import json_of
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 from krepair.pipeline.progress import Progress, SilentProgress

@@ -30,8 +30,7 @@ from krepair.ops.side_reading import (
 )
 from krepair.ops.sides import Side
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.facts import write_headers, write_rows

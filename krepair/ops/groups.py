@@ -29,8 +29,7 @@ from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member, OffsetCommit
 from krepair.pipeline.coordinators.groups import GroupsItem
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.start.metadata_log import see_metadata_log

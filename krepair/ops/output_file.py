@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.durable.disk import Attributes, Disk
+from krepair.durable.disk import Attributes, Disk, put_whole_or_nothing
 from krepair.durable.real_disk import RealDisk
-from krepair.durable.whole_file import put_whole_or_nothing
 from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import KrepairError, RefusedError, UnwritableError, UsageError
 

@@ -38,8 +38,7 @@ from krepair.ops.plan_command import left_alone_command, second_plan_command
 from krepair.ops.room import room_of
 from krepair.ops.sides import Side, parse_sides, sides_of_plan, with_whole_paths
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
+from krepair.pipeline.engines.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.table import action_of

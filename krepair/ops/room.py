@@ -45,7 +45,7 @@ from krepair.plan.space import (
 from krepair.plan.ticket import OTHERS_FIRST, loses_data
 from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, size_text
 from krepair.rules.gone_ends import GoneEnd
-from krepair.start.start_space import needed_at_most
+from krepair.start.needs import needed_at_most
 
 _FILES_OF_A_TARGET: Final = 12
 """Folders, journals, fence files and the copy of the plan in one private sub-folder."""

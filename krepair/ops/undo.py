@@ -50,8 +50,7 @@ from krepair.ops.target import (
     why_left_alone,
 )
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import trusted_after

@@ -30,8 +30,7 @@ from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, typed_again
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, VerifyItem, VerifyResult
 from krepair.pipeline.progress import Progress

@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from krepair.durable.disk import Disk
+from krepair.durable.disk import Disk, put_whole_or_nothing
 from krepair.durable.tree import Tree
-from krepair.durable.whole_file import put_whole_or_nothing
 from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder

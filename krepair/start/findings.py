@@ -20,16 +20,13 @@ from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.pipeline.items import Failed
 from krepair.plan.view import time_text
-from krepair.start.duplicates import duplicate_findings
-from krepair.start.identity import meta_findings, metadata_findings
-from krepair.start.limits import causes_of_limits, limits_of_host
+from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
+from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
-from krepair.start.marked import marked_findings
 from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
-from krepair.start.node import StartingNode
+from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
-from krepair.start.strays import contents_of_strays
 
 _NAMED_AT_MOST: Final = 3
 

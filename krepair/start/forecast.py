@@ -20,8 +20,8 @@ from krepair.logdir.values import LogDir
 from krepair.rules.checkpoints import LineDecision
 from krepair.rules.leftovers import Completion
 from krepair.start.findings import Starting
+from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
-from krepair.start.marked import marked_forecast
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
 from krepair.start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 

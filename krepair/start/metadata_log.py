@@ -24,8 +24,7 @@ from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.metadata_log import Examined, Fault, MetadataImage, examine_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.start.identity import Metadata, known_topic_id
-from krepair.start.node import KRAFT_ONLY_SINCE, StartingNode, metadata_log_of
+from krepair.start.identity import KRAFT_ONLY_SINCE, Metadata, StartingNode, known_topic_id, metadata_log_of
 
 STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
 """KAFKA-16082: from here on a broker looks for strays while it loads its logs."""

@@ -25,10 +25,8 @@ from krepair.formats.filenames import (
 from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.rules.checkpoints import LineDecision
 from krepair.rules.epochs import EpochReason
-from krepair.start.identity import METADATA_SINCE, Metadata
-from krepair.start.marked import marked_refusals
-from krepair.start.node import KRAFT_SINCE
-from krepair.start.odd_names import names_without_an_offset
+from krepair.start.folders import marked_refusals, names_without_an_offset
+from krepair.start.identity import KRAFT_SINCE, METADATA_SINCE, Metadata
 from krepair.start.rehearsal import rehearsed_of
 
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)

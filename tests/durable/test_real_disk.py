@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.durable import real_disk, writeback
+from krepair.durable import real_disk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
@@ -186,7 +186,7 @@ class TestWrite:
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch, size: int, told: bool
     ) -> None:
         calls: list[tuple[int, ...]] = []
-        monkeypatch.setattr(writeback, "_SYNC_FILE_RANGE", lambda _, *of: calls.append(of))
+        monkeypatch.setattr(real_disk, "_SYNC_FILE_RANGE", lambda _, *of: calls.append(of))
         disk.create(f"{root}/a", b"")
         assert disk.write_at(f"{root}/a", 7, [memoryview(bytes(size))]) == size
         begin = 2  # SYNC_FILE_RANGE_WRITE: it waits for nothing
@@ -195,7 +195,7 @@ class TestWrite:
     def test_large_writes_do_without_a_kernel_that_cannot_be_told(
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(writeback, "_SYNC_FILE_RANGE", None)
+        monkeypatch.setattr(real_disk, "_SYNC_FILE_RANGE", None)
         disk.create(f"{root}/a", b"")
         assert disk.write_at(f"{root}/a", 0, [memoryview(bytes(1 << 20))]) == 1 << 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable import medium, writeback
+from krepair.durable import medium, real_disk
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError, file_system_of
@@ -268,7 +268,7 @@ def test_kind_that_cannot_be_asked_for_is_none_that_is_known(
 def dropping(path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., None]) -> None:
     """Both ways to drop the pages of a file, the one that says so if it cannot be done last."""
     monkeypatch.setattr(os, "posix_fadvise", answer)
-    writeback.drop_from_cache(str(path), RealDisk().tree)
+    real_disk.drop_from_cache(str(path), RealDisk().tree)
     with path.open("rb") as file:
         medium.forget_pages(file.fileno())
 

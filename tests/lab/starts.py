@@ -25,8 +25,8 @@ from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.start.findings import starting_of
 from krepair.start.forecast import forecast
+from krepair.start.identity import node_of
 from krepair.start.line import ForecastLine
-from krepair.start.node import node_of
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack

@@ -23,7 +23,7 @@ NOT_A_REPLICA = re.compile(
     # what a broker does, what a scan finds, and folders that are no current replica
     r"\bKR60[234]\b|-stray|-delete\b|-future|lost\+found|move `?\.swap|kafka-reassign-partitions",
 )
-OF_MARKED_FOLDERS = frozenset({"docs/leftovers.md", "krepair/start/marked.py"})
+OF_MARKED_FOLDERS = frozenset({"docs/leftovers.md", "krepair/start/folders.py"})
 """These are about folders that are no current replica, and about two copies on one broker."""
 
 

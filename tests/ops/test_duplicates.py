@@ -9,7 +9,7 @@ import pytest
 
 from krepair.checks.side_by_side import SideBySide
 from krepair.ops.check import check
-from krepair.start.duplicates import said
+from krepair.start.folders import said_of_both
 from tests.journal import txfixture
 from tests.ops.pending import FOLDER, name, options
 
@@ -89,4 +89,4 @@ def test_one_that_was_compacted_lacks_batches_and_is_not_another_log(pair: tuple
     ],
 )
 def test_what_is_said_of_two_logs(seen: SideBySide, words: str):
-    assert said(seen).startswith(words)
+    assert said_of_both(seen).startswith(words)

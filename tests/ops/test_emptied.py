@@ -12,10 +12,10 @@ import pytest
 from krepair.logdir.space import VolumeSpace
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.table import emptied_findings
-from krepair.start import start_space
+from krepair.start import needs
 from krepair.start.line import ForecastLine
+from krepair.start.needs import StartSpace
 from krepair.start.ownership import Node, nodes_of
-from krepair.start.start_space import StartSpace
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.ops.inline import Inline
@@ -69,7 +69,7 @@ def test_full_disk_is_told_after_an_unclean_stop_unless_the_broker_is_known_to_b
 ) -> None:
     log_dir = made(tmp_path / "logs", clean_stop=clean_stop)
     assert checked(log_dir, version) == []
-    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(0, 9, 4096, False))
+    monkeypatch.setattr(needs, "read_space", lambda path: VolumeSpace(0, 9, 4096, False))
     assert checked(log_dir, version) == ["KR804"] * expected
 
 
@@ -79,7 +79,7 @@ def test_version_that_only_the_directory_tells_of_may_be_a_newer_one(
     log_dir = made(tmp_path / "logs")
     with (log_dir / "meta.properties").open("a") as file:
         file.write("directory.id=sUcJkJTsQQSTxBpDG9_GAA\n")
-    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(0, 9, 4096, False))
+    monkeypatch.setattr(needs, "read_space", lambda path: VolumeSpace(0, 9, 4096, False))
     assert checked(log_dir) == ["KR804"]
 
 

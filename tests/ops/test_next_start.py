@@ -20,7 +20,7 @@ from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from krepair.plan.view import time_text
-from krepair.start import start_space
+from krepair.start import needs
 from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, data
@@ -93,11 +93,11 @@ def test_segment_without_an_index_is_read_after_a_clean_stop_too_but_not_by_2_2(
 
 
 def test_start_that_does_not_fit_on_the_disk_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(6 * 4096 - 1, 9, 4096, False))
+    monkeypatch.setattr(needs, "read_space", lambda path: VolumeSpace(6 * 4096 - 1, 9, 4096, False))
     found = [finding for finding in checked(small).findings if finding.rule == "KR703"]
     assert [finding.bytes for finding in found] == [1]
     assert "writes up to 24576 bytes (checkpoints 24576 bytes), 24575 bytes are free" in found[0].evidence
-    monkeypatch.setattr(start_space, "read_space", lambda path: VolumeSpace(6 * 4096, 9, 4096, False))
+    monkeypatch.setattr(needs, "read_space", lambda path: VolumeSpace(6 * 4096, 9, 4096, False))
     assert evidence(checked(small), "KR703") == []
 
 
@@ -106,7 +106,7 @@ def test_start_on_a_file_system_without_a_free_inode_is_told(
 ) -> None:
     for left, told in ((0, 1), (1, 0), (-1, 0)):
         monkeypatch.setattr(
-            start_space, "read_space", lambda path, left=left: VolumeSpace(1 << 30, left, 4096, False)
+            needs, "read_space", lambda path, left=left: VolumeSpace(1 << 30, left, 4096, False)
         )
         found = evidence(checked(small), "KR703")
         assert len(found) == told

@@ -112,12 +112,12 @@ ASKING = """
 import sys
 from pathlib import Path
 from krepair.errors import RefusedError
-from krepair.pipeline.engines import worker_watch
+from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.scan import scan
 from tests.ops.scene import BLOAT, scene
 from tests.pipeline.scanned import HUGE, scan_items
-worker_watch.SAID_AFTER_S, worker_watch.GIVEN_UP_AFTER_S = 2.0, 10.0
+spark.SAID_AFTER_S, spark.GIVEN_UP_AFTER_S = 2.0, 10.0
 try:
     list(SparkEngine(sys.argv[1], "test").map(scan, scan_items(scene(Path(sys.argv[2]), BLOAT), HUGE)))
 except RefusedError as error:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from krepair.cli.one_run import LineProgress
 from krepair.errors import RefusedError
-from krepair.pipeline.engines.bundles import bundled
-from krepair.pipeline.engines.worker_watch import WorkerWatch
+from krepair.pipeline.engines.spark import WorkerWatch, bundled
 
 MIB = 1 << 20
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from krepair.pipeline.engines import costs
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines import choice
+from krepair.pipeline.engines.choice import WorkKind
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,12 @@ from krepair.pipeline.engines.costs import WorkKind
     ],
 )
 def test_spark_is_taken_where_it_pays(kind: WorkKind, gigabytes: int, cores: int, pays: bool) -> None:
-    assert costs.spark_pays({kind: gigabytes * 10**9}, cores) is pays
+    assert choice.spark_pays({kind: gigabytes * 10**9}, cores) is pays
 
 
 def test_both_figures_are_said_in_seconds() -> None:
     assert (
-        costs.said({WorkKind.KEYS: 10 * 10**9}, 2) == "about 30 s of work, about 29 s with Spark on 2 cores"
+        choice.said_of_cost({WorkKind.KEYS: 10 * 10**9}, 2)
+        == "about 30 s of work, about 29 s with Spark on 2 cores"
     )
-    assert costs.said({}, 1) == "less than 1 s of work, about 12 s with Spark on 1 core"
+    assert choice.said_of_cost({}, 1) == "less than 1 s of work, about 12 s with Spark on 1 core"

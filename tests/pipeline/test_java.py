@@ -12,8 +12,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.pipeline.engines import java
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.choice import WorkKind, choose_engine
 
 
 @pytest.fixture(autouse=True)

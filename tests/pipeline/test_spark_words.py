@@ -7,9 +7,7 @@ import socket
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines.choice import choose_engine
-from krepair.pipeline.engines.costs import WorkKind
-from krepair.pipeline.engines.master import why_not_reached, why_not_started
+from krepair.pipeline.engines.choice import WorkKind, choose_engine, why_not_reached, why_not_started
 from krepair.pipeline.engines.spark import _reason, said_of_a_slow_start
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines import worker_watch
+from krepair.pipeline.engines import spark
 from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.scan import scan
 from tests.ops.scene import scene
@@ -30,8 +30,8 @@ def test_workers_that_never_come_are_said_and_given_up_without_a_traceback_of_ja
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(worker_watch, "SAID_AFTER_S", 2.0)
-    monkeypatch.setattr(worker_watch, "GIVEN_UP_AFTER_S", 5.0)
+    monkeypatch.setattr(spark, "SAID_AFTER_S", 2.0)
+    monkeypatch.setattr(spark, "GIVEN_UP_AFTER_S", 5.0)
     items = scan_items(scene(tmp_path), HUGE)
     (tmp_path / "cluster").mkdir()
     with Cluster(tmp_path / "cluster", workers=0) as cluster, caplog.at_level(logging.WARNING):

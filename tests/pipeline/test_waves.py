@@ -9,15 +9,15 @@ from functools import partial
 import pytest
 
 from krepair.errors import RefusedError, UnreadableError
-from krepair.pipeline.engines import waves
-from krepair.pipeline.engines.waves import run_waves
+from krepair.pipeline.engines import spark
+from krepair.pipeline.engines.spark import run_waves
 
 LONG_S = 60.0
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waves, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(spark, "LOOK_EVERY_S", 0.02)
 
 
 class LateJob:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from krepair.durable import spilled
+from krepair.durable import scratch
 from krepair.formats.arrays import Int64s
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import Failed, Place
@@ -72,7 +72,7 @@ def test_the_same_markers_stay_where_runs_lie_in_scratch_files_in_parts_and_piec
 ) -> None:
     headers, at_once = kept(tmp_path / "memory", seed, "")
     assert not any(runs.path for one in headers for runs in one.runs)
-    monkeypatch.setattr(spilled, "_INLINE", 0)
+    monkeypatch.setattr(scratch, "_INLINE", 0)
     monkeypatch.setattr(markers_to_keep, "_PIECE", 3)
     monkeypatch.setattr(items, "_PART_BYTES", 1)
     (tmp_path / "scratch").mkdir()

@@ -99,7 +99,7 @@ _ALL_STAGED = (
 )
 _OF_EVERY_APPLY = (
     "durable/real_disk.py RealDisk.create: os.fsync(target) [private folder]",
-    "durable/whole_file.py put_whole: disk.sync_dir(os.path.dirname(path)) [private folder]",
+    "durable/disk.py put_whole: disk.sync_dir(os.path.dirname(path)) [private folder]",
     f"{_KEPT} [keep]",
     f"{_SWAPPED} [partition folder]",
 )

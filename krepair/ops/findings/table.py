@@ -44,9 +44,9 @@ from krepair.rules.gone_ends import RULE
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.start.findings import Starting, recovery_findings, retention_findings
 from krepair.start.line import ForecastLine
+from krepair.start.needs import StartSpace, space_findings
 from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
 from krepair.start.refusal import RootFacts
-from krepair.start.start_space import StartSpace, space_findings
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:

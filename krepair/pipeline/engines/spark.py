@@ -14,25 +14,184 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.engine import Engine, Item, Result
 from krepair.pipeline.engines.same_files import Listed, Nonce, has_come, new_nonce, seen_here
 from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Bundle, ItemDone, map_items
-from krepair.pipeline.engines.waves import run_waves
-from krepair.pipeline.engines.worker_watch import OR_STOP, WHAT_TO_DO, WorkerWatch
 from krepair.pipeline.items import Failed, WorkItem
 from krepair.pipeline.place import kept_open
 from krepair.pipeline.progress import Progress
+
+_EACH_BYTES: Final = 1 << 20
+"""What an item costs beside its bytes, in bytes: files are opened, results travel."""
+_TASK_BYTES: Final = 64 << 20
+_LEAST_TASKS: Final = 64
+_TASKS_PER_CORE: Final = 4
+
+
+def bundled(sizes: Sequence[int], cores: int) -> list[range]:
+    """Share items out to tasks, in order.
+
+    Args:
+        sizes: bytes that each item reads, see ``WorkItem.bytes_to_read``.
+        cores: that work at the same time.
+
+    Returns:
+        Of each task the places of its items. There are enough tasks for all cores and for one to be done again at
+        little cost; beyond that a task has about 64 MiB, an item counting as 1 MiB more than its bytes.
+    """
+    if not sizes:
+        return []
+    weights = [size + _EACH_BYTES for size in sizes]
+    total = sum(weights)
+    tasks = min(len(sizes), max(_LEAST_TASKS, _TASKS_PER_CORE * cores, -(-total // _TASK_BYTES)))
+    if tasks == len(sizes):
+        return [range(n, n + 1) for n in range(len(sizes))]
+    bundles: list[range] = []
+    first, held = 0, 0
+    for place, weight in enumerate(weights):
+        held += weight
+        if held * tasks >= total:
+            bundles.append(range(first, place + 1))
+            first, held = place + 1, 0
+    if first < len(sizes):
+        bundles.append(range(first, len(sizes)))
+    return bundles
+
+
+AT_ONCE: Final = 3
+LOOK_EVERY_S: Final = 1.0
+_Answer = TypeVar("_Answer")
+
+
+def run_waves(
+    waves: Iterator[Callable[[], _Answer]], look: Callable[[], None], cancel: Callable[[], None]
+) -> Iterator[Future[_Answer]]:
+    """Yield the waves that have ended, in the order in which they end.
+
+    Args:
+        waves: calls that wait for Spark; one is taken when it is sent.
+        look: called every second while waves are under way; may raise.
+        cancel: ends the jobs that Spark has at that moment.
+
+    Raises:
+        Exception: what ``look`` or the caller raised, after all waves have ended.
+    """
+    under_way: set[Future[_Answer]] = set()
+
+    def send(count: int) -> None:
+        under_way.update(threads.submit(wave) for wave in islice(waves, count))
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="krepair-wave") as threads:
+        try:
+            send(AT_ONCE)
+            while under_way:
+                done, _ = wait(under_way, LOOK_EVERY_S, FIRST_COMPLETED)
+                look()
+                under_way.difference_update(done)
+                send(len(done))
+                yield from done
+        except BaseException:
+            _end_all(under_way, cancel)
+            raise
+
+
+def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> None:
+    """Cancel until all have ended: a wave whose job begins after a cancel would wait for workers for ever."""
+    while under_way:
+        cancel()
+        _, under_way = wait(under_way, LOOK_EVERY_S)
+
+
+SAID_AFTER_S: Final = 20.0
+GIVEN_UP_AFTER_S: Final = 60.0
+"""Where none has come at all."""
+LOST_AFTER_S: Final = 300.0
+"""Where all are gone: their hosts may be starting again."""
+WHAT_TO_DO: Final = "start a worker that has a free core and {memory} of memory, and can reach this host"
+"""``memory`` is what each executor asks for."""
+OR_STOP: Final = ", or stop this command (Ctrl-C) and type it again with --engine inline"
+
+
+class WorkerWatch:
+    """Looks at how many workers there are while work is under way.
+
+    Args:
+        master: Spark master URL, for the words.
+        count: tells how many workers there are, -1 where that is not known.
+        say: takes one line for a person.
+        memory: that each executor asks for, for the words.
+        clock: seconds; a test may give another one.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        count: Callable[[], int],
+        say: Callable[[str], None],
+        memory: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master = master
+        self._count = count
+        self._say = say
+        self._what_to_do = WHAT_TO_DO.format(memory=memory)
+        self._clock = clock
+        self._last = 0
+        self._none_since = clock()
+        self._said = False
+        self._patience = GIVEN_UP_AFTER_S
+
+    def look(self) -> None:
+        """Compare with what was there before.
+
+        Raises:
+            RefusedError: none has come in a minute, or there has been none any more for five.
+        """
+        found = self._count()
+        if found < 0:
+            return
+        now = self._clock()
+        if found:
+            if found < self._last:
+                self._say(
+                    f"krepair: {self._last - found} of {self._last} Spark workers are gone; the others do their work "
+                    "again, and nothing is lost"
+                )
+            elif self._said:
+                self._say(f"krepair: {found} Spark workers are there; the work goes on")
+            self._none_since, self._said, self._patience = now, False, LOST_AFTER_S
+        elif self._last:
+            self._none_since = now
+        self._last = found
+        waited = now - self._none_since
+        if found:
+            return
+        if waited >= self._patience:
+            raise RefusedError(
+                f"no worker of {self._master} has been there for {waited:.0f} s; nothing was replaced; "
+                f"{self._what_to_do}",
+                next_command="krepair ... --engine inline",
+            )
+        if waited >= SAID_AFTER_S and not self._said:
+            self._said = True
+            self._say(
+                f"krepair: no worker of {self._master} has been there for {waited:.0f} s; {self._what_to_do}"
+                f"{OR_STOP}. krepair "
+                f"gives up after {self._patience:.0f} s"
+            )
+
 
 _WAVE: Final = 128
 _READING: Final = frozenset({"unreadable", "elsewhere"})

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.checks.walk import walk
-from krepair.durable.spilled import SpilledRows, spilled
+from krepair.durable.scratch import SpilledRows, spilled
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s

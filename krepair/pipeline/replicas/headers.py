@@ -28,7 +28,7 @@ from krepair.derive.transactions import (
     settled,
     transactions_of,
 )
-from krepair.durable.spilled import spilled
+from krepair.durable.scratch import spilled
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s, Uint64s

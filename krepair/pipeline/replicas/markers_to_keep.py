@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.checks.walk import walk
-from krepair.durable.spilled import SpilledRows
+from krepair.durable.scratch import SpilledRows
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from krepair.derive.epochs import EPOCH_COLUMNS
 from krepair.derive.sums import RANGE_COLUMNS
 from krepair.derive.transactions import TRANSACTION_COLUMNS
-from krepair.durable.spilled import SpilledRows
+from krepair.durable.scratch import SpilledRows
 from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas.epochs import START_COLUMNS, History

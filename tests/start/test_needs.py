@@ -9,7 +9,7 @@ import pytest
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
-from krepair.start import limits
+from krepair.start import needs
 from tests.builders import NOW_MS, LogDir, data
 
 KAFKA = "[Service]\nExecStart=/usr/bin/kafka-server-start.sh \\\n  {}\n"
@@ -22,8 +22,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     etc.mkdir()
     lib.mkdir()
     (tmp_path / "max_map_count").write_text("65530\n")
-    monkeypatch.setattr(limits, "UNIT_DIRS", (str(etc), str(lib)))
-    monkeypatch.setattr(limits, "MAP_COUNT", str(tmp_path / "max_map_count"))
+    monkeypatch.setattr(needs, "UNIT_DIRS", (str(etc), str(lib)))
+    monkeypatch.setattr(needs, "MAP_COUNT", str(tmp_path / "max_map_count"))
     return tmp_path
 
 

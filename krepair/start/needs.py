@@ -1,0 +1,334 @@
+"""What a start needs of the host: open files and maps of index files, and space on the disk.
+
+A broker opens each ``.log`` and each ``.txnindex``, and keeps them open. Up to 2.2 it maps both indexes of every
+segment; from 2.3 on (KAFKA-7283) those of the active segment and of each that it recovers. An empty file takes no map.
+Source: ``FileRecords.open``, ``TransactionIndex``, ``AbstractIndex`` (2.2.1), ``LazyIndex`` (2.4.0);
+seen on 2.2.1, 3.9.2 and 4.3.1. systemd.exec(5), systemd.unit(5).
+
+The two indexes of an active segment are extended to ``segment.index.bytes`` by truncation, which takes no block until
+an entry is written. What does take blocks: indexes that are rebuilt, a producer snapshot for each recovered segment
+and one at the log end, and each checkpoint, written aside before it is renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Survey
+from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
+from krepair.formats.broker_version import Version
+from krepair.logdir.space import VolumeSpace, read_space
+from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.rules.grouping import index_entries_at_most
+from krepair.start.line import ForecastLine
+from krepair.start.refusal import MAPS_INDEXES_LAZILY, Cause
+
+UNIT_DIRS: Final = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+MAP_COUNT: Final = "/proc/sys/vm/max_map_count"
+_STARTS_KAFKA: Final = re.compile(r"kafka-server-start|\bkafka\.Kafka\b")
+_OF_JVM: Final = 50
+"""Files, and maps, that a JVM with a broker holds besides, at the least: 51 files on 2.2.1, 137 on 4.3.1."""
+
+
+class OpenAtStart(NamedTuple):
+    """What a start holds.
+
+    Attributes:
+        files: open files.
+        maps: mapped index files.
+    """
+
+    files: int
+    maps: int
+
+
+def held_by_start(view: LogDir, version: Version) -> OpenAtStart:
+    """What the start of a version holds of a log directory; of an unknown one that of 2.3 or later."""
+    files = maps = 0
+    lazily = version is None or version >= MAPS_INDEXES_LAZILY
+    for partition in (*view.partitions, *view.marked):
+        files += sum(1 + (segment.txn_index is not None) for segment in partition.segments)
+        maps += _maps(view, partition, lazily=lazily)
+    return OpenAtStart(files, maps)
+
+
+def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
+    if not partition.segments:
+        return 0
+    point = view.recovery_point.offsets.get(partition.key, 0)
+    mapped = [
+        segment
+        for segment, end in partition.segments_with_ends()[:-1]
+        if not lazily or (end > point and not view.clean_shutdown)
+    ]
+    # The indexes of the active segment are extended, and so they are mapped whatever they hold.
+    return 2 + sum(
+        file is not None and file.size > 0 for one in mapped for file in (one.index, one.time_index)
+    )
+
+
+class Limits(NamedTuple):
+    """What this host allows its broker.
+
+    Attributes:
+        unit: path of the broker's unit, empty if there is none, or several.
+        files: its ``LimitNOFILE``, -1 if it has none, or no limit.
+        maps: ``vm.max_map_count``, -1 if it is not known.
+    """
+
+    unit: str = ""
+    files: int = -1
+    maps: int = -1
+
+
+def limits_of_host(config: str | None) -> Limits:
+    """Read the limits. Those of krepair's own process say nothing of the broker's.
+
+    Args:
+        config: path of ``server.properties``; among several units that start a broker the one that names it counts.
+    """
+    starts = {
+        path: lines for path, lines in _units() if any(map(_STARTS_KAFKA.search, _values(lines, "ExecStart")))
+    }
+    if config is not None and len(starts) > 1:
+        named = os.path.abspath(config)
+        starts = {
+            path: lines for path, lines in starts.items() if named in " ".join(_values(lines, "ExecStart"))
+        }
+    maps = _number(_read(MAP_COUNT).strip())
+    if len(starts) != 1:
+        return Limits(maps=maps)
+    ((path, lines),) = starts.items()
+    # A JVM raises its soft limit to the hard one.
+    hard = next((value.rpartition(":")[2] for value in reversed(_values(lines, "LimitNOFILE"))), "")
+    return Limits(path, _number(hard), maps)
+
+
+def _units() -> Iterator[tuple[str, list[str]]]:
+    """Path and lines of each service, drop-ins behind; a unit of the same name in an earlier folder counts."""
+    seen: set[str] = set()
+    for folder in UNIT_DIRS:
+        for path in sorted(Path(folder).glob("*.service")):
+            if path.name in seen:
+                continue
+            seen.add(path.name)
+            drop_ins = {
+                one.name: one
+                for root in reversed(UNIT_DIRS)
+                for one in Path(root, f"{path.name}.d").glob("*.conf")
+            }
+            files = [path, *(drop_ins[name] for name in sorted(drop_ins))]
+            yield str(path), "\n".join(map(_read, files)).replace("\\\n", " ").splitlines()
+
+
+def _values(lines: Iterable[str], key: str) -> list[str]:
+    """What a unit says of a key, in order; an empty value takes back what stands before."""
+    found: list[str] = []
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals and name.strip() == key:
+            found = [*found, value.strip()] if value.strip() else []
+    return found
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else -1
+
+
+def causes_of_limits(
+    view: LogDir, others: Sequence[LogDir], limits: Limits, version: Version
+) -> Iterator[Cause]:
+    """Why a broker of the version does not start on a log directory, or goes on without it.
+
+    A broker with others lost the largest one, and went on with hardly a file left to open (seen on 3.9.2).
+
+    Args:
+        view: the log directory.
+        others: the other ones of the broker that were given.
+        limits: of this host.
+        version: of the broker that is to start.
+    """
+    held = [held_by_start(one, version) for one in (view, *others)]
+    if held[0] < max(held):
+        return
+    files, maps = sum(one.files for one in held), sum(one.maps for one in held)
+    if 0 <= limits.files < files + _OF_JVM:
+        text = (
+            f"the start holds {files:,} files open, and LimitNOFILE={limits.files} of {limits.unit} is too low: "
+            "raise it before the start"
+        )
+        yield Cause("", "", text)
+    if 0 <= limits.maps < maps + _OF_JVM:
+        text = (
+            f"the start maps {maps:,} index files, and vm.max_map_count={limits.maps} of this host is too low: "
+            "raise it with sysctl before the start"
+        )
+        yield Cause("", "", text)
+
+
+_BLOCK_BYTES: Final = 4096
+_SMALLEST_MESSAGE_BYTES: Final = 26
+_LINE_BYTES: Final = 24
+"""Of a checkpoint, besides the topic's name."""
+
+
+class StartSpace(NamedTuple):
+    """What the next start takes on the disk of a log directory.
+
+    Attributes:
+        needs_bytes: what it may have to write, in whole blocks.
+        reserves_bytes: by how much it extends files without writing to them.
+        free_bytes: what the file system has left, -1 if it cannot say.
+        largest: what takes most of ``needs_bytes``, one line.
+        no_new_file: whether the file system has no inode left.
+    """
+
+    needs_bytes: int
+    reserves_bytes: int
+    free_bytes: int
+    largest: str
+    no_new_file: bool = False
+
+
+def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
+    """Work out what the start that ``lines`` forecast takes.
+
+    Args:
+        view: the log directory.
+        surveys: its partitions.
+        lines: folder -> forecast.
+    """
+    space = _space_of(view)
+    block = space.block_bytes if space else _BLOCK_BYTES
+    started = [one for one in surveys if one.segments and not one.partition.unreadable]
+    kinds = {
+        "indexes that are rebuilt": sum(
+            _whole(size, block) for survey in started for size in _rebuilt(survey, lines)
+        ),
+        "producer snapshots": sum(
+            count * _whole(size, block) for survey in started for count, size in (_snapshots(survey, lines),)
+        ),
+        "checkpoints": _checkpoints(view, block),
+    }
+    kind, size = max(kinds.items(), key=lambda pair: pair[1])
+    return StartSpace(
+        needs_bytes=sum(kinds.values()),
+        reserves_bytes=sum(_reserved(survey) for survey in started),
+        free_bytes=max(space.free_bytes, 0) if space else -1,
+        largest=f"{kind} {size} bytes",
+        no_new_file=space is not None and space.free_inodes == 0,
+    )
+
+
+def needed_at_most(view: LogDir) -> int:
+    """Bytes that the next start may write, told by the listing alone: as ``start_space``, or more.
+
+    After an unclean stop, each active segment is recovered: its indexes are made anew and a snapshot is written.
+    """
+    block = _BLOCK_BYTES
+    needed = _checkpoints(view, block)
+    if view.clean_shutdown:
+        return needed
+    for partition in view.partitions:
+        if partition.segments and not partition.unreadable:
+            log = partition.segments[-1].log.size
+            newest = partition.snapshots[-1].file.size if partition.snapshots else 0
+            # A batch has at least 61 bytes, or 26 of the old formats; an entry for each is the most there can be.
+            entries = log // _SMALLEST_MESSAGE_BYTES + 1
+            needed += _whole(entries * (offset_index.ENTRY_SIZE + time_index.ENTRY_SIZE), block)
+            needed += _whole(newest, block) + 4 * block
+    return needed
+
+
+def space_findings(space: StartSpace) -> Iterator[Finding]:
+    """KR703: what the next start writes does not fit."""
+    if 0 <= space.free_bytes < space.needs_bytes:
+        yield Finding(
+            rule="KR703",
+            evidence=(
+                f"the next start writes up to {space.needs_bytes} bytes ({space.largest}), {space.free_bytes} bytes "
+                f"are free; indexes that it extends by {space.reserves_bytes} bytes more take room as they fill"
+            ),
+            bytes=space.needs_bytes - space.free_bytes,
+        )
+    if space.no_new_file:
+        yield Finding(
+            rule="KR703",
+            evidence="the file system has room for no new file (no inode is free, see df -i); each checkpoint is "
+            "written to a new file first",
+        )
+
+
+def _space_of(view: LogDir) -> VolumeSpace | None:
+    try:
+        return read_space(view.path)
+    except OSError:
+        return None  # a forecast without it is better than none
+
+
+def _whole(size: int, block: int) -> int:
+    return -(-size // block) * block
+
+
+def _rebuilt(survey: Survey, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
+    """Sizes of the index files that are made anew, at most."""
+    recovered = set(lines[survey.partition.folder].segments)
+    for facts in survey.segments:
+        if facts.base_offset not in recovered:
+            continue
+        summary = facts.summary
+        entries = index_entries_at_most(summary.valid_bytes, survey.settings.index_interval_bytes)
+        entries = min(entries, summary.batches + 1)
+        yield entries * offset_index.ENTRY_SIZE
+        yield entries * time_index.ENTRY_SIZE
+        yield len(facts.entries) * txn_index.ENTRY_SIZE
+
+
+def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
+    """How many snapshots are written, and the size of one at most."""
+    producers = max((len(facts.summary.rows) for facts in survey.segments), default=0)
+    newest = survey.partition.snapshots[-1].file.size if survey.partition.snapshots else 0
+    size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)
+    recovered = len(lines[survey.partition.folder].segments)
+    return (recovered + 1 if recovered else 0), size
+
+
+def _checkpoints(view: LogDir, block: int) -> int:
+    """The four of the root and one of a partition, each beside the old one."""
+    lines = sum(len(partition.topic) + _LINE_BYTES for partition in view.partitions)
+    return 4 * _whole(lines, block) + 2 * block
+
+
+def _reserved(survey: Survey) -> int:
+    """By how much the indexes of the active segment are extended."""
+    segment = survey.partition.segments[-1]
+    most = survey.settings.segment_index_bytes
+    return sum(
+        max(most - most % entry - _size(file), 0)
+        for file, entry in (
+            (segment.index, offset_index.ENTRY_SIZE),
+            (segment.time_index, time_index.ENTRY_SIZE),
+        )
+    )
+
+
+def _size(file: FileRef | None) -> int:
+    return 0 if file is None else file.size
