@@ -28,6 +28,7 @@ from krepair.journal.unrecorded import (
     is_displaced,
     kept_for,
     last_copies,
+    swaps_of_kept,
 )
 from krepair.logdir.reading import SECTOR
 
@@ -103,14 +104,17 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
 
 
 def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> None:
-    """Checks, where the journal is damaged, that nothing which is kept is needed.
-
-    A swap that waits in the partition folder stays there: a broker's start ends it, as after a crash of apply.
+    """Checks, where the journal is damaged, that nothing which is kept is needed, and that no swap of it waits.
 
     Raises:
-        DamagedJournalError: something may be; the message names it.
+        DamagedJournalError: something may be, or one waits; the message names it.
         OSError: something could not be looked at.
     """
+    swaps = swaps_of_kept(folder)
+    if swaps and folder.at(swaps[0]) not in error.message:
+        error.message += f"; {folder.at(swaps[0])} waits, and nothing tells whose it is"
+    if swaps:
+        raise error
     kept = folder.at(folder.names.keep())
     for name in last_copies(folder):
         raise DamagedJournalError(

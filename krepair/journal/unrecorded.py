@@ -64,12 +64,9 @@ def check_all_recorded(
     """
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
-    swaps = [name for name in _swaps(folder) if name not in planned and _final(name) not in known]
     # While a change is half done no other one was begun, so a torn record is of that one.
-    if swaps and (not journal.is_torn or journal.unfinished()):
-        kept = _kept_names(folder)
-        swaps = [name for name in swaps if any(one.startswith(name.partition(".")[0]) for one in kept)]
-    telling += swaps
+    swaps = _swaps(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder)
+    telling += [name for name in swaps if name not in planned and _final(name) not in known]
     if journal.is_torn:
         telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
     if not journal.intents and folder.tree.is_folder(f"{folder.private}/fence"):
@@ -106,6 +103,17 @@ def _final(name: str) -> str:
 def _swaps(folder: PartitionFolder) -> list[str]:
     names = map(parse_file_name, folder.file_names())
     return [name.name for name in names if name.state in {NameState.SWAP, NameState.CLEANED}]
+
+
+def swaps_of_kept(folder: PartitionFolder) -> list[str]:
+    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset something is kept.
+
+    Raises:
+        OSError: something could not be looked at.
+    """
+    swaps = _swaps(folder)
+    bases = {name.partition(".")[0] for name in _kept_names(folder)} if swaps else set()
+    return [name for name in swaps if name.partition(".")[0] in bases]
 
 
 def _kept_names(folder: PartitionFolder) -> list[str]:

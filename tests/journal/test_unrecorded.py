@@ -21,7 +21,7 @@ from krepair.journal.steps import CLEANED
 from krepair.journal.unrecorded import check_all_recorded, is_all_recorded
 from krepair.plan.model import Commit
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
-from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, tree
 from tests.ops.stops import EVERY_CALL, each_stop, telling_stops
 from tests.pairs import meeting_in_pairs
 
@@ -107,8 +107,8 @@ def _stop_everywhere(root: Path, stopped: str, how: str, commit: Commit, *, each
             if damage(scene, how):
                 was = scene.now()
                 if _ends_right(scene, verb, commit):
-                    assert (_but_for_swaps(scene.now()) if verb == "purge" else scene.now()) in [
-                        _but_for_swaps(end) if verb == "purge" else end for end in ends
+                    assert (_but_for_fence(scene.now()) if verb == "purge" else scene.now()) in [
+                        _but_for_fence(end) if verb == "purge" else end for end in ends
                     ], (stop, verb)
                     ended += 1
                 elif scene.now() != was:
@@ -121,12 +121,10 @@ def _stop_everywhere(root: Path, stopped: str, how: str, commit: Commit, *, each
     assert refused
 
 
-def _but_for_swaps(found: Tree) -> Tree:
-    """A purge of a damaged journal leaves swaps to the next start of a broker, which is as after an unclean stop."""
+def _but_for_fence(found: Tree) -> Tree:
+    """With a damaged journal a fence is purged, too: the next start of a broker is as after an unclean stop."""
     left = {CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT}
-    return {
-        name: row for name, row in found.items() if name not in left and not name.endswith((SWAP, CLEANED))
-    }
+    return {name: row for name, row in found.items() if name not in left}
 
 
 def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
@@ -172,6 +170,33 @@ def test_group_whose_record_is_lost_is_named_and_nothing_is_touched_not_even_the
     assert scene.now() == before
     assert (scene.path / PRIVATE / "journal").read_bytes() == journal
     assert all((scene.path / PRIVATE / "keep" / name(base)).exists() for base in (100, 200, 300))
+
+
+@pytest.mark.parametrize("suffix", [CLEANED, SWAP])
+def test_purge_leaves_no_swap_behind_of_which_the_record_is_lost(memory_dir: Path, suffix: str) -> None:
+    """Every original is in its place, so nothing that is kept is needed; but nobody would know whose the swap is."""
+    scene = Scene(memory_dir / "logs", index_change=False)
+    swap = scene.path / f"{name(100)}{suffix}"
+    for stop in each_stop():
+        shutil.rmtree(scene.root)
+        scene = Scene(memory_dir / "logs", index_change=False)
+        with stop as disk:
+            scene.apply(P2, disk)
+        if swap.exists():
+            break
+    journal = scene.path / PRIVATE / "journal"
+    header, *_ = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(header)
+    before = tree(scene.root)
+    waiting = [path for path in scene.path.iterdir() if path.suffix in {CLEANED, SWAP}]
+    with pytest.raises(DamagedJournalError, match="|".join(path.name for path in waiting)) as refused:
+        purge_partition(scene.folder())
+    assert tree(scene.root) == before
+    assert refused.value.next_command.startswith("krepair undo ")
+    for path in waiting:
+        path.unlink()
+    purge_partition(scene.folder())
+    assert not (scene.path / PRIVATE).exists()
 
 
 def test_swap_of_which_no_record_is_left_tells_before_any_original_is_out(memory_dir: Path) -> None:
