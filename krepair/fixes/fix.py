@@ -1,7 +1,7 @@
 """One fix: what it looks at, what it finds, what it changes, how its bytes are made again, how they are verified.
 
 A fix is one module beside this one and one line in ``krepair.fixes.table``. How much space a change takes, how
-it is reviewed, committed and taken back, is not its business: see ``krepair.plan.actions`` and
+it is reviewed, committed and taken back, is not its business: see ``krepair.plan.changes`` and
 ``krepair.journal.actions``.
 """
 

@@ -32,7 +32,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.items import Failed
-from krepair.plan.effects import bases_touched
+from krepair.plan.changes import bases_touched
 from krepair.plan.model import Change, ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.aborts import may_be_untrue

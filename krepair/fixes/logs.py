@@ -17,7 +17,6 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
 from krepair.pipeline.items import Failed, ScanItem, ScanResult
-from krepair.plan.effects import log_effect
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
 
@@ -52,7 +51,7 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
     gone: set[int] = set()
     sizes = {segment.base_offset: segment.log.size for segment in partition.segments}
     for change in changes:
-        effect = log_effect(change)
+        effect = change.log_effect
         gone |= set(effect.segments)
         for base_offset, (size_before, ranges) in effect.ranges.items():
             if sizes.get(base_offset) == size_before:

@@ -49,7 +49,7 @@ from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir
 from krepair.pipeline.engines.choice import WorkKind
 from krepair.pipeline.items import Failed
-from krepair.plan.effects import bases_touched, changes_logs
+from krepair.plan.changes import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
     ChangeLines,

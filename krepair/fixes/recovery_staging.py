@@ -31,8 +31,7 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.readings.recovered import RecoveredItem
-from krepair.plan.actions.table import action_of
-from krepair.plan.effects import bases_touched, log_effect
+from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
@@ -400,7 +399,7 @@ def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None)
 
 def _changed_log(part: PartitionPlan, partition: Partition) -> str:
     """The first log that is not as it was planned, of those that no change touches; or empty."""
-    effects = [log_effect(change) for change in part.changes]
+    effects = [change.log_effect for change in part.changes]
     touched = {base for effect in effects for base in (*effect.segments, *effect.ranges)}
     here = {segment.base_offset: segment.log for segment in partition.segments}
     for file in part.files:
@@ -417,7 +416,7 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
 
 def _makes(part: PartitionPlan, name: str) -> bool:
     """Whether a change of the partition makes a file."""
-    return any(name in action_of(change).touches(change).names for change in part.changes)
+    return any(name in change.touches for change in part.changes)
 
 
 # -- verify

@@ -15,7 +15,6 @@ from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.pipeline.items import Failed
-from krepair.plan.effects import log_effect
 from krepair.plan.model import Change, ReplaceFile
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def logs_before_compaction(staging: Staging) -> tuple[LogPath, ...] | None:
     """
     from krepair.pipeline.readings.partition import LogPath
 
-    effects = [log_effect(change) for change in staging.plan.changes]
+    effects = [change.log_effect for change in staging.plan.changes]
     gone = {base for effect in effects for base in effect.segments}
     mended = {base: change for effect in effects for base, change in effect.ranges.items()}
     logs, tree = [], staging.folder.tree

@@ -25,7 +25,7 @@ from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
-from krepair.plan.effects import names_removed
+from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.model import SegmentFacts

@@ -32,7 +32,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
-from krepair.plan.effects import names_removed
+from krepair.plan.changes import names_removed
 from krepair.plan.model import ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.forgotten import FORGOTTEN

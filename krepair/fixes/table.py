@@ -18,7 +18,6 @@ from krepair.fixes.markers import MARKERS
 from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
-from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (
@@ -41,7 +40,7 @@ COMMIT_ORDER: Final[tuple[Fix, ...]] = (
 
 def owner_of(change: Change) -> Fix:
     """The fix that makes the bytes of a change, and verifies it; the review has seen that it was asked for."""
-    name = action_of(change).fix(change)
+    name = change.fix
     return next(fix for fix in FIXES if fix.name == name)
 
 

@@ -18,7 +18,6 @@ from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone, failed
 from krepair.journal.record import Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
-from krepair.plan.actions.table import action_of as plan_action
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change
 
@@ -58,18 +57,14 @@ class Forward(Run):
                 self._begin_again(change, outcomes, todo)
         # An earlier run may have ended between the commit of a group and its verification.
         left = {change.change_id for change in todo}
-        begun = [
-            [change]
-            for change in self.changes
-            if change.change_id not in left and plan_action(change).by_itself(change)
-        ]
+        begun = [[change] for change in self.changes if change.change_id not in left and change.by_itself]
         stopped = any(isinstance(outcome, ChangeFailed) for outcome in outcomes.values())
         for batch in (*begun, *in_batches(todo)):
             new = [change for change in batch if change.change_id not in outcomes]
             done = list(self.skipped(new)) if stopped else self._commit(new, stage)
             outcomes |= {outcome.change_id: outcome for outcome in done}
             if all(isinstance(outcomes[change.change_id], Committed) for change in batch):
-                alone = [change for change in batch if plan_action(change).by_itself(change)]
+                alone = [change for change in batch if change.by_itself]
                 done += self._free(alone, verify)
                 outcomes |= {outcome.change_id: outcome for outcome in done}
             stopped = stopped or any(isinstance(outcome, ChangeFailed) for outcome in done)

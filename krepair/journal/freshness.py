@@ -17,7 +17,7 @@ from krepair.formats.filenames import (
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.logdir.fingerprint import digest_file
-from krepair.plan.effects import bases_touched
+from krepair.plan.changes import bases_touched
 from krepair.plan.model import FileFingerprint, NewFile, PartitionPlan, ReplaceFile, RewriteSegments
 
 

@@ -69,7 +69,6 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import Load, WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
-from krepair.plan.actions.table import action_of
 from krepair.plan.facts import OnDisk
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
@@ -150,7 +149,7 @@ def _next(plan: Plan, results: Sequence[ChangeResult], asked_for: Sequence[str])
 
 def _waits(staging: Staging, change: Change, keep: str) -> bool:
     """Whether a change is staged only when the changes before it are done: a group whose room those make; the root."""
-    return is_root(staging.plan) or (keep != INPLACE and action_of(change).by_itself(change))
+    return is_root(staging.plan) or (keep != INPLACE and change.by_itself)
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:
@@ -158,7 +157,7 @@ def _work_of(targets: Sequence[PartitionPlan]) -> Load:
     work = dict.fromkeys(WorkKind, 0)
     for target in targets:
         kind = WorkKind.READ if target.compaction is UNSET else WorkKind.KEYS
-        work[kind] += sum(action_of(change).work(change).stage for change in target.changes)
+        work[kind] += sum(change.work.stage for change in target.changes)
     return work
 
 
@@ -474,7 +473,7 @@ class _Apply:
     def _read_again(self, staging: Staging, changes: Sequence[Change]) -> dict[str, str]:
         """Reads what changes made from the disk, against the plan and the originals; gives what is wrong, by change."""
         folder = staging.folder
-        for name in {name for change in changes for name in action_of(change).touches(change).makes}:
+        for name in {name for change in changes for name in change.leaves}:
             path = folder.at(name)
             if self.disk.tree.is_there(path):
                 drop_from_cache(path, self.disk.tree)

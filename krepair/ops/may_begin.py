@@ -14,7 +14,6 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.plan_command import plan_command
 from krepair.ops.target import is_root, why_left_alone
-from krepair.plan.actions.table import action_of
 from krepair.plan.model import PartitionPlan, Plan
 
 NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
@@ -79,7 +78,7 @@ class MayBegin:
             RefusedError: another plan has begun here, and has not ended; or it is half done in the root, which is
                 taken back only with all of its partitions.
         """
-        names = {name for change in target.changes for name in action_of(change).touches(change).names}
+        names = {name for change in target.changes for name in change.touches}
         other = why_not_ended(others, names) or ("" if is_root(target) else self._half_done_in_root)
         if other:
             raise RefusedError(f"{folder.path}: {other}", next_command=self._list_plans())

@@ -12,7 +12,7 @@ from krepair.checks.rule import Finding, Severity
 from krepair.ops.by_rule import by_rule
 from krepair.ops.compare import CompareReport
 from krepair.ops.reports import LogDirReport, PartitionSummary
-from krepair.plan.actions.log_contents import Content, ContentRange
+from krepair.plan.log_contents import Content, ContentRange
 from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
 from krepair.rules.replicas import model as m
 

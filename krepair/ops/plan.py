@@ -40,10 +40,8 @@ from krepair.ops.sides import Side, parse_sides, sides_of_plan, with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
-from krepair.plan.actions.action import OTHERS_HAVE
-from krepair.plan.actions.table import action_of
 from krepair.plan.build import build_plan
-from krepair.plan.effects import changes_logs
+from krepair.plan.changes import changes_logs
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
     ChangeLines,
@@ -56,6 +54,7 @@ from krepair.plan.model import (
     RootPlan,
     Span,
 )
+from krepair.plan.risks import OTHERS_HAVE
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
@@ -341,7 +340,7 @@ def _root_plan(
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
-    names = {name for change in changes for name in action_of(change).touches(change).names}
+    names = {name for change in changes for name in change.touches}
     view = context.view
     checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
     files = [one.file for one in checkpoints if one.file is not None and one.file.name in names]
@@ -577,7 +576,7 @@ def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
 
 
 def _start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
-    if any(action_of(one).sources(one) for one in plan.changes):
+    if any(one.decides_on for one in plan.changes):
         return  # what a cleaner may remove is decided by the evidence, not here
     before, after = _bases(survey.segments), _bases(survey.segments_after)
     if before and after and after[0] > before[0]:
@@ -590,7 +589,7 @@ def _bases(segments: Sequence[SegmentFacts]) -> list[int]:
 
 def _middle(plan: PartitionPlan) -> Iterator[Gone]:
     for change in plan.changes:
-        for first, end in action_of(change).lost_inside(change):
+        for first, end in change.lost_inside():
             yield Gone(CutPart.MIDDLE, first, end)
 
 
@@ -599,7 +598,7 @@ def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
         return
     end = plan.log_end_offset
     bases = _bases(survey.segments)
-    cut = any(changes_logs([one]) and action_of(one).may_move_log_end(one, bases) for one in plan.changes)
+    cut = any(changes_logs([one]) and one.may_move_log_end(bases) for one in plan.changes)
     known = max(log_end_of(survey.segments), survey.high_watermark)
     if known > end:
         yield Gone(CutPart.END, end, known)
@@ -608,7 +607,7 @@ def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
 
 
 def _epochs(plan: PartitionPlan) -> Iterator[Gone]:
-    if any(LEADER_EPOCH_CHECKPOINT in action_of(one).touches(one).makes for one in plan.changes):
+    if any(LEADER_EPOCH_CHECKPOINT in one.leaves for one in plan.changes):
         yield Gone(CutPart.EPOCHS)
 
 

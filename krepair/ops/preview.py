@@ -38,7 +38,7 @@ from krepair.ops.sides import with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
-from krepair.plan.effects import names_removed
+from krepair.plan.changes import names_removed
 from krepair.plan.model import Commit, PartitionPlan, Plan, Preview
 
 TRIES: Final = 4

@@ -28,7 +28,6 @@ from krepair.ops.removable import removable
 from krepair.ops.show import around_of
 from krepair.ops.target import is_root, targets_of
 from krepair.options import Options
-from krepair.plan.actions.table import action_of
 from krepair.plan.facts import OnDisk, fix_names
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
@@ -40,6 +39,7 @@ from krepair.plan.space import (
     fit_of,
     parts_on_top,
     plan_copy_bytes,
+    space_of,
     without_undo,
 )
 from krepair.plan.ticket import OTHERS_FIRST, loses_data
@@ -160,8 +160,8 @@ def why_not_now(plan: Plan, change: Change, on_disk: OnDisk) -> str:
     space = read_space(plan.log_dir)
     room = _room_in(plan.log_dir, space)
     need, has = space.block_bytes * _LEAST_BLOCKS, room.free_bytes + room.reserve_bytes
-    if plan.policy.keep != INPLACE and action_of(change).by_itself(change):
-        costs = action_of(change).space(change, on_disk)
+    if plan.policy.keep != INPLACE and change.by_itself:
+        costs = space_of(change, on_disk)
         need = max(need, costs.peak)
         if not is_freed_by_apply(change) or costs.back < costs.made:
             has = room.free_bytes
@@ -183,10 +183,9 @@ def _files_of(plan: Plan, space: VolumeSpace) -> int:
     files = 0
     for target in targets_of(plan):
         there = {file.name for file in target.files}
-        touched = [action_of(change).touches(change) for change in target.changes]
-        files += _FILES_OF_A_TARGET + sum(len(one.makes) + 1 for one in touched)
+        files += _FILES_OF_A_TARGET + sum(len(change.leaves) + 1 for change in target.changes)
         if space.links_are_files:
-            files += len(there.intersection(name for one in touched for name in one.names))
+            files += len(there.intersection(name for change in target.changes for name in change.touches))
     return files
 
 

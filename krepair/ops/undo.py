@@ -52,8 +52,7 @@ from krepair.ops.target import (
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.plan.actions.table import action_of
-from krepair.plan.effects import trusted_after
+from krepair.plan.changes import trusted_after
 from krepair.plan.keep import can_all_be_taken_back
 from krepair.plan.model import PartitionPlan, Plan
 
@@ -219,9 +218,7 @@ def _are_still_staged(
     A removal stages nothing; where it was ours, its original is kept, and its state is another one.
     """
     touched = [
-        action_of(change).touches(change).makes
-        for change in partition.changes
-        if states[change.change_id] is ChangeState.PURGED
+        change.leaves for change in partition.changes if states[change.change_id] is ChangeState.PURGED
     ]
     made = [names for names in touched if names]
     return (

@@ -34,7 +34,6 @@ from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, VerifyItem, VerifyResult
 from krepair.pipeline.progress import Progress
-from krepair.plan.actions.table import action_of
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
@@ -194,7 +193,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     plan = check_target(plan)
     view = view_of(plan)
     targets = targets_of(plan)
-    total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
+    total = sum(change.work.verify for target in targets for change in target.changes)
     with (
         closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,
         closing(Scratch(options.scratch, (plan.log_dir,))) as scratch,
@@ -271,7 +270,7 @@ class _ChangesSeen:
 
     def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
         """One change that is applied."""
-        if not action_of(change).has_originals(change):
+        if not change.has_originals:
             return
         places = self.kept if state is ChangeState.COMMITTED else self.gone
         name = "the log directory itself" if is_root(target) else target.folder
@@ -340,7 +339,7 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
             applied.append(change)
             seen.take(target, change, state)
             if state is ChangeState.FREED:
-                staging.freed.update(action_of(change).touches(change).names)
+                staging.freed.update(change.touches)
         else:
             missing.setdefault(state, []).append(change.change_id)
     for state, changes in missing.items():

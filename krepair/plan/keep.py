@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from krepair.plan.actions.table import action_of
-from krepair.plan.effects import changes_logs
+from krepair.plan.changes import changes_logs
 from krepair.plan.model import Change, FreeWhenVerified, KeepOriginal, Undo
 
 INPLACE: Final = "inplace"
@@ -25,7 +24,7 @@ def undo_for(keep: str, change: Change) -> Undo:
         keep: see ``Policy.keep``. With ``auto`` it is kept nevertheless where there is room.
         change: a change of a partition. Files of the root are always kept in place, because they are small.
     """
-    if keep == INPLACE or changes_logs([change]) or not action_of(change).has_originals(change):
+    if keep == INPLACE or changes_logs([change]) or not change.has_originals:
         return KeepOriginal()
     return FreeWhenVerified()
 

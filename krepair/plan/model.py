@@ -11,9 +11,24 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from krepair.errors import ExitCode
-from krepair.formats.filenames import offset_name
 from krepair.logdir.config import Setting
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.plan.changes import (
+    Change,
+    ChangeLines,
+    CompleteSwap,
+    FreeWhenVerified,
+    KeepOriginal,
+    MendLog,
+    NewCompanion,
+    NewFile,
+    NotReversible,
+    RemovedRange,
+    ReplaceFile,
+    RewriteSegments,
+    RollSegment,
+    SetAside,
+    Undo,
+)
 from krepair.rules.evidence import Evidence
 from krepair.rules.outcome import (
     CompactedSource,
@@ -27,6 +42,7 @@ from krepair.rules.outcome import (
 __all__ = [
     "FORMAT_VERSION",
     "Change",
+    "ChangeLines",
     "Commit",
     "CompactedSource",
     "CompleteSwap",
@@ -171,292 +187,6 @@ class FileFingerprint(Struct, frozen=True, kw_only=True):
     mtime_ns: int
     digest: str
     disk: int = 0
-
-
-class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
-    """Undo: the originals stay in the private sub-folder and are put back byte for byte."""
-
-
-class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):
-    """Undo: only until the new files are read again and verified; then the originals are freed at once."""
-
-
-class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
-    """Undo: there is none.
-
-    Attributes:
-        why: what is lost.
-    """
-
-    why: str
-
-
-Undo = KeepOriginal | FreeWhenVerified | NotReversible
-
-
-class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):
-    """Action: one group of neighbouring segments becomes one segment without the batches that are removed.
-
-    Attributes:
-        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: base offset of the new segment, which is that of the first source.
-        sources: the segments that it replaces, ascending.
-        log_bytes: exact size of the new ``.log``.
-        index_bytes_at_most: upper bound of the sizes of its ``.index``, ``.timeindex`` and ``.txnindex`` together.
-        batches: batches in the new ``.log``.
-        mtime_ns: modification time of the new ``.log`` in nanoseconds, which is that of the last source.
-        last_offset: last offset of the last batch of its sources. The new log ends at it, or before it if batches at
-            its end are removed and another segment follows.
-        removes_snapshots: names of producer snapshots of merged-away segments that are removed (KAFKA-9393, 2.8+).
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    base_offset: int
-    sources: tuple[SourceSegment, ...]
-    log_bytes: int
-    index_bytes_at_most: int
-    batches: int
-    mtime_ns: int
-    last_offset: int
-    removes_snapshots: tuple[str, ...]
-    undo: Undo
-
-    @property
-    def loses_records(self) -> bool:
-        """Whether records go by key, and not only markers and emptied batches."""
-        return any(source.by_key is not None for source in self.sources)
-
-
-class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
-    """Action: one derived file (an index or a checkpoint) is replaced by a rename with bytes that apply makes again.
-
-    With ``remove`` the file is removed without a new one: a producer snapshot, or a leftover that the broker would
-    delete. It is linked into the private sub-folder first, so undo and purge treat it like every original.
-
-    Attributes:
-        change_id: ``<partition folder>/<file name>``, unique in the plan.
-        name: file name; for a root checkpoint the name in the root of the log directory.
-        method: ``truncate``, ``regenerate`` or ``remove``.
-        rule: the finding that it mends, ``KRnnn``.
-        size_before: bytes, -1 if there was no file.
-        size_after: bytes of the new file, -1 if there is none (``remove``).
-        digest_after: 32 hex digits over the new bytes, empty if there is none.
-        reason: one line for the reviewer.
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    name: str
-    method: Literal["truncate", "regenerate", "remove"]
-    rule: str
-    size_before: int
-    size_after: int
-    digest_after: str
-    reason: str
-    undo: Undo
-
-
-class RemovedRange(Struct, frozen=True, kw_only=True):
-    """Damaged bytes that are removed from a ``.log``, and the cost.
-
-    Attributes:
-        start: position of the first byte.
-        end: position after the last byte.
-        rule: the finding, ``KRnnn``.
-        consent: the value of ``--accept-data-loss``; empty for a torn tail, which needs none.
-        first_lost: the offset after the last valid batch before these bytes.
-        last_lost: the last lost offset, -1 if it is not known because nothing follows. It is only an upper bound if a
-            message of v0 or v1 follows, because that may be a wrapper with earlier messages.
-        records: number of lost records, -1 if it is not known.
-    """
-
-    start: int
-    end: int
-    rule: str
-    consent: str
-    first_lost: int
-    last_lost: int
-    records: int
-
-
-class NewCompanion(Struct, frozen=True, kw_only=True):
-    """An index that is replaced together with its log.
-
-    Attributes:
-        name: file name.
-        size_before: bytes, -1 if there was no file.
-        size_after: bytes of the new file.
-        digest_after: 32 hex digits over the new bytes.
-    """
-
-    name: str
-    size_before: int
-    size_after: int
-    digest_after: str
-
-
-class MendLog(Struct, frozen=True, tag="mend log", kw_only=True):
-    """Action: damaged bytes are removed from one ``.log``, and its indexes are adapted to the bytes that stay.
-
-    Attributes:
-        change_id: ``<partition folder>/<file name>``, unique in the plan.
-        name: file name.
-        base_offset: base offset of the segment.
-        method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
-            without the ranges, the old one is kept.
-        removed: the removed ranges, ascending.
-        size_before: bytes of the old log.
-        size_after: bytes of the new log.
-        digest_removed: 32 hex digits over the removed bytes, in order.
-        digest_after: 32 hex digits over the bytes that stay.
-        mtime_ns: modification time in nanoseconds, which stays.
-        last_offset: last offset of the last batch that stays, one less than the base offset if none stays.
-        companions: its ``.index``, ``.timeindex`` and ``.txnindex``, if they change.
-        front_bytes: bytes at the front of the new ``.index`` that are also right for the old log. They stand in its
-            place while the log changes.
-        reason: one line for the reviewer.
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    name: str
-    base_offset: int
-    method: Literal["cut", "excise"]
-    removed: tuple[RemovedRange, ...]
-    size_before: int
-    size_after: int
-    digest_removed: str
-    digest_after: str
-    mtime_ns: int
-    last_offset: int
-    companions: tuple[NewCompanion, ...]
-    front_bytes: int
-    reason: str
-    undo: Undo
-
-
-class SetAside(Struct, frozen=True, tag="set aside", kw_only=True):
-    """Action: a whole segment behind a cut is moved out of the partition and kept. A broker would delete it.
-
-    Attributes:
-        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: base offset of the segment.
-        names: its files, the ``.log`` first.
-        bytes: bytes of all its files.
-        records: number of records in the valid batches of its ``.log``.
-        rule: the finding, ``KRnnn``.
-        consent: the value of ``--accept-data-loss``.
-        reason: one line for the reviewer.
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    base_offset: int
-    names: tuple[str, ...]
-    bytes: int
-    records: int
-    rule: str
-    consent: str
-    reason: str
-    undo: Undo
-
-
-class NewFile(Struct, frozen=True, kw_only=True):
-    """One file that a change makes. Its bytes are known when the plan is made.
-
-    Attributes:
-        name: file name in the partition folder.
-        size: bytes.
-        digest: 32 hex digits over its bytes.
-    """
-
-    name: str
-    size: int
-    digest: str
-
-
-class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
-    """Action: a swap that a broker did not finish is finished as every broker would: its ``.log.swap`` is the segment.
-
-    Attributes:
-        change_id: ``<partition folder>/<name of the .log.swap>``, unique in the plan.
-        base_offset: base offset of the segment.
-        rule: the finding that it mends, ``KRnnn``.
-        log_bytes: size of the ``.log.swap``; only its name changes.
-        last_offset: last offset of its last batch.
-        batches: number of batches in it.
-        replaces: base offsets of the segments that it replaces and that are still there, ascending.
-        goes: names of all files that are moved out and kept: those of the replaced segments, and the swap's own
-            indexes.
-        copied: the segments of ``replaces`` that are damaged. They are kept as real copies, because a broker may
-            truncate them in place.
-        makes: the new indexes, which are made from its log; the ``.txnindex`` is that of the swap.
-        reason: one line for the reviewer.
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    base_offset: int
-    rule: str
-    log_bytes: int
-    last_offset: int
-    batches: int
-    replaces: tuple[int, ...]
-    goes: tuple[str, ...]
-    copied: tuple[int, ...]
-    makes: tuple[NewFile, ...]
-    reason: str
-    undo: Undo
-
-
-class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):
-    """Action: some lines of a checkpoint of the root change. All other lines stay as they are on the disk at that time.
-
-    Attributes:
-        change_id: ``./<file name>``, unique in the plan.
-        name: file name in the root of the log directory.
-        rule: the finding that it mends, ``KRnnn``.
-        lines: the lines that change, in the order of the file.
-        size_before: bytes of the file.
-        reason: one line for the reviewer.
-        undo: how it is taken back.
-    """
-
-    change_id: str
-    name: str
-    rule: str
-    lines: tuple[ChangedLine, ...]
-    size_before: int
-    reason: str
-    undo: Undo
-
-
-class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
-    """Action: a new empty segment at the log end, as a broker makes one when it rolls: three files of 0 bytes.
-
-    Attributes:
-        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: base offset of the new segment, which is the log end offset.
-        rule: the finding that it mends, ``KRnnn``.
-        reason: one line for the reviewer.
-        undo: how it is taken back: only while the files are empty.
-    """
-
-    change_id: str
-    base_offset: int
-    rule: str
-    reason: str
-    undo: Undo
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` is there."""
-        stem = offset_name(self.base_offset)
-        return f"{stem}.index", f"{stem}.timeindex", f"{stem}.log"
-
-
-Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines | RollSegment
 
 
 class Span(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 from krepair.formats import time_index
 from krepair.formats.filenames import TIME_INDEX, log_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.plan.actions.log_contents import Content, ContentRange, summed
-from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
+from krepair.plan.log_contents import Content, ContentRange, fate_of, small_file, summed
 from krepair.plan.model import PartitionPlan, Plan, SourceSegment
 from krepair.rules.reasons import Reason
 
@@ -320,7 +319,7 @@ def _joined(cells: Sequence[Cell]) -> Cell:
 
 
 def _changes_logs(partition: PartitionPlan) -> bool:
-    return any(action_of(change).touches(change).segments for change in partition.changes)
+    return any(change.segments for change in partition.changes)
 
 
 def _log_difference(partition: PartitionPlan) -> int:
@@ -338,16 +337,15 @@ def _log_bytes(partition: PartitionPlan) -> BeforeAfter:
 def _file_bytes(plan: Plan, changing: Iterable[PartitionPlan]) -> Iterable[BeforeAfter]:
     of_root = plan.root.changes if plan.root is not None else ()
     for name, changes in ((".", of_root), *((one.folder, one.changes) for one in changing)):
-        told = (action_of(change).file_bytes(change) for change in changes)
-        files = [sizes for sizes in told if sizes is not None]
+        files = [file for file in map(small_file, changes) if file is not None]
         if files:
-            before, after = map(sum, zip(*files, strict=True))
+            before, after = sum(file.before for file in files), sum(file.after for file in files)
             yield BeforeAfter(name=name, before=before, after=after)
 
 
 def _strip(partition: PartitionPlan) -> Strip:
     sizes = sizes_by_name(partition.files)
-    fates = [action_of(change).fate(change, sizes) for change in partition.changes]
+    fates = [fate_of(change, sizes) for change in partition.changes]
     told = {base: runs for fate in fates for base, runs in fate.before.items()}
     then = {base: runs for fate in fates for base, runs in fate.after.items()}
     untouched = {
@@ -374,7 +372,7 @@ def _ages(partition: PartitionPlan) -> MarkerAges | None:
     modified = {file.name: file.mtime_ns // 1_000_000 for file in partition.files}
     seen: list[tuple[int, int, int]] = []
     for change in partition.changes:
-        for source in action_of(change).sources(change):
+        for source in change.decides_on:
             kept, gone = _count(source, _MARKERS_KEPT), _count(source, _MARKERS_GONE)
             moment = modified.get(log_name(source.base_offset))
             if moment is not None and (kept or gone):
@@ -413,13 +411,13 @@ def _count(source: SourceSegment, codes: frozenset[str]) -> int:
 def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
     """Tails of zeros. Only for truncated files they are certain; a rebuilt index may differ in other ways."""
     for change in partition.changes:
-        trimmed = action_of(change).trimmed(change)
-        if trimmed is not None and trimmed.name.endswith(TIME_INDEX) and trimmed.cut > 0 <= trimmed.left:
+        file = small_file(change)
+        if file is not None and file.is_cut and file.name.endswith(TIME_INDEX) and file.before > file.after:
             yield IndexTail(
                 partition=partition.folder,
-                file=trimmed.name,
-                entry_bytes=trimmed.left,
-                zero_bytes=trimmed.cut,
+                file=file.name,
+                entry_bytes=file.after,
+                zero_bytes=file.before - file.after,
             )
 
 

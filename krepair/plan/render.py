@@ -12,8 +12,7 @@ from msgspec import UnsetType
 from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import few
-from krepair.plan.actions.listing import LISTINGS
-from krepair.plan.actions.table import action_of, by_kind
+from krepair.plan.change_words import LISTINGS, by_kind, words_of
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,
@@ -242,7 +241,7 @@ def _chosen_horizon(plan: Plan) -> str:
 
 
 def _what_happens(plan: Plan) -> Section:
-    lines = [line for action, changes in by_kind(changes_of(plan)) for line in action.summary(changes)]
+    lines = [line for words, changes in by_kind(changes_of(plan)) for line in words.summary(changes)]
     return Section(title="What will happen", lines=tuple(lines), part="partitions")
 
 
@@ -252,8 +251,8 @@ def _listings(plan: Plan) -> Iterator[Section]:
         rows = folded(
             row
             for change in changes_of(plan)
-            if (action := action_of(change)).listing is listing
-            for row in action.rows(change)
+            if (words := words_of(change)).listing is listing
+            for row in words.rows(change)
         )
         shown = tuple(rows[:_MOST_ROWS])
         lines = [listing.note] if rows and listing.note else []
@@ -466,7 +465,7 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
 
 def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
     changes = (change for part in parts for change in part.changes)
-    keys = [source.by_key for change in changes for source in action_of(change).sources(change)]
+    keys = [source.by_key for change in changes for source in change.decides_on]
     named = [one for one in keys if one is not None and isinstance(one.stays, str)]
     if named:
         yield (

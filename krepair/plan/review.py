@@ -14,8 +14,7 @@ from typing import Final
 from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import TOPIC_NAME
-from krepair.plan.actions.evidence_review import evidence_of_searches
-from krepair.plan.actions.table import action_of, by_kind
+from krepair.plan.change_review import REVIEWS, evidence_of_searches, review_together
 from krepair.plan.facts import (
     SNAPSHOT_NAME,
     PartitionFacts,
@@ -65,9 +64,8 @@ def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
         if partition.status != "left alone"
     }
     for change in root.changes:
-        trusted = action_of(change).trusts(change)
-        for topic, number, new in action_of(change).new_offsets(change):
-            if (topic, number) in trusted and (topic in _NEVER or ends.get((topic, number)) != new):
+        for (topic, number), new in change.trusts.items():
+            if topic in _NEVER or ends.get((topic, number)) != new:
                 text = f"{topic}-{number}: its recovery point would rise to {new}, which is not its log end"
                 yield Objection("RV28", change.change_id, text)
 
@@ -125,8 +123,7 @@ def _may_change(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]
 
 def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     facts = PartitionFacts.of(policy, partition)
-    for action, changes in by_kind(partition.changes):
-        yield from action.review_all(facts, changes)
+    yield from review_together(facts)
     yield from _what_stays(facts)
     for change in partition.changes:
         expected = undo_for(policy.keep, change)
@@ -137,7 +134,7 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
                 change.change_id,
                 f"keep is {policy.keep}, which means {_tag(expected)!r} here, not {_tag(change.undo)!r}",
             )
-        yield from action_of(change).review(facts, change)
+        yield from REVIEWS[type(change)].one(facts, change)
     yield from _touched_once(partition)
 
 
@@ -150,13 +147,9 @@ def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
     removed: set[str] = set()
     made: set[str] = set()
     for change in facts.partition.changes:
-        action = action_of(change)
-        if not action.may_move_log_end(
-            change, facts.bases
-        ):  # a snapshot past the new log end has to be removed
-            touched = action.touches(change)
-            removed.update(filter(SNAPSHOT_NAME.fullmatch, touched.removes))
-            made.update(filter(SNAPSHOT_NAME.fullmatch, touched.makes))
+        if not change.may_move_log_end(facts.bases):  # a snapshot past the new log end has to be removed
+            removed.update(filter(SNAPSHOT_NAME.fullmatch, change.takes_out))
+            made.update(filter(SNAPSHOT_NAME.fullmatch, change.leaves))
     left = set(filter(SNAPSHOT_NAME.fullmatch, facts.files)) - removed | made
     empty = facts.partition.log_end_offset <= facts.partition.log_start_offset
     if removed and not empty and not left:
@@ -164,7 +157,7 @@ def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
 
 
 def _touched_once(partition: PartitionPlan) -> Iterator[Objection]:
-    times = Counter(name for change in partition.changes for name in action_of(change).touches(change).names)
+    times = Counter(name for change in partition.changes for name in change.touches)
     twice = sorted(name for name, count in times.items() if count > 1)
     if twice:
         yield Objection("RV30", partition.folder, f"{twice[0]} is touched by two changes")
@@ -175,7 +168,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
     if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
         yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
     fixes = fix_names(policy)
-    if "checkpoints" not in fixes and not all(action_of(change).trusts(change) for change in root.changes):
+    if "checkpoints" not in fixes and not all(change.trusts for change in root.changes):
         yield Objection("RV28", ".", "files of the root change, but checkpoints is not among the fixes")
     files = {file.name: file for file in root.files}
     names = [change.name for change in root.changes]
@@ -185,7 +178,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
     for change in root.changes:
         where = change.change_id
         kind, rule = KIND_OF.get(change.name), RULES.get(change.rule)
-        trusted = action_of(change).trusts(change)
+        trusted = change.trusts
         own = kind is not None and (change.rule == kind.rule or bool(trusted))
         if not own or where != f"./{change.name}":
             yield Objection(
@@ -196,10 +189,10 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
         file = files.get(change.name)
         if file is None and trusted and change.size_before < 0:
             file = FileFingerprint(name=change.name, size=-1, mtime_ns=0, digest="")
-            yield from action_of(change).review_in_root(change, file)
+            yield from REVIEWS[type(change)].in_root(change, file)
         elif file is None or min(file.size, file.mtime_ns) < 0:
             yield Objection("RV28", where, "the file has no fingerprint, or one that is out of range")
         else:
-            yield from action_of(change).review_in_root(change, file)
+            yield from REVIEWS[type(change)].in_root(change, file)
         if not isinstance(change.undo, KeepOriginal):
             yield Objection("RV28", where, "the original would not be kept")

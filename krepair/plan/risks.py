@@ -10,14 +10,17 @@ from typing import Final, NamedTuple
 
 from krepair.formats.broker_version import version_of
 from krepair.formats.words import few, names_text
-from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA, LATE_READERS
-from krepair.plan.actions.table import action_of
-from krepair.plan.effects import trusted_after
+from krepair.plan.changes import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import Evidence, PartitionPlan, Plan, Policy, Risk, RootPlan
 from krepair.rules.evidence import BY_TIME
 
+EVERY_REPLICA: Final = "every-replica"
+LAGGING_REPLICA: Final = "lagging-replica"
+LATE_READERS: Final = "late-readers"
+ANOTHER_REPLICA: Final = "another-replica"
+OTHERS_HAVE: Final = "others-have"
 KEPT_ORIGINALS: Final = "kept-originals"
 ASSUMED: Final = "assumed-high-watermark"
 KEEPING: Final = {INPLACE: "keep-inplace", AUTO: "keep-auto"}
@@ -116,7 +119,15 @@ def _resting_on(plan: Plan, kind: str) -> tuple[str, ...]:
 
 def risk_codes(partition: PartitionPlan) -> frozenset[str]:
     """Codes of the risks that a plan must state for the changes of a partition."""
-    return frozenset(code for change in partition.changes for code in action_of(change).risks(change))
+    codes = set()
+    for change in partition.changes:
+        if change.decides_on:
+            codes |= {EVERY_REPLICA, LAGGING_REPLICA}
+        if any(source.by_key is not None for source in change.decides_on):
+            codes.add(LATE_READERS)
+        if change.consents:
+            codes.add(ANOTHER_REPLICA)
+    return frozenset(codes)
 
 
 def risks_of(

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text
-from krepair.plan.actions.table import action_of, by_kind
+from krepair.plan.change_words import by_kind
 from krepair.plan.model import (
     Change,
     Evidence,
@@ -259,7 +259,7 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         yield _Row("Changes", f"nothing: {_partitions(len(plan.partitions))} looked at")
     else:
-        files = [words for action, some in by_kind(changes) for words in action.goes(some)]
+        files = [text for words, some in by_kind(changes) for text in words.goes(some)]
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
         what = ", ".join((*_batches_that_go(plan), *files))
@@ -277,7 +277,7 @@ def _partitions(count: int) -> str:
 
 
 def _batches_that_go(plan: Plan) -> Iterator[str]:
-    if not any(action_of(change).sources(change) for change in changes_of(plan)):
+    if not any(change.decides_on for change in changes_of(plan)):
         return
     markers = emptied = 0
     for tally in add_tallies(tally for one in plan.changing for tally in one.reasons):
@@ -475,7 +475,7 @@ def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
 
 def _if_not_applied(changes: Sequence[Change]) -> str:
     """What stays, by the worst of the rules that the changes mend."""
-    rules = {rule for change in changes for rule in action_of(change).mends(change)}
+    rules = {rule for change in changes for rule in change.rules}
     worst_first = list(Severity)
     found = sorted(
         (RULES[code] for code in rules if code in RULES),
@@ -547,7 +547,7 @@ def _last(plan: Plan, around: Around) -> str:
 
 
 def _records_that_go(plan: Plan) -> str:
-    lost = [action.records_lost(change) for action, some in by_kind(changes_of(plan)) for change in some]
+    lost = [change.records_lost for change in changes_of(plan)]
     gone = _records_by_key(plan) + sum(max(count, 0) for count in lost)
     if any(count < 0 for count in lost):
         return f"{gone:,} or more records are removed"

@@ -12,19 +12,81 @@ from typing import Final, NamedTuple
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from krepair.plan.actions.action import ROUNDING_BYTES, Space
-from krepair.plan.actions.table import action_of
+from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES
 from krepair.plan.facts import OnDisk
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply, undo_for
 from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Policy, ReasonTally, Room
 from krepair.plan.planfile import dumps
 from krepair.rules.reasons import Reason
 
+ROUNDING_BYTES: Final = 4096
+"""Bytes that a new file may need beyond its size: one block."""
+
+REMOVAL_BYTES: Final = 1024
+"""Bytes that the removal of a file needs: two records in the journal, and a folder entry for the kept file."""
+
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
 """Bytes for journal, folder and fence files of one partition during apply."""
 
 PLAN_COPY_STEP_BYTES: Final = 64 * 1024
 """The size of a plan's copy is rounded up to a multiple of this, so that a plan can contain its own size."""
+
+
+class Space(NamedTuple):
+    """What a change costs and frees: bytes of blocks on the disk, but for ``log_shrinks``.
+
+    Attributes:
+        made: what its new files take at most.
+        back: what is free once its originals are gone.
+        peak: what it needs on top while it is applied.
+        log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
+        kept_anew: what keeping its originals takes besides ``made``: bytes that are kept as a copy.
+    """
+
+    made: int
+    back: int
+    peak: int
+    log_shrinks: int
+    kept_anew: int = 0
+
+
+def space_of(change: Change, on_disk: OnDisk) -> Space:
+    """The space that a change needs and frees.
+
+    Of a log that is cut in its place only the bytes that go are copied. A broker's swap only changes
+    its name.
+
+    Args:
+        change: the change.
+        on_disk: what the files of the partition take.
+    """
+    made = back = copied = kept_anew = shrinks = 0
+    for file in change.files:
+        before, after = on_disk.sizes.get(file.name, 0), max(file.size, 0)
+        comes_back = on_disk.back([file.name])
+        if file.how == "cut":
+            kept = on_disk.takes(before - after)
+            comes_back = max(comes_back - on_disk.takes(after), 0)
+            copied += kept
+            kept_anew += kept - comes_back
+        elif file.how not in {"swapped", "goes", "swap"}:
+            made += on_disk.takes(after)
+        if file.how != "swap":
+            back += comes_back
+        if file.copied:
+            copied += on_disk.takes(before)
+        if file.name.endswith(LOG):
+            shrinks += before - after
+    return Space(made, back, made + copied + _entries(change), shrinks, kept_anew)
+
+
+def _entries(change: Change) -> int:
+    """Bytes for the folder entries of the new files, and of a front or a copy of a log that loses bytes."""
+    if not change.leaves:
+        return REMOVAL_BYTES * len(change.takes_out)
+    if change.in_order:
+        return ROUNDING_BYTES * len(SEGMENT_SUFFIXES)
+    return ROUNDING_BYTES * (len(change.leaves) + bool(change.log_effect.ranges))
 
 
 class OnTop(NamedTuple):
@@ -70,8 +132,8 @@ def _parts_of(partition: PartitionPlan, policy: Policy) -> _Parts:
     staged_first, comes_back = PRIVATE_FOLDER_BYTES, 0
     groups = []
     for change in partition.changes:
-        space = action_of(change).space(change, on_disk)
-        if action_of(change).by_itself(change):
+        space = space_of(change, on_disk)
+        if change.by_itself:
             groups.append((change, OnTop(space.peak, space.peak), space.back))
         else:
             staged_first += space.peak
@@ -320,7 +382,7 @@ def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
 def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
     """The partition with all figures that follow from its changes and files."""
     on_disk = OnDisk.of(partition.files, policy)
-    spaces = [(change, action_of(change).space(change, on_disk)) for change in partition.changes]
+    spaces = [(change, space_of(change, on_disk)) for change in partition.changes]
     return replace(
         partition,
         log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for _, space in spaces),
@@ -328,10 +390,7 @@ def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
         freed_at_purge=sum(space.back - space.made for _, space in spaces),
         peak_extra_bytes=on_top(partition, policy).peak,
         reasons=add_tallies(
-            tally
-            for change in partition.changes
-            for source in action_of(change).sources(change)
-            for tally in source.reasons
+            tally for change in partition.changes for source in change.decides_on for tally in source.reasons
         ),
     )
 
@@ -339,7 +398,7 @@ def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
 def made_bytes(partitions: Iterable[PartitionPlan], policy: Policy) -> int:
     """Bytes that apply writes, and that ``krepair verify PLAN`` reads."""
     return sum(
-        action_of(change).space(change, on_disk).made
+        space_of(change, on_disk).made
         for partition in partitions
         for on_disk in (OnDisk.of(partition.files, policy),)
         for change in partition.changes
@@ -352,7 +411,7 @@ def expected_seconds(partitions: Iterable[PartitionPlan], policy: Policy) -> flo
     With a rate measured on the host, two plans of the same directory would differ.
     """
     changing = [partition for partition in partitions if partition.changes]
-    read = sum(action_of(change).work(change).apply for one in changing for change in one.changes)
+    read = sum(change.work.apply for one in changing for change in one.changes)
     return round(read / READ_BYTES_PER_SECOND + made_bytes(changing, policy) / WRITTEN_BYTES_PER_SECOND, 1)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.formats.words import names_text
-from krepair.plan.actions.table import action_of
 from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import (
     Change,
@@ -165,9 +164,9 @@ def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     """How files are swapped in, in words, and why in this order."""
     changes = list(changes)
     words = []
-    if any(action_of(change).in_order for change in changes):
+    if any(change.in_order for change in changes):
         words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
-    if any(not action_of(change).touches(change).segments for change in changes):
+    if any(not change.segments for change in changes):
         words.append(_FILES)
     reason = f"Why in this order: {commit.why}."
     return (" ".join(filter(None, words)), reason) if words else (reason,)

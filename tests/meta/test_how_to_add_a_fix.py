@@ -20,7 +20,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
-from krepair.plan.actions import replace
+from krepair.plan import change_review
 from tests import builders as b
 from tests.ops.scene import tree
 
@@ -44,7 +44,7 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> fix.Fix:
     for module in (table, plan_verb):
         monkeypatch.setattr(module, "COMMIT_ORDER", order)
     monkeypatch.setitem(RULES, "KR406", msgspec.structs.replace(RULES["KR406"], fix="halves"))
-    monkeypatch.setattr(replace, "_may_go", lambda *_: True)
+    monkeypatch.setattr(change_review, "_may_go", lambda *_: True)
     return made
 
 

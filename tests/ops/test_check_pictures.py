@@ -7,7 +7,7 @@ from krepair.ops.check import check
 from krepair.ops.pictures import check_pictures
 from krepair.ops.reports import KeptPlan, LogDirReport, PartitionSummary
 from krepair.options import EngineName, Options
-from krepair.plan.actions.log_contents import Content, ContentRange
+from krepair.plan.log_contents import Content, ContentRange
 from krepair.start.line import ForecastLine
 from tests import builders as b
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from krepair.plan.actions.log_contents import Content, ContentRange
+from krepair.plan.log_contents import Content, ContentRange
 from krepair.plan.model import (
     ChangeLines,
     KeepOriginal,

@@ -10,7 +10,7 @@ from krepair.cli.views.page import plan_page
 from krepair.cli.views.text import markdown
 from krepair.errors import ExitCode
 from krepair.ops.show import show_view
-from krepair.plan.actions.log_contents import Content, ContentRange, before_keys_go
+from krepair.plan.log_contents import Content, ContentRange, before_keys_go
 from krepair.plan.model import Plan
 from krepair.plan.pictures import BeforeAfter, Cell, pictures_of
 from krepair.plan.render import plan_view

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
-from krepair.plan.actions.lines import Lines
+from krepair.plan.change_review import REVIEWS
 from krepair.plan.facts import setting
 from krepair.plan.model import (
-    ChangedLine,
     ChangeLines,
     Commit,
     FreeWhenVerified,
@@ -29,6 +28,7 @@ from krepair.plan.objection import OBJECTIONS
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.review import review
 from krepair.plan.space import with_figures
+from krepair.rules.checkpoint_lines import ChangedLine
 from tests.plan.plans import (
     DIGEST,
     FOLDER,
@@ -294,5 +294,5 @@ def test_a_line_of_a_checkpoint_that_changes_becomes_another_possible_offset(
         reason="test",
         undo=KeepOriginal(),
     )
-    told = [objection.text for objection in Lines().review_in_root(change, file)]
+    told = [objection.text for objection in REVIEWS[ChangeLines].in_root(change, file)]
     assert told == ([] if ok else [f"t-0: {old} becomes {new}"])

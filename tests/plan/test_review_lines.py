@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from krepair.plan.actions.lines import Lines
 from krepair.plan.build import build_plan
-from krepair.plan.model import ChangedLine, ChangeLines, KeepOriginal, NotReversible, Plan, RootPlan
+from krepair.plan.model import ChangeLines, KeepOriginal, NotReversible, Plan, RootPlan
 from krepair.plan.review import review
+from krepair.rules.checkpoint_lines import ChangedLine
 from tests.plan.plans import COMMIT, FACTS, check_begins, fingerprint, policy
 from tests.plan.reviewed_loss import FILES, FOLDER, partition_with
 
@@ -176,16 +176,15 @@ def test_lines_that_must_not_change_are_objected_to(made: Plan, words: list[str]
 
 
 def test_only_a_recovery_point_that_rises_lets_a_start_read_less() -> None:
-    action = Lines()
     sinks, goes, added = (
         ChangedLine("u", 1, 9, 8),
         ChangedLine("v", 2, 9, None),
         ChangedLine("w", 3, None, 0),
     )
-    assert action.trusts(lines(RISES, sinks, goes, added)) == {("t", 0), ("w", 3)}
-    assert action.trusts(lines(ChangedLine("t", 0, 9, 10))) == {("t", 0)}
+    assert set(lines(RISES, sinks, goes, added).trusts) == {("t", 0), ("w", 3)}
+    assert lines(ChangedLine("t", 0, 9, 10)).trusts == {("t", 0): 10}
     for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
-        assert action.trusts(lines(RISES, added, name=name)) == frozenset()
+        assert lines(RISES, added, name=name).trusts == {}
 
 
 def test_lines_in_a_partition_are_objected_to() -> None:

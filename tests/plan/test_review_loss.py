@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.cli.views.text import markdown
-from krepair.plan.actions.action import ANOTHER_REPLICA
-from krepair.plan.actions.mend import Mend
 from krepair.plan.build import build_plan
 from krepair.plan.facts import OnDisk
 from krepair.plan.model import (
@@ -23,6 +21,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
+from krepair.plan.space import space_of
 from tests.plan.plans import COMMIT, DIGEST, FACTS, policy, source
 from tests.plan.reviewed_loss import (
     CONSENT,
@@ -374,8 +373,8 @@ def test_plan_that_loses_records_tells_of_other_replicas() -> None:
 
 def test_one_range_by_consent_beside_a_torn_tail_is_enough_to_tell_of_other_replicas() -> None:
     tail = removed(start=900, end=1000, rule="KR301", consent="")
-    assert Mend().risks(log(removed=(removed(), tail))) == (ANOTHER_REPLICA,)
-    assert Mend().risks(log(removed=(tail,))) == ()
+    assert log(removed=(removed(), tail)).consents
+    assert not log(removed=(tail,)).consents
 
 
 def test_file_that_two_changes_touch_is_objected_to() -> None:
@@ -424,15 +423,15 @@ def test_log_that_is_cut_and_rewritten_is_objected_to() -> None:
 def test_only_bytes_at_the_end_of_the_last_log_may_move_the_log_end() -> None:
     bases = (0, 100, 200)
     inside = log(200, 600, removed=(removed(first_lost=240, last_lost=249),))
-    assert Mend().may_move_log_end(torn(), bases)
-    assert not Mend().may_move_log_end(inside, bases)
-    assert not Mend().may_move_log_end(cut(), bases)
+    assert torn().may_move_log_end(bases)
+    assert not inside.may_move_log_end(bases)
+    assert not cut().may_move_log_end(bases)
 
 
 def test_only_a_range_that_something_follows_is_lost_inside() -> None:
-    assert list(Mend().lost_inside(log())) == [(40, 50)]
-    assert list(Mend().lost_inside(cut())) == []
-    assert list(Mend().lost_inside(log(removed=(removed(last_lost=-1),)))) == []
+    assert list(log().lost_inside()) == [(40, 50)]
+    assert list(cut().lost_inside()) == []
+    assert list(log(removed=(removed(last_lost=-1),)).lost_inside()) == []
 
 
 @pytest.mark.parametrize(("there", "back"), [(0, 4096), (8192, 12288)])
@@ -440,5 +439,5 @@ def test_an_index_that_was_not_there_gives_nothing_back(there: int, back: int) -
     """The log keeps 4,096 of its 5,000 bytes: a whole block, of two."""
     new = NewCompanion(name=f"{0:020d}.index", size_before=8, size_after=16, digest_after=DIGEST)
     change = log(companions=(new,), method="cut", size_before=5000, size_after=4096)
-    space = Mend().space(change, OnDisk({}, {change.name: 8192, new.name: there}, 4096))
+    space = space_of(change, OnDisk({change.name: 5000}, {change.name: 8192, new.name: there}, 4096))
     assert (space.back, space.made, space.kept_anew) == (back, 4096, 0)

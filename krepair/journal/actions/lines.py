@@ -17,7 +17,6 @@ from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.logdir.reading import read_whole
-from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines, FileFingerprint, NewFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, with_lines
 
@@ -28,7 +27,7 @@ NO_LINES = b"0\n0\n"
 
 def may_leave_some(change: ChangeLines) -> bool:
     """Whether lines may stay as they are: a recovery point does where its partition could not be made ready."""
-    return bool(trusted_after([change]))
+    return bool(change.trusts)
 
 
 def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:

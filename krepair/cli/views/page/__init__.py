@@ -23,7 +23,7 @@ from krepair.ops.compare import CompareReport
 from krepair.ops.output_file import OutputKind
 from krepair.ops.pictures import check_pictures, compare_pictures
 from krepair.ops.reports import CheckReport, LogDirReport
-from krepair.plan.actions.log_contents import Content
+from krepair.plan.log_contents import Content
 from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
 from krepair.plan.risks import consents_of

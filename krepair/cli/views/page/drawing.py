@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text
 from krepair.ops.pictures import ReplicaBar
-from krepair.plan.actions.log_contents import Content, ContentRange
+from krepair.plan.log_contents import Content, ContentRange
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, SpacePicture
 from krepair.plan.view import bytes_text, size_text, time_text
 

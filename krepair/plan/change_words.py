@@ -1,0 +1,269 @@
+"""The words of each kind of change, in one table: the lines of a plan's page, and the rows of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from krepair.formats.words import count_text
+from krepair.plan.changes import (
+    Change,
+    ChangeLines,
+    CompleteSwap,
+    MendLog,
+    ReplaceFile,
+    RewriteSegments,
+    RollSegment,
+    SetAside,
+)
+from krepair.plan.view import size_text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """A table of a plan's page that has one or more rows for a change.
+
+    Attributes:
+        title: its heading.
+        columns: headings of the columns, see ``krepair.plan.view.table_of``.
+        note: a line above it, or empty.
+    """
+
+    title: str
+    columns: str
+    note: str = ""
+
+
+_DATA_THAT_GOES: Final = Listing(
+    title="Data that goes",
+    columns="log | rule | how | # from position | # bytes | offsets lost | # records | consent",
+    note="Cut bytes and segments set aside are kept until purge; undo puts them back.",
+)
+_SWAPS: Final = Listing(
+    title="Swaps to complete (bytes)",
+    columns="file | # size | offsets | replaces the segments | why",
+)
+_FILES: Final = Listing(
+    title="Files to replace or remove (bytes)",
+    columns="file | rule | how | # before | # after | why",
+)
+_LINES: Final = Listing(
+    title="Lines of checkpoints that change (offsets)",
+    columns="file | rule | partition | # before | # after",
+)
+_ROLLS: Final = Listing(
+    title="New segments at log ends (offsets)",
+    columns="segment | rule | # log end | why",
+)
+LISTINGS: Final = (_DATA_THAT_GOES, _SWAPS, _FILES, _ROLLS, _LINES)
+"""In the order of the page."""
+
+
+class Words(NamedTuple):
+    """What is said of the changes of one kind.
+
+    Attributes:
+        summary: one or two lines for the reader: what all changes of this kind in a plan do together, at least one.
+        goes: the same in a few words each, for the short page; nothing where the batches that go are told.
+        listing: the table of the page for its rows; None if it has none.
+        rows: its rows in that table.
+    """
+
+    summary: Callable[[Sequence[Any]], Iterator[str]]
+    goes: Callable[[Sequence[Any]], Iterator[str]] = lambda changes: iter(())
+    listing: Listing | None = None
+    rows: Callable[[Any], Iterator[tuple[str, ...]]] = lambda change: iter(())
+
+
+def _rewrites(changes: Sequence[RewriteSegments]) -> Iterator[str]:
+    """How many segments become how many, and how many snapshots are removed with them."""
+    plain = [change for change in changes if not change.loses_records]
+    by_key = [change for change in changes if change.loses_records]
+    if plain:
+        yield (
+            f"{_become(plain)}. Batches with records are carried over "
+            "byte for byte; log start, log end and leader epochs stay."
+        )
+    if by_key:
+        gone = sum(source.by_key.gone for change in by_key for source in change.sources if source.by_key)
+        records = (
+            f"{count_text(gone, 'record')} of keys that have a newer record, or were deleted: removed"
+            if gone
+            else "No record is removed"
+        )
+        yield (
+            f"{_become(by_key)}. {records}. Every record that stays is carried over byte for byte; log start, log "
+            "end and leader epochs stay."
+        )
+    removed = sum(len(change.removes_snapshots) for change in changes)
+    if removed:
+        yield (
+            f"{count_text(removed, 'producer snapshot')} of segments that are merged away: removed; never the "
+            "newest."
+        )
+
+
+def _become(changes: Sequence[RewriteSegments]) -> str:
+    sources = sum(len(change.sources) for change in changes)
+    return f"{count_text(sources, 'segment becomes', 'segments become')} {len(changes)}"
+
+
+def _swaps(changes: Sequence[CompleteSwap]) -> Iterator[str]:
+    """How many swaps, and how many segments they replace."""
+    gone = sum(len(change.replaces) for change in changes)
+    yield (
+        f"{count_text(len(changes), 'swap')} that a broker did not finish: completed as every broker would. "
+        f"{count_text(gone, 'segment is', 'segments are')} replaced; no batch changes."
+    )
+
+
+def _swaps_short(changes: Sequence[CompleteSwap]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'swap')} completed"
+
+
+def _row_of_swap(change: CompleteSwap) -> Iterator[tuple[str, ...]]:
+    yield (
+        change.change_id,
+        f"{change.log_bytes:,}",
+        f"{change.base_offset} to {change.last_offset}",
+        ", ".join(map(str, change.replaces)) or "none that is left",
+        change.reason,
+    )
+
+
+def _mends(changes: Sequence[MendLog]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'log loses', 'logs lose')} damaged bytes, which are kept; the indexes follow."
+
+
+def _mends_short(changes: Sequence[MendLog]) -> Iterator[str]:
+    size = sum(removed.end - removed.start for change in changes for removed in change.removed)
+    yield f"{size_text(size)} of damage cut out of {count_text(len(changes), 'log')}"
+
+
+def _rows_of_mend(change: MendLog) -> Iterator[tuple[str, ...]]:
+    """One row per range; a torn tail has no consent."""
+    for removed in change.removed:
+        lost = f"{removed.first_lost} to {removed.last_lost}"
+        yield (
+            change.change_id,
+            removed.rule,
+            change.method,
+            f"{removed.start:,}",
+            f"{removed.end - removed.start:,}",
+            lost if removed.last_lost >= removed.first_lost else "-",
+            f"{removed.records:,}" if removed.records >= 0 else "?",
+            removed.consent or "none needed",
+        )
+
+
+def _asides(changes: Sequence[SetAside]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'whole segment is', 'whole segments are')} set aside, and kept until purge."
+
+
+def _asides_short(changes: Sequence[SetAside]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'whole segment')} set aside"
+
+
+def _row_of_aside(change: SetAside) -> Iterator[tuple[str, ...]]:
+    yield (
+        change.change_id,
+        change.rule,
+        "set aside",
+        "all",
+        f"{change.bytes:,}",
+        "-",
+        f"{change.records:,}" if change.records >= 0 else "all",
+        change.consent,
+    )
+
+
+def _files(changes: Sequence[ReplaceFile]) -> Iterator[str]:
+    """How many files are replaced, and how many are removed."""
+    removed = sum(change.method == "remove" for change in changes)
+    if len(changes) > removed:
+        yield f"{count_text(len(changes) - removed, 'derived file')} (indexes, checkpoints, snapshots) replaced."
+    if removed:
+        verb = "is removed, and" if removed == 1 else "are removed, and"
+        yield f"{count_text(removed, 'file')} {verb} kept until purge."
+
+
+def _files_short(changes: Sequence[ReplaceFile]) -> Iterator[str]:
+    removed = sum(change.method == "remove" for change in changes)
+    if len(changes) > removed:
+        yield f"{count_text(len(changes) - removed, 'derived file')} replaced"
+    if removed:
+        yield f"{count_text(removed, 'file')} removed"
+
+
+def _row_of_file(change: ReplaceFile) -> Iterator[tuple[str, ...]]:
+    yield (
+        change.change_id,
+        change.rule,
+        change.method,
+        "missing" if change.size_before < 0 else f"{change.size_before:,}",
+        "gone" if change.size_after < 0 else f"{change.size_after:,}",
+        change.reason,
+    )
+
+
+def _rolls(changes: Sequence[RollSegment]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'partition')}: an empty segment is added at the log end."
+
+
+def _rolls_short(changes: Sequence[RollSegment]) -> Iterator[str]:
+    yield f"{count_text(len(changes), 'empty segment')} added"
+
+
+def _row_of_roll(change: RollSegment) -> Iterator[tuple[str, ...]]:
+    yield (change.change_id, change.rule, f"{change.base_offset:,}", change.reason)
+
+
+def _lines(changes: Sequence[ChangeLines]) -> Iterator[str]:
+    lines = sum(len(change.lines) for change in changes)
+    yield (
+        f"{count_text(lines, 'line changes', 'lines change')} in {count_text(len(changes), 'checkpoint')} "
+        f"of the root, "
+        "after everything else."
+    )
+
+
+def _lines_short(changes: Sequence[ChangeLines]) -> Iterator[str]:
+    yield f"{count_text(sum(len(change.lines) for change in changes), 'line')} of checkpoints changed"
+
+
+def _rows_of_lines(change: ChangeLines) -> Iterator[tuple[str, ...]]:
+    """One row per line."""
+    for line in change.lines:
+        yield (
+            change.name,
+            change.rule,
+            f"{line.topic}-{line.partition}",
+            "missing" if line.old is None else f"{line.old:,}",
+            "gone" if line.new is None else f"{line.new:,}",
+        )
+
+
+WORDS: Final[dict[type[Change], Words]] = {
+    RewriteSegments: Words(_rewrites),
+    CompleteSwap: Words(_swaps, _swaps_short, _SWAPS, _row_of_swap),
+    MendLog: Words(_mends, _mends_short, _DATA_THAT_GOES, _rows_of_mend),
+    SetAside: Words(_asides, _asides_short, _DATA_THAT_GOES, _row_of_aside),
+    ReplaceFile: Words(_files, _files_short, _FILES, _row_of_file),
+    RollSegment: Words(_rolls, _rolls_short, _ROLLS, _row_of_roll),
+    ChangeLines: Words(_lines, _lines_short, _LINES, _rows_of_lines),
+}
+"""In the order in which they are shown to a reader."""
+
+
+def words_of(change: Change) -> Words:
+    """What is said of a change."""
+    return WORDS[type(change)]
+
+
+def by_kind(changes: Iterable[Change]) -> Iterator[tuple[Words, list[Change]]]:
+    """The words of each kind with the changes of it, in the order of the table; kinds without a change are left out."""
+    of_kind: dict[type[Change], list[Change]] = {kind: [] for kind in WORDS}
+    for change in changes:
+        of_kind[type(change)].append(change)
+    return ((WORDS[kind], found) for kind, found in of_kind.items() if found)

@@ -1,0 +1,199 @@
+"""What a change does to logs and indexes, before and after it, for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from krepair.formats.filenames import LOG, segment_name
+from krepair.plan.changes import Change, CompleteSwap, MendLog, ReplaceFile, RewriteSegments, SetAside
+from krepair.rules.outcome import SourceSegment
+from krepair.rules.reasons import Reason
+
+EMPTIED_BATCH_BYTES: Final = 61
+"""A v2 batch header without records (``DefaultRecordBatch.RECORD_BATCH_OVERHEAD``)."""
+
+_MOST_RUNS: Final = 100
+_STAYS: Final = frozenset(
+    reason.value
+    for reason in (
+        Reason.RECORDS,
+        Reason.MARKER_DATA_REMAINS,
+        Reason.MARKER_HORIZON,
+        Reason.MARKER_STAMP,
+        Reason.MARKER_EPOCH,
+        Reason.MARKER_HELD,
+        Reason.CONTROL_OTHER,
+    )
+)
+"""Reasons whose batches keep their size."""
+
+
+class Content(StrEnum):
+    """The kind of content of a part of a log; the values are the words of the legend."""
+
+    RECORDS = "records"
+    BY_KEY = "goes by key"
+    MARKERS = "markers"
+    EMPTIED = "emptied"
+    OTHER = "other batches"
+    DAMAGED = "damaged"
+    CUT = "cut off from the damage on"
+    ASIDE = "set aside"
+    REPLACED = "replaced by a broker's swap"
+    LEFT = "left as it is"
+
+
+CONTENT_OF: Final = {
+    Reason.RECORDS.value: Content.RECORDS,
+    Reason.MARKER_DATA_REMAINS.value: Content.MARKERS,
+    Reason.MARKER_HORIZON.value: Content.MARKERS,
+    Reason.MARKER_STAMP.value: Content.MARKERS,
+    Reason.MARKER_EPOCH.value: Content.MARKERS,
+    Reason.MARKER_HELD.value: Content.MARKERS,
+    Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
+    Reason.EMPTIED_LAST.value: Content.EMPTIED,
+    Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,
+    Reason.EMPTIED.value: Content.EMPTIED,
+    Reason.EMPTIED_MARKER.value: Content.EMPTIED,
+    Reason.MARKER.value: Content.MARKERS,
+    Reason.MARKER_STAMP_PAST.value: Content.MARKERS,
+}
+
+
+class ContentRange(NamedTuple):
+    """A part of a log with one kind of content.
+
+    Attributes:
+        content: the kind.
+        bytes: length of the part.
+    """
+
+    content: Content
+    bytes: int
+
+
+class Fate(NamedTuple):
+    """The logs of the segments that a change touches, before and after. A log may be empty.
+
+    Attributes:
+        before: base offset -> content of its log now, for segments that are there now.
+        after: base offset -> content of its log after the change, for segments that are there then.
+    """
+
+    before: Mapping[int, tuple[ContentRange, ...]]
+    after: Mapping[int, tuple[ContentRange, ...]]
+
+
+def before_keys_go(
+    stream: Iterable[tuple[Content, int]], file_bytes: int, emptied_bytes: int
+) -> tuple[ContentRange, ...]:
+    """The content of a ``.log`` before key compaction removes records.
+
+    Markers and batches without records are the same as in the stream, so all other bytes are records. The stream tells
+    how many bytes of records stay. A batch that is compressed again may become larger; then the shown part that stays
+    is limited to the bytes that were there.
+
+    Args:
+        stream: content of the stream that is left without these records.
+        file_bytes: size of the ``.log``.
+        emptied_bytes: bytes of the stream that are headers of batches that lose all of their records.
+    """
+    sums = {run.content: run.bytes for run in summed(stream)}
+    stay = sums.pop(Content.RECORDS, 0)
+    sums[Content.EMPTIED] = max(sums.get(Content.EMPTIED, 0) - max(emptied_bytes, 0), 0)
+    records = max(file_bytes - sum(sums.values()), 0)
+    stay = min(stay, records)
+    return summed([*sums.items(), (Content.RECORDS, stay), (Content.BY_KEY, records - stay)])
+
+
+def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[ContentRange, ...]:
+    """One run for each kind with bytes, in the order of ``Content``."""
+    sums = dict.fromkeys(Content, 0)
+    for content, size in stretches:
+        sums[content] += max(size, 0)
+    return tuple(ContentRange(content, size) for content, size in sums.items() if size)
+
+
+def fate_of(change: Change, sizes: Mapping[str, int]) -> Fate:
+    """The logs of the segments that a change touches.
+
+    Args:
+        change: the change.
+        sizes: sizes of the partition's files, by name.
+    """
+    match change:
+        case RewriteSegments():
+            return _rewritten(change)
+        case MendLog():
+            return _mended(change)
+        case SetAside():
+            size = sizes.get(segment_name(change.base_offset, LOG), 0)
+            return Fate({change.base_offset: summed(((Content.ASIDE, size),))}, {})
+        case CompleteSwap():
+            logs = {base: sizes.get(segment_name(base, LOG), 0) for base in change.replaces}
+            before = {base: summed(((Content.REPLACED, size),)) for base, size in logs.items()}
+            return Fate(before, {change.base_offset: summed(((Content.LEFT, change.log_bytes),))})
+        case _:
+            return Fate({}, {})
+
+
+def _rewritten(change: RewriteSegments) -> Fate:
+    """The contents by reason. Bytes of the new log beyond the batches that stay are headers of emptied batches."""
+    before = {source.base_offset: _holds(source) for source in change.sources}
+    stays = [
+        (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
+        for source in change.sources
+        for tally in source.reasons
+        if tally.reason in _STAYS
+    ]
+    emptied = change.log_bytes - sum(size for _, size in stays)
+    return Fate(before, {change.base_offset: summed([*stays, (Content.EMPTIED, emptied)])})
+
+
+def _holds(source: SourceSegment) -> tuple[ContentRange, ...]:
+    tallied = [(CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons]
+    keys = source.by_key
+    if keys is None:
+        return summed(tallied)
+    return before_keys_go(tallied, keys.file_bytes, EMPTIED_BATCH_BYTES * keys.emptied)
+
+
+def _mended(change: MendLog) -> Fate:
+    """The parts of the log in their order, unless there are many: the reader wants to see where it is damaged."""
+    lost = Content.CUT if change.method == "cut" else Content.DAMAGED
+    runs, position = [], 0
+    for gap in change.removed:
+        runs += [ContentRange(Content.LEFT, gap.start - position), ContentRange(lost, gap.end - gap.start)]
+        position = gap.end
+    runs.append(ContentRange(Content.LEFT, change.size_before - position))
+    few = len(runs) <= _MOST_RUNS
+    before = tuple(run for run in runs if run.bytes > 0) if few else summed(runs)
+    return Fate(
+        {change.base_offset: before}, {change.base_offset: summed(((Content.LEFT, change.size_after),))}
+    )
+
+
+class SmallFile(NamedTuple):
+    """A file that is no log, before and after.
+
+    Attributes:
+        name: of the file.
+        before: bytes; 0 where there is none.
+        after: likewise.
+        is_cut: whether only its end is cut off.
+    """
+
+    name: str
+    before: int
+    after: int
+    is_cut: bool
+
+
+def small_file(change: Change) -> SmallFile | None:
+    """The file that is no log and of which the plan has both sizes; None if there is none."""
+    if not isinstance(change, ReplaceFile):
+        return None
+    cut = change.method == "truncate"
+    return SmallFile(change.name, max(change.size_before, 0), max(change.size_after, 0), cut)
