@@ -35,8 +35,8 @@ def compare(
     """
     from krepair.cli.views.compare import compare_view
     from krepair.errors import UsageError
+    from krepair.fixes.replicas import parse_sides
     from krepair.ops import compare as ops
-    from krepair.ops.sides import parse_sides
 
     if options.json and options.ticket_format != "text":
         raise UsageError(f"--format {options.ticket_format} and --json do not go together")

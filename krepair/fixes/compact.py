@@ -21,7 +21,7 @@ from krepair.fixes.markers import (
     policy_or_left,
     rewrite_of,
 )
-from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
+from krepair.fixes.other_logs import OTHERS, NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
@@ -215,7 +215,7 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
         return policy
     place, secret = place_of(context.view, survey.partition), _secret(survey.partition)
     elsewhere: tuple[RowFile, ...] = ()
-    others = context.others.get(survey.partition.folder)
+    others = survey.seen(OTHERS)
     if others is not None:
         try:
             elsewhere = rows_elsewhere(context.engine, others, secret, context.scratch.path)

@@ -28,7 +28,6 @@ from krepair.fixes.compact_originals import (
     proof_problem,
     readings_by_plan,
 )
-from krepair.fixes.context import ListedLog, OtherReplicas
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.logs import entries_of, facts_at
 from krepair.fixes.markers import (
@@ -40,7 +39,8 @@ from krepair.fixes.markers import (
     others_now,
     policy_now,
 )
-from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
+from krepair.fixes.other_logs import NotKnownError, OtherReplicas, rows_elsewhere
+from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
@@ -292,7 +292,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
         if one.by_plan:
             with one.staging.taking_problems():
                 facts = [one.facts[base] for base in one.logs]
-                policy = policy_now(work, one.staging, facts, OtherReplicas(()))
+                policy = policy_now(work, one.staging, facts, OtherReplicas())
                 one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
                 _check_prepared(work, one, one.prepared)
                 check_readings(work, one.staging, one.prepared, one.readings)
@@ -482,7 +482,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
         with one.staging.taking_problems():
             assert one.proof is not None
             others = others_again(work, one.staging)
-            one.proof.elsewhere = others
+            one.proof.elsewhere = tuple(log.all_of_it for log in others)
             to_prove.append((one, one.proof))
             staged_logs.append(_staged(one, one.proof, others))
     verification.finish([proof for _, proof in to_prove])
@@ -493,7 +493,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
             one.staging.fails(Failed(proof.failure or "verify", problem))
 
 
-def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ListedLog, ...]) -> Staged:
+def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
     """The logs before and after; a group that does not change has its own log as its result."""
     results = {
         source.base_offset: group.result

@@ -6,53 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from krepair.durable.scratch import Scratch
 from krepair.fixes.survey import Sights, Survey
-from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
-from krepair.logdir.replica import ReplicaState
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogElsewhere, Place
-from krepair.rules.evidence import Evidence, OtherLog
-from krepair.rules.replicas.epochs import History
+from krepair.pipeline.items import Place
+from krepair.rules.evidence import Evidence
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"
-
-
-@dataclass(frozen=True)
-class ListedLog(LogElsewhere):
-    """The log of another replica as listed.
-
-    Attributes:
-        log: as a plan names it.
-        state: what its directory says of it.
-    """
-
-    log: OtherLog
-    state: ReplicaState
-
-
-@dataclass(frozen=True)
-class OtherReplicas:
-    """What is known of the other replicas of a partition, whose logs were read.
-
-    Attributes:
-        logs: theirs.
-        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
-        histories: their leader epochs.
-        aborted: of each log int64[N, 3] (producer id, first offset, offset of the marker) of aborted transactions.
-    """
-
-    logs: tuple[ListedLog, ...]
-    markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    histories: tuple[History, ...] = ()
-    aborted: tuple[Int64s, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +54,6 @@ class Context:
         sides: broker -> its log directories, of the other brokers that ``--replicas`` names.
         own_dirs: this broker's other log directories, by ``--replicas`` or ``--config``.
         evidence: folder -> what is known of the other replicas, once it was asked for.
-        others: folder -> what is known of the other replicas, where their logs were read.
         own_metadata: the metadata logs of this broker: beside the partitions, and where ``--config`` puts them.
     """
 
@@ -106,7 +70,6 @@ class Context:
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     own_dirs: OtherDirs = field(default_factory=OtherDirs)
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    others: dict[str, OtherReplicas] = field(default_factory=dict)
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

@@ -10,8 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.context import Context, ListedLog, place_of
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.other_logs import (
+    OTHERS,
     Asked,
     Folders,
     NotKnownError,
@@ -19,12 +20,13 @@ from krepair.fixes.other_logs import (
     other_replicas,
     read_others,
 )
+from krepair.fixes.replicas import ReplicaLog
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options
-from krepair.pipeline.items import LogElsewhere
+from krepair.pipeline.items import LogsItem
 from krepair.plan.model import Others, SearchedDir
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
@@ -32,7 +34,7 @@ from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, w
 from krepair.rules.model import PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
 
-_Logs = tuple[tuple[ListedLog, ...], tuple[int, ...]]
+_Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
 """Logs of the other replicas, and brokers of which it is a person's word that these are all."""
 Clusters = tuple[ClusterView | None, tuple[ClusterView, ...]]
 """What ``--cluster`` names, and the metadata logs of this broker."""
@@ -121,19 +123,21 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
         else:
             logs, your_word = found
             known.append((partition, _of_replicas(context, logs, your_word)))
-            asked.append((LogElsewhere(place_of(context.view, partition), partition.log_sizes[:-1]), logs))
+            asked.append(
+                (LogsItem(place=place_of(context.view, partition), segments=partition.log_sizes[:-1]), logs)
+            )
     scratch = context.scratch.path if asked else ""
     for (partition, evidence), others in zip(known, read_others(context.engine, scratch, asked), strict=True):
         if isinstance(others, NotKnownError):
             evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
         else:
-            context.others[partition.folder] = others
+            context.survey(partition).put(OTHERS, others)
         context.evidence[partition.folder] = evidence
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
     """The logs of the other replicas turned out to say nothing: everything stays."""
-    context.others.pop(partition.folder, None)
+    context.survey(partition).put(OTHERS, None)
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
@@ -258,12 +262,12 @@ def _assigned_since(context: Context) -> str:
     )
 
 
-def _of_replicas(context: Context, logs: Sequence[ListedLog], your_word: Sequence[int]) -> Evidence:
+def _of_replicas(context: Context, logs: Sequence[ReplicaLog], your_word: Sequence[int]) -> Evidence:
     """The logs of the other replicas were read."""
-    brokers = ", ".join(str(one.log.broker_id) for one in logs) or "none"
+    brokers = ", ".join(str(one.broker) for one in logs) or "none"
     words = [f"; that these are all log directories of broker {broker} is your word" for broker in your_word]
     why = f"the logs of the other replicas were read: {brokers}{''.join(words)}{_assigned_since(context)}"
-    return Evidence(kind="replicas", why=why, logs=tuple(one.log for one in logs))
+    return Evidence(kind="replicas", why=why, logs=tuple(one.planned for one in logs))
 
 
 def _is_only_one(view: LogDir, line: Assignment) -> bool:

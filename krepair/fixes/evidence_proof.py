@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from krepair.fixes.context import ListedLog
+from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.staging import Staging, Work
 from krepair.pipeline.items import Failed, Place
 
@@ -28,7 +28,7 @@ class Staged:
 
     staging: Staging
     place: Place
-    others: tuple[ListedLog, ...]
+    others: tuple[ReplicaLog, ...]
     logs: Sequence[tuple[int, str, int]]
     results: Mapping[int, str]
 
@@ -63,6 +63,8 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
         if isinstance(found, Failed):
             one.staging.fails(found)
         elif found.path or found.data:
-            waiting += [(one, NeededItem(place=log.place, logs=log.logs, gone=found)) for log in one.others]
+            waiting += [
+                (one, NeededItem(place=log.place, logs=log.all_of_it.logs, gone=found)) for log in one.others
+            ]
     for one, needed in work.engine.each(find_needed, waiting):
         one.staging.fails(needed)

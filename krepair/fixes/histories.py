@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from krepair.fixes.context import Context
 from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.other_logs import OTHERS
+from krepair.fixes.replicas import ReadReplica
 from krepair.fixes.survey import Survey
 from krepair.formats.arrays import Int64s
 from krepair.rules.epochs import read_recorded
@@ -28,11 +30,11 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
 
     Source: ``ReplicaFetcherThread``, ``AbstractFetcherThread.truncateOnFetchResponse`` (3.9.2); KIP-101, KIP-279.
     """
-    others = context.others.get(survey.partition.folder)
+    others = survey.seen(OTHERS)
     if others is None:
         return None
     mine = _own(survey)
-    forks = _forks(mine, others.histories)
+    forks = _forks(mine, map(_of_other, others.replicas))
     fork, history = min(forks, default=(None, None), key=lambda found: found[0].offset)
     if fork is None or history is None or fork.offset >= high_watermark:
         return None
@@ -45,7 +47,11 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
     )
 
 
-def _forks(mine: History, others: Sequence[History]) -> Iterator[tuple[Fork, History]]:
+def _of_other(one: ReadReplica) -> History:
+    return one.replica.history._replace(who=f"{one.log.place.path} of replica {one.log.broker}")
+
+
+def _forks(mine: History, others: Iterable[History]) -> Iterator[tuple[Fork, History]]:
     for other in others:
         fork = find_fork(mine, other)
         if fork is not None:

@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
-from krepair.fixes.context import Context, ListedLog, OtherReplicas
+from krepair.fixes.context import Context
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.evidence_proof import Staged, prove_markers
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
 from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
-from krepair.fixes.other_logs import NotKnownError, logs_again, read_others
+from krepair.fixes.other_logs import OTHERS, NotKnownError, OtherReplicas, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
@@ -35,7 +36,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import Failed, FinishItem, LogElsewhere, Place, ScanResult, StageItem
+from krepair.pipeline.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.plan.model import (
     FileFingerprint,
     KeepOriginal,
@@ -297,7 +298,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
     now_ms, version = context.options.now_ms, version_of(context.options.broker_version)
     stamped = any(facts.summary.stamped for facts in survey.segments)
     kind = evidence_of(context, survey.partition).kind
-    others = context.others.get(survey.partition.folder, OtherReplicas(()))
+    others = survey.seen(OTHERS) or OtherReplicas()
     return dataclasses.replace(
         _policy(context, survey, others),
         first_dirty_offset=context.view.cleaner.offsets.get(survey.partition.key, -1),
@@ -620,7 +621,7 @@ def check_decisions(
             raise StalePlanError(f"{where}: {why}")
 
 
-def others_again(work: Work, staging: Staging) -> tuple[ListedLog, ...]:
+def others_again(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
     """The logs of the other replicas on which a partition's part of the plan rests, as they are now.
 
     Raises:
@@ -644,7 +645,7 @@ def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
     """
     logs = others_again(work, staging)
     closed = tuple(_logs_now(staging, facts[:-1]))
-    [found] = read_others(work.engine, work.scratch.path, [(LogElsewhere(place, closed), logs)])
+    [found] = read_others(work.engine, work.scratch.path, [(LogsItem(place=place, segments=closed), logs)])
     if isinstance(found, NotKnownError):
         raise StalePlanError(f"{staging.plan.folder}: {found}") from found
     return found

@@ -2,82 +2,59 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from krepair.derive.transactions import aborted_of
 from krepair.errors import StalePlanError
-from krepair.fixes.context import Context, ListedLog, OtherReplicas, place_of
+from krepair.fixes.context import Context
+from krepair.fixes.replicas import ReadReplica, ReplicaLog, digest_of_files, log_of, read_replicas
+from krepair.fixes.survey import Sight
+from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.logdir.cluster import Assignment, ClusterView
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir, read_partition
+from krepair.logdir.view import LockedDirs
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, LogElsewhere
+from krepair.pipeline.items import Failed, LogsItem
 from krepair.rules.evidence import OtherLog, why_other_topic
-from krepair.rules.replicas.epochs import History
-from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
+from krepair.rules.replicas.replica import table
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
 
-DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 256
 """Partitions whose other replicas are read in one job."""
-Asked = tuple[LogElsewhere, tuple[ListedLog, ...]]
+Asked = tuple[LogsItem, tuple[ReplicaLog, ...]]
 """A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 """(broker, topic, number) -> the folders of that partition, each with its log directory."""
-
-
-class LockedDirs:
-    """Log directories of other replicas, whose locks apply holds: no broker changes them meanwhile.
-
-    Their partitions are many, and are not all listed again for each of ours.
-    """
-
-    def __init__(self) -> None:
-        self._views: dict[str, LogDir] = {}
-
-    def look(self, log_dir: str, folder: str) -> tuple[LogDir, Partition | None]:
-        """A log directory, and one partition folder of it as it is now.
-
-        Args:
-            log_dir: absolute path of the log directory.
-            folder: name of the folder.
-
-        Returns:
-            The directory as it was listed first; and the folder, None if it was not there, or is not any more.
-
-        Raises:
-            NotALogDirError: it is no log directory.
-            UnreadableError: it cannot be read.
-        """
-        view = self._views.get(log_dir)
-        if view is None:
-            view = self._views[log_dir] = read_log_dir(log_dir)
-        if all(one.folder != folder for one in (*view.partitions, *view.marked)):
-            return view, None
-        try:
-            return view, read_partition(view, folder)
-        except OSError:
-            return view, None
 
 
 class NotKnownError(Exception):
     """Why the other replicas of a partition are not known, so that everything has to stay."""
 
 
-def digest_of_files(partition: Partition) -> str:
-    """32 hex digits over name, size and time of all files of a partition folder."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for file in partition.files():
-        digest.update(f"{file.name} {file.size} {file.mtime_ns}\n".encode())
-    return digest.hexdigest()
+@dataclass(frozen=True)
+class OtherReplicas:
+    """What is known of the other replicas of a partition, whose logs were read.
+
+    Attributes:
+        replicas: theirs.
+        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
+    """
+
+    replicas: tuple[ReadReplica, ...] = ()
+    markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+OTHERS: Final[Sight[OtherReplicas | None]] = Sight("other replicas")
+"""Where their logs were read."""
 
 
 # -- which they are
@@ -85,7 +62,7 @@ def digest_of_files(partition: Partition) -> str:
 
 def other_replicas(
     context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
-) -> tuple[tuple[ListedLog, ...], tuple[int, ...]]:
+) -> tuple[tuple[ReplicaLog, ...], tuple[int, ...]]:
     """All assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Args:
@@ -191,7 +168,7 @@ def folders_of_others(context: Context) -> Folders:
     return found
 
 
-def _current(broker: int, folders: Folders, partition: Partition) -> ListedLog:
+def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
     here = folders.get((broker, partition.topic, partition.number), ())
     same = [listed(broker, view, one) for view, one in here]
     if len(same) != 1:
@@ -199,30 +176,23 @@ def _current(broker: int, folders: Folders, partition: Partition) -> ListedLog:
     return same[0]
 
 
-def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ListedLog]:
+def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ReplicaLog]:
     for view in views:
         for one in futures_of(view, partition.topic, partition.number):
             yield listed(broker, view, one)
 
 
-def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
+def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
     """A log of another replica.
 
     Raises:
         NotKnownError: its folder does not tell what the replica will hold.
     """
-    log = OtherLog(
-        broker_id=broker,
-        log_dir=view.path,
-        folder=partition.folder,
-        digest=digest_of_files(partition),
-    )
-    place = place_of(view, partition)
     state = replica_state(view, partition)
     wrong = why_no_evidence(partition, state)
     if wrong:
         raise NotKnownError(f"{view.path}/{partition.folder} of replica {broker}: {wrong}")
-    return ListedLog(place, partition.log_sizes, log, state)
+    return log_of(broker, view, partition, state)
 
 
 def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
@@ -236,7 +206,7 @@ def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
     return "it has no log" if not partition.segments and state.kind == CURRENT else ""
 
 
-def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
+def _check(one: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
     for other in (mine.topic_id, line.topic_id):
         if one.state.topic_id and other and one.state.topic_id != other:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
@@ -257,7 +227,7 @@ def _check_one_topic(states: Iterable[ReplicaState]) -> None:
 
 def logs_again(
     logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
-) -> list[ListedLog]:
+) -> list[ReplicaLog]:
     """The logs that a plan names, as they are now.
 
     Args:
@@ -282,7 +252,7 @@ def logs_again(
             one = listed(log.broker_id, view, here)
         except NotKnownError as error:
             raise StalePlanError(str(error)) from error
-        if one.log.digest != log.digest:
+        if digest_of_files(here) != log.digest:
             raise StalePlanError(f"{where}: has changed since the plan was made")
         found.append(one)
     known = {(log.log_dir, log.folder) for log in logs}
@@ -314,59 +284,40 @@ def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Ot
 
 
 def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
-    from krepair.pipeline.replicas.headers import read_headers_of_all
-    from krepair.pipeline.replicas.items import ReplicaItem
     from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
 
-    logs = [(number, log) for number, (_, of_one) in enumerate(asked) for log in of_one]
-    items = [
-        ReplicaItem(place=log.place, segments=log.segments, evidence=True, scratch=scratch) for _, log in logs
-    ]
-    problems: dict[int, str] = {}
-    read: list[list[tuple[int, History, Replica]]] = [[] for _ in asked]
-    for index, headers in read_headers_of_all(engine, items):
-        number, log = logs[index]
-        problem = _why_not_known(log, headers)
-        if problem:
-            problems[number] = problem
-        else:
-            replica = Replica.of(log.log.broker_id, log.state, headers)
-            history = replica.history._replace(who=f"{log.place.path} of replica {replica.broker}")
-            read[number].append((index, history, replica))
-    found: list[OtherReplicas] = []
+    read = read_replicas(engine, [log for _, of_one in asked for log in of_one], scratch)
+    found: list[OtherReplicas | NotKnownError] = []
     keeping: list[tuple[int, MarkersItem]] = []
     for number, (mine, of_one) in enumerate(asked):
-        in_order = sorted(read[number], key=itemgetter(0))
-        histories = tuple(history for _, history, _ in in_order)
-        replicas = [one for *_, one in in_order]
-        aborted = tuple(aborted_of(one.transactions) for one in replicas)
-        found.append(OtherReplicas(of_one, histories=histories, aborted=aborted))
-        runs = tuple(one.headers.runs for one in replicas if one.headers.runs)
-        if runs and number not in problems:
+        replicas = tuple(itertools.islice(read, len(of_one)))
+        problem = next(filter(None, map(_why_not_known, replicas)), "")
+        found.append(NotKnownError(problem) if problem else OtherReplicas(replicas))
+        runs = tuple(one.replica.headers.runs for one in replicas if one.replica.headers.runs)
+        if runs and not problem:
             keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
     for number, kept in engine.each(find_markers_to_keep, keeping):
+        known = found[number]
         if isinstance(kept, Failed):
-            problems[number] = kept.why
-        else:
-            found[number] = replace(found[number], markers=kept)
-    return [
-        NotKnownError(problems[number]) if number in problems else one for number, one in enumerate(found)
-    ]
+            found[number] = NotKnownError(kept.why)
+        elif isinstance(known, OtherReplicas):
+            found[number] = replace(known, markers=kept)
+    return found
 
 
-def _why_not_known(one: ListedLog, headers: ReplicaHeaders) -> str:
+def _why_not_known(one: ReadReplica) -> str:
     """Why the log of a replica does not tell what it holds, or empty."""
-    who = f"replica {one.log.broker_id}"
+    who, path, headers = f"replica {one.log.broker}", one.log.place.path, one.replica.headers
     if headers.failure:
         return f"{who}: {headers.why}"
     for damage in headers.damages:
-        return f"{who}: {one.place.path}/{damage.text}"
+        return f"{who}: {path}/{damage.text}"
     for end, following in table(headers.borders, 2).tolist():
         if following < end:
-            return f"{who}: {one.place.path}: an offset of {end} or more was expected, found {following}"
-    recorded = max(one.state.high_watermark, one.state.recovery_point)
-    if one.state.kind == CURRENT and recorded > headers.log_end:
-        return f"{one.place.path} of {who} is cut: it ends at {headers.log_end}"
+            return f"{who}: {path}: an offset of {end} or more was expected, found {following}"
+    recorded = max(one.log.state.high_watermark, one.log.state.recovery_point)
+    if one.log.state.kind == CURRENT and recorded > headers.log_end:
+        return f"{path} of {who} is cut: it ends at {headers.log_end}"
     return ""
 
 
@@ -380,7 +331,8 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     from krepair.pipeline.compaction.partitions import rows_inline_of
     from krepair.pipeline.compaction.tasks import find_keys
 
-    count = sum(len(one.segments) for one in others.logs)
+    logs = [one.log for one in others.replicas]
+    count = sum(len(one.log.segments) for one in logs)
     asked = [
         (
             f"{one.place.path}/{log_name(base)}",
@@ -395,8 +347,10 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
                 lowest=True,
             ),
         )
-        for one, aborted in zip(others.logs, others.aborted, strict=True)
-        for base, size in one.segments
+        for one, aborted in zip(
+            logs, (aborted_of(each.replica.transactions) for each in others.replicas), strict=True
+        )
+        for base, size in one.log.segments
         if size
     ]
     files: list[RowFile] = []

@@ -25,7 +25,6 @@ from krepair.errors import (
 )
 from krepair.fixes.context import Context, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after, scan_item
-from krepair.fixes.other_logs import LockedDirs
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
@@ -34,6 +33,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.logdir.config import Settings, TopicSettings, recorded_settings
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import LockedDirs
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, Place, ScanResult

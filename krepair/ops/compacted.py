@@ -9,10 +9,10 @@ from msgspec import UnsetType
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
+from krepair.fixes.replicas import ReadReplica
 from krepair.journal.plan_copy import CopySearch, find_copies
 from krepair.logdir.config import Settings
 from krepair.logdir.values import PrivateFolder
-from krepair.ops.side_reading import SideReplica
 from krepair.rules.replicas.judge import ReplicaGroup
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -30,7 +30,7 @@ class Policies:
         self._settings = settings
         self._plans: dict[tuple[str, str], frozenset[str]] = {}
 
-    def compacts(self, topic: str, group: ReplicaGroup, replicas: Iterable[SideReplica]) -> bool:
+    def compacts(self, topic: str, group: ReplicaGroup, replicas: Iterable[ReadReplica]) -> bool:
         """Whether records may be missing because a later one of their key is there.
 
         The settings of the topic come first. Where they do not say it, a partition is compacted that has a recorded
@@ -49,14 +49,14 @@ class Policies:
             return True
         return any(self._planned(one) for one in replicas)
 
-    def _planned(self, one: SideReplica) -> bool:
+    def _planned(self, one: ReadReplica) -> bool:
         """Whether a plan of krepair, whose originals are still kept, compacted a replica by key."""
-        if one.reading is None:
+        listing, log_dir = one.log.listing, one.log.state.log_dir
+        if listing is None:
             return False
-        log_dir, folder = one.state.log_dir, one.state.folder
         return any(
-            folder in self._compacted(log_dir, private, one.reading.listing.private)
-            for private in one.reading.listing.private
+            listing.folder in self._compacted(log_dir, private, listing.private)
+            for private in listing.private
         )
 
     def _compacted(

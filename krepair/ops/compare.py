@@ -14,24 +14,26 @@ from msgspec.structs import replace
 
 from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
+from krepair.fixes.replicas import (
+    TRIES,
+    OpenSide,
+    ReadReplica,
+    Side,
+    check_ids,
+    finish_swaps,
+    open_directories,
+    open_facts,
+    read_again,
+    read_current,
+)
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
+from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
-from krepair.ops.side_reading import (
-    TRIES,
-    OpenSide,
-    SideReplica,
-    check_one_cluster,
-    finish_swaps,
-    open_sides,
-    read_again,
-    read_all_headers,
-)
-from krepair.ops.sides import Side
 from krepair.ops.way_back import WayBack, way_back
 from krepair.options import Options
 from krepair.pipeline.dump.record import AUTO, named_bytes
@@ -40,8 +42,10 @@ from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.contents import GroupWork, RowSource, Unread, contents_of
+from krepair.pipeline.replicas.contents import GroupWork, Unread, contents_of
+from krepair.pipeline.replicas.facts import FactsLog
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
+from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
 
@@ -51,7 +55,7 @@ _HEADERS_AT_ONCE: Final = 1024
 _HEADERS_BYTES: Final = 64 << 30
 """Partitions, and bytes of their logs, whose headers are read in one job, and held until they are judged."""
 _KEYS_SHOWN: Final = 20
-_Replicas = tuple[tuple[str, int], list[SideReplica]]
+_Replicas = tuple[tuple[str, int], list[ReadReplica]]
 """((topic, number), its replicas by broker)."""
 _DECODERS: Final = {table.topic: table for table in DECODERS.values()}
 
@@ -135,7 +139,7 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     """Compare the replicas of all partitions that two sides have.
 
     Args:
-        sides: at least two, see ``krepair.ops.sides.parse_sides``.
+        sides: at least two, see ``krepair.fixes.replicas.parse_sides``.
         options: partitions, engine, settings, scratch.
         progress: told how far it is.
 
@@ -147,8 +151,7 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     progress = progress or SilentProgress()
     opened = open_sides(sides, options)
-    check_one_cluster(opened)
-    total = sum(one.log_bytes for side in opened for one in side.state.partitions if not side.facts)
+    total = sum(one.state.log_bytes for side in opened for one in side.logs if side.facts is None)
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
     try:
@@ -175,10 +178,38 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     )
 
 
+def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
+    """List the directories and open the facts files of all sides; they are of one cluster, each of its broker.
+
+    Raises:
+        NotALogDirError: a path is none; or a partition that was named is on no side.
+        RefusedError: see ``compare``.
+        UnreadableError: see ``compare``.
+    """
+    opened: list[OpenSide] = []
+    try:
+        for side in sides:
+            found = open_facts(side) if side.facts else open_directories(side, options.now_ms, options.config)
+            opened.append(found)
+        check_ids((side.typed, side.ids) for side in opened)
+        if len({side.secret for side in opened}) > 1:
+            raise RefusedError(
+                "the facts were taken under other keys of hashes: the cluster id was known on one side only",
+                next_command="krepair facts LOGDIR... --out FILE with all log directories of the broker",
+            )
+        if all(side.views for side in opened):
+            check_named([view for side in opened for view in side.views], options)
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+    return opened
+
+
 def _summary(side: OpenSide) -> SideSummary:
-    state = side.state
+    state = side.broker
     return SideSummary(
-        broker=side.broker,
+        broker=side.typed.broker_id,
         broker_id=state.broker_id,
         cluster_id=state.cluster_id,
         host=state.host,
@@ -187,15 +218,16 @@ def _summary(side: OpenSide) -> SideSummary:
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         facts=side.typed.facts,
         digest="" if side.facts is None else side.facts.digest,
-        partitions=sum(1 for one in state.partitions if one.kind == CURRENT),
+        partitions=sum(1 for one in side.logs if one.state.kind == CURRENT),
     )
 
 
 def _marked(opened: Iterable[OpenSide]) -> Iterator[MarkedFolder]:
     for side in opened:
-        for one in side.state.partitions:
+        for one in (log.state for log in side.logs):
             if one.kind != CURRENT:
-                yield MarkedFolder(broker=side.broker, folder=one.folder, kind=one.kind, log_dir=one.log_dir)
+                broker = side.typed.broker_id
+                yield MarkedFolder(broker=broker, folder=one.folder, kind=one.kind, log_dir=one.log_dir)
 
 
 class Comparison:
@@ -223,9 +255,9 @@ class Comparison:
     def verdicts(self) -> Iterator[m.PartitionVerdict]:
         """The verdict on every wanted partition, by topic and number."""
         for names in self._parts():
-            found: dict[tuple[str, int], list[SideReplica]] = {name: [] for name in names}
-            for replica in read_all_headers(self._engine, self._sides, lambda *name: name in found):  # noqa: B023
-                found[replica.state.topic, replica.state.partition].append(replica)
+            found: dict[tuple[str, int], list[ReadReplica]] = {name: [] for name in names}
+            for read in read_current(self._engine, self._sides, lambda *name: name in found):  # noqa: B023
+                found[read.log.state.topic, read.log.state.partition].append(read)
             for replicas in found.values():
                 replicas.sort(key=lambda one: one.replica.broker)
             for first in range(0, len(names), _AT_ONCE):
@@ -235,7 +267,7 @@ class Comparison:
         """The wanted partitions in order, some at a time: the result of their headers is held together."""
         sizes: Counter[tuple[str, int]] = Counter()
         for side in self._sides:
-            for one in side.state.partitions:
+            for one in (log.state for log in side.logs):
                 if one.kind == CURRENT and self._options.wants(one.topic, one.partition):
                     sizes[one.topic, one.partition] += one.log_bytes
         names: list[tuple[str, int]] = []
@@ -291,7 +323,7 @@ class Comparison:
         return found
 
     # -- keys as a person knows them ---------------------------------------------------------------
-    def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[SideReplica]) -> m.PartitionVerdict:
+    def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[ReadReplica]) -> m.PartitionVerdict:
         """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
         from krepair.pipeline.replicas.find_keys import find_keys
 
@@ -299,7 +331,7 @@ class Comparison:
         if not wanted:
             return verdict
         hashes = tuple(sorted((int(key[:16], 16), int(key[16:], 16)) for key in wanted))
-        sources = [one for one in replicas if one.item is not None and not one.replica.failure]
+        sources = [one for one in replicas if isinstance(one.source, ReplicaItem) and not one.replica.failure]
         items = [find_item(one, hashes) for one in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
         for index, result in self._engine.map(find_keys, items):
@@ -326,7 +358,8 @@ class Comparison:
             return ""
         damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}), None)
         side = next(
-            (one for one in self._sides if damaged is not None and one.broker in damaged.brokers), None
+            (one for one in self._sides if damaged is not None and one.typed.broker_id in damaged.brokers),
+            None,
         )
         if side is not None and side.typed.log_dirs:
             paths = shlex.join(side.typed.log_dirs)
@@ -342,22 +375,22 @@ def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> Non
             if id(side.replica) in why:
                 unread_now = replace(side.replica.headers, failure="unreadable", why=why[id(side.replica)])
                 failed = dataclasses.replace(side.replica, headers=unread_now)
-                replicas[place] = dataclasses.replace(side, replica=failed)
+                replicas[place] = side._replace(replica=failed)
 
 
-def find_item(one: SideReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
+def find_item(one: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
     """The item that finds keys in a replica of a directory."""
-    assert one.item is not None
+    assert isinstance(one.source, ReplicaItem)
     replica = one.replica
     return FindItem(
-        replica=one.item,
+        replica=one.source,
         hashes=hashes,
         log_start=replica.state.log_start,
         last_stable_offset=last_stable_offset(replica.transactions, replica.end),
     )
 
 
-def _source(replicas: Sequence[SideReplica], group: ReplicaGroup) -> Iterator[RowSource]:
+def _source(replicas: Sequence[ReadReplica], group: ReplicaGroup) -> Iterator[ReplicaItem | FactsLog | None]:
     """Where the rows of each replica of a group come from, in the order of the group."""
     by_replica = {id(one.replica): one.source for one in replicas}
     return (by_replica[id(one)] for one in group.replicas)

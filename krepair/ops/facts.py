@@ -14,6 +14,15 @@ from msgspec.structs import replace
 import krepair
 from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UnreadableError
+from krepair.fixes.replicas import (
+    OpenSide,
+    ReadReplica,
+    Side,
+    check_ids,
+    finish_swaps,
+    open_directories,
+    read_current,
+)
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
 from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
 from krepair.logdir.replica import CURRENT
@@ -21,20 +30,12 @@ from krepair.logdir.values import LogDir
 from krepair.ops import output_file
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.reports import Report
-from krepair.ops.side_reading import (
-    OpenSide,
-    SideReplica,
-    finish_swaps,
-    open_directories,
-    read_all_headers,
-)
-from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.facts import write_headers, write_rows
-from krepair.pipeline.replicas.items import RowsResult
+from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
 _AT_ONCE: Final = 8
@@ -95,11 +96,11 @@ def facts(
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)
-    side = open_directories(
-        Side(broker_id=0, log_dirs=tuple(os.path.abspath(path) for path in log_dirs)), options
-    )
-    _check_config(tuple(side.views.values()), options.config)
-    total = sum(one.log_bytes for one in side.state.partitions if one.kind == CURRENT)
+    given = Side(broker_id=-1, log_dirs=tuple(os.path.abspath(path) for path in log_dirs))
+    side = open_directories(given, options.now_ms, options.config)
+    check_ids([(given, side.ids)])
+    _check_config(side.views, options.config)
+    total = sum(one.state.log_bytes for one in side.logs if one.state.kind == CURRENT)
     engine = choose_engine(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
     )
@@ -118,7 +119,7 @@ def facts(
             output_file.write_streamed(FACTS, target, fill)
         except OSError as error:
             raise output_file.not_written(FACTS, target, error) from None
-    state = side.state
+    state = side.broker
     who = state.broker_id or "ID"
     return FactsReport(
         path=target,
@@ -177,7 +178,7 @@ class _Work:
         writer = FactsWriter(put, self._header(options))
         places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
         replicas = sorted(
-            read_all_headers(self.engine, [self.side], options.wants), key=lambda one: one.state.folder
+            read_current(self.engine, [self.side], options.wants), key=lambda one: one.log.state.folder
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
@@ -192,7 +193,7 @@ class _Work:
         )
 
     def _some(
-        self, writer: FactsWriter, replicas: Sequence[SideReplica], places: dict[tuple[str, str], int]
+        self, writer: FactsWriter, replicas: Sequence[ReadReplica], places: dict[tuple[str, str], int]
     ) -> None:
         from krepair.pipeline.replicas.records import read_records_of_all
 
@@ -201,14 +202,14 @@ class _Work:
         folder = self._folder() if with_scratch else ""
         inline = _ROWS_INLINE if folder else 2**62
         items = [
-            replace(one.item, keys=True, scratch=folder, rows_inline=inline)
+            replace(one.source, keys=True, scratch=folder, rows_inline=inline)
             for one in good
-            if one.item is not None
+            if isinstance(one.source, ReplicaItem)
         ]
         try:
             found = dict(read_records_of_all(self.engine, items))
             for place, one in enumerate(good):
-                number = places[one.state.folder, one.state.log_dir]
+                number = places[one.log.state.folder, one.log.state.log_dir]
                 wrong = self._written(writer, number, one, found[place])
                 if wrong:
                     self.failed.append(wrong)
@@ -218,7 +219,7 @@ class _Work:
             if folder:
                 remove_scratch(folder)
 
-    def _written(self, writer: FactsWriter, number: int, one: SideReplica, rows: RowsResult) -> str:
+    def _written(self, writer: FactsWriter, number: int, one: ReadReplica, rows: RowsResult) -> str:
         """Write one replica; why not, or empty.
 
         Raises:
@@ -230,14 +231,14 @@ class _Work:
             raise UnreadableError(rows.why)
         too_large = write_headers(writer, number, one.replica.headers)
         if too_large:
-            return f"{one.state.folder}: {too_large}"
+            return f"{one.log.state.folder}: {too_large}"
         write_rows(writer, number, rows)
         return ""
 
-    def _readable(self, replicas: Sequence[SideReplica]) -> Iterator[SideReplica]:
+    def _readable(self, replicas: Sequence[ReadReplica]) -> Iterator[ReadReplica]:
         for one in replicas:
             if one.replica.failure:
-                self.failed.append(f"{one.state.folder}: {one.replica.failure}")
+                self.failed.append(f"{one.log.state.folder}: {one.replica.failure}")
             else:
                 yield one
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from krepair.errors import KrepairError
 from krepair.fixes.context import OtherDirs
+from krepair.fixes.replicas import Side
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.sides import Side
 
 
 def other_dirs(

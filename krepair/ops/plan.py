@@ -12,12 +12,21 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
+from krepair.errors import LockedError, NotALogDirError, RefusedError
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.logs import read_logs_after
+from krepair.fixes.replicas import (
+    Side,
+    check_ids,
+    ids_of,
+    parse_sides,
+    refuse_if_in_use,
+    sides_of_plan,
+    with_whole_paths,
+)
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, METADATA_TOPIC, log_name, segment_name
@@ -36,7 +45,6 @@ from krepair.ops.order import commit_of
 from krepair.ops.own_dirs import is_same, other_dirs
 from krepair.ops.plan_command import left_alone_command, second_plan_command
 from krepair.ops.room import room_of
-from krepair.ops.sides import Side, parse_sides, sides_of_plan, with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.engines.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
@@ -162,16 +170,20 @@ def read_sides(
         cluster: what ``--cluster`` names.
 
     Raises:
-        UsageError: one cannot be read as a side, or says that it is of another broker.
+        UsageError: one cannot be read as a side.
         LockedError: one is in use.
-        RefusedError: one is of another cluster.
+        RefusedError: one is of another broker or cluster.
     """
     if not any(fix.asks_others for fix in fixes):
         return {}, OtherDirs()
     if not options.replicas:
         return {}, other_dirs(view, None, options.config, None) if options.config else OtherDirs()
     sides = {side.broker_id: side for side in sides_of_plan(options.replicas)}
-    views = {broker: _views_of(side, view) for broker, side in sides.items()}
+    views = {broker: tuple(map(read_log_dir, side.log_dirs)) for broker, side in sides.items()}
+    check_ids(((side, map(ids_of, views[broker])) for broker, side in sides.items()), ids_of(view))
+    for side in sides.values():
+        for path in side.log_dirs:
+            refuse_if_in_use(path)
     own = sides.get(int(view.broker_id)) if view.broker_id.isdecimal() else None
     others = {
         broker: tuple(one for one in found if not is_same(view, one))
@@ -181,29 +193,6 @@ def read_sides(
     return others, other_dirs(
         view, own, options.config, cluster
     ) if view.broker_id.isdecimal() else OtherDirs()
-
-
-def _views_of(side: Side, view: LogDir) -> tuple[LogDir, ...]:
-    """The log directories of one side; none of them is in use.
-
-    Raises:
-        UsageError: one says that it is of another broker.
-        RefusedError: one is of another cluster.
-        LockedError: one is in use.
-    """
-    views = tuple(read_log_dir(path) for path in side.log_dirs)
-    for other in views:
-        if other.broker_id not in ("", str(side.broker_id)):
-            raise UsageError(
-                f"--replicas {side.text}: {other.path} is of broker {other.broker_id}, not {side.broker_id}"
-            )
-        if other.cluster_id and view.cluster_id and other.cluster_id != view.cluster_id:
-            raise RefusedError(
-                f"--replicas {side.text}: {other.path} is of cluster {other.cluster_id}, "
-                f"{view.path} of {view.cluster_id}"
-            )
-        _refuse_if_other_locked(other.path)
-    return views
 
 
 def _check_is_utf8(path: str) -> None:
@@ -235,15 +224,6 @@ def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
         raise LockedError(
             f"{path}: is locked by {holder}: {holder.what_to_do()}{more}",
             next_command=f"krepair plan {shlex.quote(path)} --preview --out PLAN" if beside else "",
-        )
-
-
-def _refuse_if_other_locked(path: str) -> None:
-    """Raise ``LockedError`` when somebody holds the lock of another broker's log directory."""
-    holder = is_locked(path)
-    if holder is not None:
-        raise LockedError(
-            f"{path}: is locked by {holder}: {holder.what_to_do()}, then type the same command again"
         )
 
 

@@ -18,6 +18,7 @@ from krepair.errors import UnreadableError, UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.fix import Fix
+from krepair.fixes.replicas import with_whole_paths
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked
 from krepair.formats.words import count_text
@@ -34,7 +35,6 @@ from krepair.ops.plan import (
     partitions_named,
     policy_of,
 )
-from krepair.ops.sides import with_whole_paths
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan

@@ -6,7 +6,6 @@ that one segment's failure is one partition's, never the job's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -105,6 +104,11 @@ class LogsItem(Struct, frozen=True, kw_only=True):
         """All these logs."""
         return sum(size for _, size in self.segments)
 
+    @property
+    def logs(self) -> tuple[tuple[str, int], ...]:
+        """(absolute path, bytes) of the segments."""
+        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
+
 
 class Failed(NamedTuple):
     """Why an item was not done.
@@ -130,29 +134,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     failure: FailureKind = ""
     why: str = ""
-
-
-@dataclass(frozen=True)
-class LogElsewhere:
-    """The log of a replica.
-
-    Attributes:
-        place: where.
-        segments: (base offset, bytes) of all segments, ascending.
-    """
-
-    place: Place
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All of it."""
-        return sum(size for _, size in self.segments)
-
-    @property
-    def logs(self) -> tuple[tuple[str, int], ...]:
-        """(absolute path, bytes) of the segments."""
-        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
 class ScanItem(LogItem, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
-from krepair.fixes.context import OtherReplicas
-from krepair.fixes.other_logs import Asked, NotKnownError, read_others
+from krepair.fixes.other_logs import Asked, NotKnownError, OtherReplicas, read_others
 from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
@@ -115,10 +114,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def nothing(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
         read = read_others(engine, scratch, asked)
-        return [
-            one if isinstance(one, NotKnownError) else OtherReplicas(one.logs, aborted=one.aborted)
-            for one in read
-        ]
+        return [one if isinstance(one, NotKnownError) else OtherReplicas(one.replicas) for one in read]
 
     for module in (evidence_of, markers):
         monkeypatch.setattr(module, "read_others", nothing)

@@ -16,16 +16,17 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode, StalePlanError
 from krepair.fixes import evidence as evidence_module
-from krepair.fixes import markers, other_logs
+from krepair.fixes import markers
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
-from krepair.fixes.other_logs import Folders, LockedDirs, folders_of_others, read_others
+from krepair.fixes.other_logs import Folders, folders_of_others, read_others
 from krepair.fixes.staging import Staging, Work
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
+from krepair.logdir import view as listings
 from krepair.logdir.values import LogDir as Listed
-from krepair.logdir.view import read_log_dir
+from krepair.logdir.view import LockedDirs, read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import ScanResult
@@ -95,7 +96,7 @@ def test_apply_lists_the_log_directory_of_another_replica_once_however_many_part
         run, plan = planned(root, fix, partitions)
         listed.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(other_logs, "read_log_dir", counting)
+            patch.setattr(listings, "read_log_dir", counting)
             report = run.apply(plan)
         assert report.exit_code is ExitCode.DONE, report.results
         assert listed == {"b2": 1}

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode, KrepairError, LockedError, StalePlanError, UsageError
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.apply import apply
+from krepair.ops.compare import compare
 from krepair.ops.diff import diff_plans
 from krepair.ops.preview import make_preview
 from krepair.ops.show import show_view
+from krepair.options import Options
 from krepair.plan.model import Evidence
 from krepair.rules.reasons import Reason
 from tests.builders import NOW_MS, Batch, LogDir, abort, commit, emptied
@@ -239,11 +242,28 @@ def test_a_replica_in_use_is_refused(tmp_path: Path) -> None:
             run.apply(plan)
 
 
-def test_a_side_of_another_broker_is_refused(tmp_path: Path) -> None:
-    broker(tmp_path, 1, cleaned())
-    broker(tmp_path, 2, cleaned())
-    with pytest.raises(UsageError, match="is of broker 2, not 3"):
-        verbs(tmp_path, "compact", f"3={tmp_path}/b2").plan()
+@pytest.mark.parametrize(
+    ("number", "ids", "told"),
+    [
+        (3, "version=0\nbroker.id=2\ncluster.id=c\n", "3=ROOT/b2: ROOT/b2 is of broker 2, not 3"),
+        (2, "version=0\nbroker.id=2\ncluster.id=d\n", "ROOT/b2 is of cluster d, ROOT/b1 is of cluster c"),
+    ],
+)
+def test_a_directory_of_another_broker_or_cluster_is_refused_by_plan_and_compare_in_the_same_words(
+    number: int, ids: str, told: str, tmp_path: Path
+) -> None:
+    mine = broker(tmp_path, 1, cleaned())
+    (broker(tmp_path, 2, cleaned()) / "meta.properties").write_text(ids)
+    side = f"{number}={tmp_path}/b2"
+    said = []
+    for run in (
+        verbs(tmp_path, "compact", side).plan,
+        lambda: compare(parse_sides([f"1={mine}", side]), Options()),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            run()
+        said.append(str(refused.value).replace(str(tmp_path), "ROOT"))
+    assert said == [told, told]
 
 
 def test_a_plan_is_continued_after_an_interruption_and_taken_back(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import UsageError
-from krepair.ops.sides import parse_side, parse_sides
+from krepair.fixes.replicas import parse_side, parse_sides
 
 
 def test_directories_and_facts_are_told_apart_by_what_is_there(tmp_path: Path) -> None:

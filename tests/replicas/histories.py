@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from krepair.errors import ExitCode
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.compare import compare
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.plan.review import review
 from krepair.rules.replicas import model as m

@@ -9,8 +9,8 @@ from typing import Any
 
 import zstandard
 
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.compare import CompareReport, compare
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from tests.fixture_dirs import FIXTURES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.compare import compare
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.rules.replicas.model import PartitionVerdict
 from tests.replicas.directories import SETTINGS, written

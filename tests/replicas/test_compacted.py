@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.rules.replicas import model as m

@@ -14,12 +14,11 @@ import pytest
 from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode, RefusedError
+from krepair.fixes.replicas import parse_sides, read_current
 from krepair.formats.facts_file import FactsReader
 from krepair.logdir.config import load_settings
-from krepair.ops.compare import CompareReport, Comparison, compare, find_item
+from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_sides
 from krepair.ops.facts import facts
-from krepair.ops.side_reading import open_sides, read_all_headers
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.replicas import contents
@@ -91,14 +90,14 @@ def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path:
     manifest = unpack_cluster(name, tmp_path)
     opened = open_sides(parse_sides(sides_of(tmp_path)), Options())
     asked = 0
-    for one in read_all_headers(InlineEngine("test"), opened, lambda topic, number: True):
-        told = (manifest.get("served_alone", {}).get(f"b{one.replica.broker}") or {}).get(one.state.topic)
+    for one in read_current(InlineEngine("test"), opened, lambda topic, number: True):
+        told = (manifest.get("served_alone", {}).get(f"b{one.replica.broker}") or {}).get(one.log.state.topic)
         table = told and (told.get("read_committed", {}).get("map") or told.get("read_committed_map"))
         if table is None or one.replica.headers.damages:
             continue
         asked += 1
         stable = last_stable_offset(one.replica.transactions, one.replica.end)
-        assert (told["start"], told["hw"], told["lso"]) == (one.state.log_start, one.replica.end, stable)
+        assert (told["start"], told["hw"], told["lso"]) == (one.log.state.log_start, one.replica.end, stable)
         mine = {
             _text(found.key): _shortened(found.value, found.value_size)
             for found in find_keys(find_item(one, ()))

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.scratch import Scratch
+from krepair.fixes.replicas import parse_sides
 from krepair.logdir.config import load_settings
-from krepair.ops.compare import Comparison
+from krepair.ops.compare import Comparison, open_sides
 from krepair.ops.facts import facts
-from krepair.ops.side_reading import open_sides
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName as Wanted
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine, InlineEngine

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.apply import apply
 from krepair.ops.compare import CompareReport, compare
 from krepair.ops.facts import facts
 from krepair.ops.plan import make_plan
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.rules.replicas import model as m
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.fixes import replicas
+from krepair.fixes.replicas import parse_sides
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
-from krepair.ops import side_reading
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
-from krepair.ops.sides import parse_sides
 from krepair.options import EngineName, Options
 from krepair.rules.replicas import model as m
 from tests.lab.waiting import LIMIT_S
@@ -87,7 +87,7 @@ def broker(logs: list[Path]) -> Iterator[Broker]:
 
 
 def verdict_with(listings: Listings, root: Path, patch: pytest.MonkeyPatch) -> m.PartitionVerdict:
-    patch.setattr(side_reading, "read_partition", listings)
+    patch.setattr(replicas, "read_partition", listings)
     report = compared(root)
     [partition] = report.partitions
     expected = ExitCode.UNREADABLE if partition.verdict == m.MISSING else ExitCode.FOUND

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from krepair.errors import ExitCode
+from krepair.fixes.replicas import parse_sides
 from krepair.ops.apply import apply
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
 from krepair.ops.plan import make_plan
-from krepair.ops.sides import parse_sides
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Options
 from krepair.rules.replicas import model as m

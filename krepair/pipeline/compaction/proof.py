@@ -19,7 +19,7 @@ from krepair.pipeline.compaction.check_items import (
 )
 from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, FailureKind, LogElsewhere, Place
+from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
 
 _INLINE_BYTES = 64 << 20
 _ROWS_INLINE_AT_LEAST = 1 << 9
@@ -61,7 +61,7 @@ class PartitionToProve:
     groups: tuple[GroupToProve, ...]
     logs: tuple[tuple[str, int], ...]
     now_ms: int
-    elsewhere: tuple[LogElsewhere, ...] = ()
+    elsewhere: tuple[LogsItem, ...] = ()
     failure: FailureKind = ""
     why: str = ""
     records: int = 0

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from krepair.durable.scratch import Scratch
 from krepair.errors import RefusedError
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.replicas.facts import FactsFile
+from krepair.pipeline.replicas.facts import FactsLog
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
 from krepair.rules.replicas.judge import ComparedRecords, ReplicaGroup
@@ -25,32 +25,17 @@ _ROWS_INLINE: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class RowSource:
-    """Where the rows of one replica come from: its directory, or a facts file.
-
-    Attributes:
-        item: reads it in its directory, None if it is in a facts file or cannot be read.
-        facts: its facts file, or None.
-        index: its number in the facts file.
-    """
-
-    item: ReplicaItem | None = None
-    facts: FactsFile | None = None
-    index: int = -1
-
-
-@dataclass(frozen=True)
 class GroupWork:
     """One group whose records are to be compared.
 
     Attributes:
         group: the replicas.
-        sources: of each where its rows come from.
+        sources: of each where its records are: what reads them, its place in a facts file, or None.
         compacted: whether its topic is compacted.
     """
 
     group: ReplicaGroup
-    sources: tuple[RowSource, ...]
+    sources: tuple[ReplicaItem | FactsLog | None, ...]
     compacted: bool
 
 
@@ -96,7 +81,7 @@ def _shares(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[Gr
 
 
 def _bytes_of(work: Iterable[GroupWork]) -> int:
-    return sum(source.item.bytes_to_read for one in work for source in one.sources if source.item is not None)
+    return sum(one.bytes_to_read for each in work for one in each.sources if isinstance(one, ReplicaItem))
 
 
 def _rows_of(
@@ -110,18 +95,18 @@ def _rows_of(
     items: list[ReplicaItem] = []
     for of_one, one in zip(rows, work, strict=True):
         # A facts file has the digests of all records. So where one takes part, all are read everywhere.
-        every = any(source.facts for source in one.sources)
+        every = any(isinstance(source, FactsLog) for source in one.sources)
         differing = None if every else np.array(one.group.differing, np.int64).tobytes()
         for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
             if not replica.says:
                 continue
-            if source.facts is not None:
-                of_one[column] = source.facts.rows(source.index, folder, rows_inline)
-            elif source.item is not None:
+            if isinstance(source, FactsLog):
+                of_one[column] = source.file.rows(source.number, folder, rows_inline)
+            elif source is not None:
                 asked.append((of_one, column, replica))
                 items.append(
                     replace(
-                        source.item,
+                        source,
                         keys=one.compacted,
                         differing=differing,
                         scratch=folder,
@@ -140,7 +125,7 @@ def _rows_of(
 def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
     """(scratch folder, rows that stay in memory)."""
     total = _bytes_of(work)
-    in_files = any(source.facts for one in work for source in one.sources)
+    in_files = any(isinstance(source, FactsLog) for one in work for source in one.sources)
     if total <= _SMALL_BYTES and not in_files:
         return "", _ALL_ROWS
     folder = scratch.path

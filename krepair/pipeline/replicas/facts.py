@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -119,6 +119,18 @@ class FactsFile:
                 while (section := f"{name}/{index}/{len(found[name])}") in self._reader.sections:
                     found[name].append(_run(self._reader, section, columns, scratch, rows_inline))
         return RowsResult(keys=tuple(found["keys"]), records=tuple(found["records"]))
+
+
+class FactsLog(NamedTuple):
+    """The log of one replica in a facts file.
+
+    Attributes:
+        file: the file.
+        number: of the replica in it.
+    """
+
+    file: FactsFile
+    number: int
 
 
 def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> str:

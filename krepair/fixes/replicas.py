@@ -1,0 +1,706 @@
+"""Replicas of partitions: what was typed of a broker, its log directories, and the logs in them.
+
+``compare``, ``facts`` and the evidence of ``plan`` all read replicas here. A log that changes while it is read is read
+again; of a running broker only what cannot change any more counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.derive.epochs import EPOCH_COLUMNS
+from krepair.derive.transactions import without_end
+from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
+from krepair.fixes.context import place_of
+from krepair.fixes.leftovers import (
+    cleaned_bases,
+    log_swaps,
+    look_at_swaps,
+    swap_item,
+    why_left_alone,
+)
+from krepair.formats.arrays import Int64s
+from krepair.formats.words import count_text
+from krepair.journal.beside import half_done
+from krepair.logdir.lock import is_locked
+from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
+from krepair.logdir.reading import why
+from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir, read_partition
+from krepair.options import Options
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import LogsItem, Place
+from krepair.pipeline.replicas.items import ReplicaItem
+from krepair.rules.evidence import OtherLog
+from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
+from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
+
+if TYPE_CHECKING:
+    from krepair.pipeline.replicas.facts import FactsFile, FactsLog
+
+TRIES: Final = 3
+"""So often a replica is read whose files change."""
+_SWAP_S: Final = 0.3
+"""A running broker has mostly put its new segments in their places by then."""
+_FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
+_LARGEST_ID: Final = 2**31 - 1
+_SECRET_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
+
+
+# -- what was typed
+
+
+class Side(Struct, frozen=True, kw_only=True):
+    """One broker, as ``ID=DIR,DIR`` or ``ID=FACTS``.
+
+    Attributes:
+        broker_id: as typed; -1: nobody has said it.
+        log_dirs: absolute paths of its log directories; empty if there is a facts file.
+        facts: absolute path of a facts file, or empty.
+    """
+
+    broker_id: int
+    log_dirs: tuple[str, ...] = ()
+    facts: str = ""
+
+    @property
+    def text(self) -> str:
+        """As it can be typed again."""
+        return f"{self.broker_id}={self.facts or ','.join(self.log_dirs)}"
+
+
+def parse_side(text: str) -> Side:
+    """Read one side.
+
+    Args:
+        text: ``2=/mnt/b2/kafka,/mnt/b2/kafka2`` or ``3=b3.facts``. A single path that is a file is a facts file.
+
+    Raises:
+        UsageError: it has another form, or a path is given twice.
+    """
+    number, equals, rest = text.partition("=")
+    paths = [os.path.abspath(path) for path in rest.split(",") if path]
+    if not equals or not number.isascii() or not number.isdigit() or int(number) > _LARGEST_ID or not paths:
+        raise UsageError(f"{text!r}: {_FORM}")
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise UsageError(f"{text!r}: a directory is given twice")
+    if len(paths) == 1 and os.path.isfile(paths[0]):
+        return Side(broker_id=int(number), facts=paths[0])
+    return Side(broker_id=int(number), log_dirs=tuple(paths))
+
+
+def parse_sides(texts: Iterable[str], *, at_least: int = 1) -> tuple[Side, ...]:
+    """Read all sides of a command, in the order of their brokers.
+
+    Raises:
+        UsageError: a side cannot be read, a broker or a path is given twice, or there are too few.
+    """
+    sides = [parse_side(text) for text in texts]
+    _unique(
+        [side.broker_id for side in sides], "broker {} is given twice; name all its directories in one side"
+    )
+    paths = [os.path.realpath(path) for side in sides for path in (*side.log_dirs, side.facts) if path]
+    _unique(paths, "{} is given for two brokers")
+    if len(sides) < at_least:
+        raise UsageError(
+            f"expected at least {count_text(at_least, 'side')}, {count_text(len(sides), 'side')} given: {_FORM}"
+        )
+    return tuple(sorted(sides, key=lambda side: side.broker_id))
+
+
+def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
+    """The sides of ``plan --replicas``: log directories alone.
+
+    Raises:
+        UsageError: one is a facts file; or see ``parse_sides``.
+    """
+    sides = parse_sides(texts, at_least=0)
+    for side in sides:
+        if side.facts:
+            raise UsageError(
+                f"--replicas {side.text}: a plan needs the log directories of the other broker; facts are for krepair "
+                "compare"
+            )
+    return sides
+
+
+def with_whole_paths(options: Options) -> Options:
+    """The options with absolute paths: what a plan says of them may be typed in another folder.
+
+    Raises:
+        UsageError: see ``sides_of_plan``.
+    """
+    return dataclasses.replace(
+        options,
+        replicas=tuple(side.text for side in sides_of_plan(options.replicas)),
+        cluster=options.cluster and os.path.abspath(options.cluster),
+        config=options.config and os.path.abspath(options.config),
+        topic_config=options.topic_config and os.path.abspath(options.topic_config),
+    )
+
+
+def _unique(values: Sequence[object], text: str) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise UsageError(text.format(value))
+        seen.add(value)
+
+
+# -- whose log directories they are, and whether they rest
+
+
+class Ids(NamedTuple):
+    """Whose a log directory is, or a facts file: what ``meta.properties`` says; ids may be empty.
+
+    Attributes:
+        path: absolute.
+        broker_id: of its broker.
+        cluster_id: of its cluster.
+    """
+
+    path: str
+    broker_id: str
+    cluster_id: str
+
+
+def ids_of(view: LogDir) -> Ids:
+    """Whose a log directory is."""
+    return Ids(view.path, view.broker_id, view.cluster_id)
+
+
+def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = None) -> None:
+    """Check that all that was typed is of one cluster, and each side of its broker.
+
+    Args:
+        sides: each with the ids of its directories, or of its facts file.
+        mine: of the log directory at hand, where there is one.
+
+    Raises:
+        RefusedError: not so.
+    """
+    first = mine
+    for side, found in sides:
+        for one in found:
+            if side.broker_id >= 0 and one.broker_id not in {"", str(side.broker_id)}:
+                raise RefusedError(
+                    f"{side.text}: {one.path} is of broker {one.broker_id}, not {side.broker_id}"
+                )
+            if first is None or not first.cluster_id:
+                first = one
+            elif one.cluster_id not in {"", first.cluster_id}:
+                raise RefusedError(
+                    f"{one.path} is of cluster {one.cluster_id}, {first.path} is of cluster {first.cluster_id}"
+                )
+
+
+def refuse_if_in_use(path: str) -> None:
+    """Check that nobody holds the lock of a log directory beside the one at hand.
+
+    Raises:
+        LockedError: somebody does.
+    """
+    holder = is_locked(path)
+    if holder is not None:
+        raise LockedError(
+            f"{path}: is locked by {holder}: {holder.what_to_do()}, then type the same command again"
+        )
+
+
+@dataclass
+class OpenSide:
+    """One broker, ready to be read.
+
+    Attributes:
+        typed: as it was typed.
+        broker: what is known of it; its replicas are in ``logs``.
+        secret: 16 bytes, the key of the hashes.
+        logs: its replicas, by topic, number and folder.
+        views: its log directories; empty of a facts file.
+        facts: its facts file, or None.
+        running: log directories of which a broker held the lock at some time.
+    """
+
+    typed: Side
+    broker: BrokerState
+    secret: bytes
+    logs: list[ReplicaLog] = field(default_factory=list)
+    views: tuple[LogDir, ...] = ()
+    facts: FactsFile | None = None
+    running: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> BrokerState:
+        """What is known of the broker, with its replicas."""
+        return replace(self.broker, partitions=tuple(one.state for one in self.logs))
+
+    @property
+    def ids(self) -> Iterable[Ids]:
+        """Whose its directories are, or its facts file."""
+        if self.facts is not None:
+            return (Ids(self.facts.path, self.broker.broker_id, self.broker.cluster_id),)
+        return map(ids_of, self.views)
+
+    def runs(self, log_dir: str) -> bool:
+        """Whether a broker uses a log directory, now or earlier in this run. Of a copy or a snapshot none does."""
+        if log_dir not in self.running:
+            try:
+                holder = is_locked(log_dir)
+            except (RefusedError, UnreadableError):
+                return False  # the listings still tell
+            if holder is None or holder.pid == os.getpid():
+                return False
+            self.running.add(log_dir)
+        return True
+
+    def close(self) -> None:
+        """Close the facts file."""
+        if self.facts is not None:
+            self.facts.close()
+
+
+def secret_of(cluster_id: str) -> bytes:
+    """The key of the hashes of a cluster: the same everywhere, so that facts that were taken apart can be joined."""
+    return hashlib.blake2b(b"krepair compare\0" + cluster_id.encode(), digest_size=_SECRET_BYTES).digest()
+
+
+def open_directories(side: Side, now_ms: int, config: str | None = None) -> OpenSide:
+    """List the log directories of one broker.
+
+    Args:
+        side: names them.
+        now_ms: when the reading begins.
+        config: path of a ``server.properties``: what it names of this broker and is not listed was not read.
+
+    Raises:
+        NotALogDirError: a path is none.
+        UnreadableError: a directory, or a small file in its root, could not be read.
+    """
+    views = tuple(read_log_dir(path) for path in side.log_dirs)
+    state = read_broker(views, now_ms, _known_dirs(views, config))
+    found = OpenSide(side, state, secret_of(state.cluster_id), views=views)
+    folders = {
+        (view.path, one.folder): (view, one) for view in views for one in (*view.partitions, *view.marked)
+    }
+    for one in state.partitions:
+        view, listing = folders[one.log_dir, one.folder]
+        found.logs.append(log_of(side.broker_id, view, listing, one)._replace(side=found))
+    return found
+
+
+def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
+    """All log directories of a broker by its configuration; empty if that is of another one.
+
+    It is of this one if it names one of the directories, by whatever path, and no other id.
+    """
+    here = {os.path.realpath(view.path): view.path for view in views}
+    found = tuple(here.get(os.path.realpath(path), path) for path in configured_log_dirs(config))
+    is_named = not set(found).isdisjoint(here.values())
+    is_his = is_named and not any(why_of_another_broker(config, view.path, view.broker_id) for view in views)
+    return found if is_his else ()
+
+
+def open_facts(side: Side) -> OpenSide:
+    """Open the facts file of one broker.
+
+    Raises:
+        RefusedError: it has an unknown version.
+        UnreadableError: it cannot be read or is damaged.
+    """
+    from krepair.pipeline.replicas.facts import FactsFile, FactsLog
+
+    file = FactsFile(side.facts)
+    try:
+        state, secret = file.broker()
+    except UnreadableError:
+        file.close()
+        raise
+    logs = [
+        ReplicaLog(side.broker_id, one, facts=FactsLog(file, number))
+        for number, one in enumerate(state.partitions)
+    ]
+    return OpenSide(side, state, secret, logs, facts=file)
+
+
+# -- the logs in them
+
+
+class FinishedLog(NamedTuple):
+    """The log of a folder as the next start leaves it.
+
+    Attributes:
+        segments: (base offset, bytes of the log) of its segments, ascending.
+        swaps: base offsets of those that lie in a ``.log.swap`` today.
+        why: why it is not known what the next start leaves, or empty; then there are no segments.
+    """
+
+    segments: tuple[tuple[int, int], ...] = ()
+    swaps: tuple[int, ...] = ()
+    why: str = ""
+
+
+class ReplicaLog(NamedTuple):
+    """The log of one replica: in a partition folder, as it was listed, or in a facts file.
+
+    Attributes:
+        broker: broker id.
+        state: what its directory says of it.
+        log: what is read of it.
+        view: its log directory; None in a facts file.
+        listing: the folder as it was listed; None in a facts file.
+        facts: its place in a facts file, or None.
+        bound: of a running broker the offset where its segments at rest end; -1: all is read.
+        side: the side that it was found on; None of evidence, where the brokers are stopped.
+    """
+
+    broker: int
+    state: ReplicaState
+    log: FinishedLog = FinishedLog()
+    view: LogDir | None = None
+    listing: Partition | None = None
+    facts: FactsLog | None = None
+    bound: int = -1
+    side: OpenSide | None = None
+
+    @property
+    def folder(self) -> Partition:
+        """Of one in a directory: the folder as it was listed."""
+        assert self.listing is not None
+        return self.listing
+
+    @property
+    def place(self) -> Place:
+        """Of one in a directory: where it is."""
+        assert self.view is not None
+        return place_of(self.view, self.folder)
+
+    @property
+    def all_of_it(self) -> LogsItem:
+        """Of one in a directory: its segments."""
+        return LogsItem(place=self.place, segments=self.log.segments)
+
+    @property
+    def planned(self) -> OtherLog:
+        """Of one in a directory: as a plan names it."""
+        digest = digest_of_files(self.folder)
+        return OtherLog(
+            broker_id=self.broker, log_dir=self.state.log_dir, folder=self.state.folder, digest=digest
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether a broker uses its directory, now or earlier in this run."""
+        return self.side is not None and self.side.runs(self.state.log_dir)
+
+    @property
+    def unknown(self) -> str:
+        """Why it is not known what its folder will hold, or empty."""
+        return self.log.why or self.folder.unreadable or half_done(self.folder)
+
+    def item(self, *, evidence: bool = False, scratch: str = "") -> ReplicaItem:
+        """The item that reads its headers, see there."""
+        return ReplicaItem(
+            place=self.place,
+            segments=self.log.segments,
+            swaps=self.log.swaps,
+            secret=b"" if self.side is None else self.side.secret,
+            evidence=evidence,
+            scratch=scratch,
+        )
+
+    def listed_again(self) -> Partition:
+        """The folder as it is now.
+
+        Raises:
+            OSError: it cannot be listed.
+        """
+        assert self.view is not None
+        return read_partition(self.view, self.state.folder)
+
+    def at_rest(self, listing: Partition) -> ReplicaLog:
+        """What of a running broker's log cannot change any more: the closed segments that are committed and flushed.
+
+        High watermark and recovery point bound what is compared. What lies behind is read, too, the active segment as
+        far as it is written: a cleaner may have removed a record for a later one that lies there.
+        """
+        bound = min(self.state.high_watermark, self.state.recovery_point)
+        ends = [base for base, _ in listing.log_sizes[1:] if base <= bound]
+        log = FinishedLog(listing.log_sizes if ends else ())
+        return self._replace(listing=listing, log=log, bound=ends[-1] if ends else 0)
+
+    def still(self, listing: Partition) -> bool:
+        """Whether what was read is still there: of a running broker the last segment that was read may have grown."""
+        if self.bound < 0:
+            return _files(self.folder) == _files(listing) and not self.runs
+        if log_swaps(self.folder) or log_swaps(listing):
+            return False
+        bases = {base for base, _ in self.log.segments}
+        before, now = _files(self.folder, bases), _files(listing, bases)
+        grown = bool(now) and before[-1][:2] == now[-1][:2] and before[-1][2] <= now[-1][2]
+        return before[:-1] == now[:-1] and grown
+
+
+def log_of(broker: int, view: LogDir, listing: Partition, state: ReplicaState) -> ReplicaLog:
+    """The log in a partition folder."""
+    return ReplicaLog(broker, state, FinishedLog(listing.log_sizes), view, listing)
+
+
+def digest_of_files(partition: Partition) -> str:
+    """32 hex digits over name, size and time of all files of a partition folder."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for file in partition.files():
+        digest.update(f"{file.name} {file.size} {file.mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _files(partition: Partition, bases: set[int] | None = None) -> list[tuple[str, int, int]]:
+    """Name, inode and size of the logs, with those of pending swaps; or only of some segments."""
+    logs = [one.log for one in partition.segments if bases is None or one.base_offset in bases]
+    if bases is None:
+        logs += [one.file for one in log_swaps(partition)]
+    return [(log.name, log.inode, log.size) for log in logs]
+
+
+# -- read until they rest
+
+
+class ReadReplica(NamedTuple):
+    """One replica that was read, or of which is known why it could not be.
+
+    Attributes:
+        log: whose log.
+        replica: what its headers say.
+        source: where its records are: what reads them, or its place in a facts file; None if it could not be read.
+    """
+
+    log: ReplicaLog
+    replica: Replica
+    source: ReplicaItem | FactsLog | None = None
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether what was read is still there; a facts file is."""
+        if self.log.listing is None:
+            return True
+        try:
+            return self.log.still(self.log.listed_again())
+        except OSError:
+            return False
+
+
+def read_replicas(
+    engine: Engine, logs: Sequence[ReplicaLog], scratch: str | None = None
+) -> Iterator[ReadReplica]:
+    """Read the headers of replicas, all in one job; of facts files they are read already.
+
+    Args:
+        engine: where functions run.
+        logs: theirs.
+        scratch: for evidence: path of a scratch folder, empty if there is none. A log that changes is not read again.
+
+    Returns:
+        In the order of the logs.
+    """
+    from krepair.pipeline.replicas.headers import read_headers_of_all
+
+    found: list[ReadReplica | ReplicaLog] = []
+    for one in logs:
+        if one.facts is not None:
+            found.append(_of_facts(one, one.facts))
+        elif why_not := one.unknown:
+            found.append(_unread(one, why_not))
+        else:
+            found.append(one.at_rest(one.folder) if one.runs else one)
+    waiting = [one for one in found if isinstance(one, ReplicaLog)]
+    items = [one.item(evidence=scratch is not None, scratch=scratch or "") for one in waiting]
+    results = dict(read_headers_of_all(engine, items))
+    read = (_settled(engine, log, results[number]) for number, log in enumerate(waiting))
+    for known in found:
+        yield next(read) if isinstance(known, ReplicaLog) else known
+
+
+def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
+    """A replica that did not change while it was read; of a running broker only what cannot change any more."""
+    for _ in range(TRIES):
+        if log.bound >= 0 and not log.log.segments:
+            text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
+            return _unread(log, text, at_rest=False)
+        try:
+            after = log.listed_again()
+            if log.still(after):
+                return _read(log, headers)
+            if log_swaps(after):
+                time.sleep(_SWAP_S)
+                after = log.listed_again()
+        except OSError as error:
+            return _unread(log, why(error))
+        if log.side is None:
+            return _unread(log, "its files changed while they were read", at_rest=False)
+        log, headers = _read_anew(engine, log, after)
+    return _never_at_rest(log)
+
+
+def _read_anew(engine: Engine, log: ReplicaLog, listing: Partition) -> tuple[ReplicaLog, ReplicaHeaders]:
+    from krepair.pipeline.replicas.headers import read_headers_of_all
+
+    log = log.at_rest(listing)
+    [(_, headers)] = read_headers_of_all(engine, [log.item()])
+    return log, headers
+
+
+def read_again(engine: Engine, one: ReadReplica, *, last: bool) -> ReadReplica:
+    """A replica that changed after its headers were read.
+
+    Args:
+        engine: where functions run.
+        one: the replica.
+        last: whether it was read often enough, and counts as not at rest.
+    """
+    if last:
+        return _never_at_rest(one.log)
+    try:
+        listing = one.log.listed_again()
+    except OSError as error:
+        return _unread(one.log, why(error))
+    return _settled(engine, *_read_anew(engine, one.log, listing))
+
+
+def _never_at_rest(log: ReplicaLog) -> ReadReplica:
+    text = "its broker is running, and its segments changed each time they were read"
+    return _unread(log, text, at_rest=False)
+
+
+def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
+    """The result of a reading."""
+    if log.bound >= 0 and not headers.failure:
+        headers = replace(
+            headers,
+            log_end=log.bound,
+            closed_to=log.log.segments[-1][0],
+            read_to=headers.log_end,
+            damages=tuple(one for one in headers.damages if one.first < log.bound),
+            epochs=_below(table(headers.epochs, EPOCH_COLUMNS), log.bound).tobytes(),
+            limited=True,
+        )
+    replica = Replica.of(log.broker, log.state, headers)
+    transactions = headers.transactions
+    if replica.hidden:
+        transactions = without_end(replica.transactions, replica.hidden).tobytes()
+    return ReadReplica(log, replica, replace(log.item(), transactions=transactions))
+
+
+def _below(epochs: Int64s, bound: int) -> Int64s:
+    """Runs of batches of one epoch, up to an offset; what lies behind it may still be truncated."""
+    below = epochs[epochs[:, 1] < bound].copy()
+    below[:, 2] = np.minimum(below[:, 2], bound - 1)
+    return below
+
+
+def _unread(log: ReplicaLog, text: str, *, at_rest: bool = True) -> ReadReplica:
+    """A replica of which nothing is known but why."""
+    headers = ReplicaHeaders(failure="unreadable", why=text)
+    return ReadReplica(log, Replica.of(log.broker, log.state, headers, at_rest=at_rest))
+
+
+def _of_facts(log: ReplicaLog, place: FactsLog) -> ReadReplica:
+    headers = place.file.headers(place.number)
+    if headers is None:
+        return _unread(log, "the facts file has nothing of its log")
+    return ReadReplica(log, Replica.of(log.broker, log.state, headers, from_facts=True), place)
+
+
+def read_current(
+    engine: Engine, sides: Iterable[OpenSide], wants: Callable[[str, int], bool]
+) -> Iterator[ReadReplica]:
+    """Read the headers of every current replica of all sides."""
+    wanted: list[ReplicaLog] = []
+    for side in sides:
+        current = [one for one in side.logs if one.state.kind == CURRENT]
+        counts = Counter(one.state.name for one in current)
+        for one in current:
+            if wants(one.state.topic, one.state.partition):
+                if one.facts is None and counts[one.state.name] > 1:
+                    one = one._replace(log=FinishedLog(why="it is in two log directories of this broker"))
+                wanted.append(one)
+    yield from read_replicas(engine, wanted)
+
+
+# -- swaps that brokers left behind: a log is compared as its next start leaves it
+#
+# A broker that stops or dies while its cleaner puts a segment in its place leaves a ``.swap``, and of the segments that
+# it replaces only some, or none. What looks like a lost segment then lies in the swap. A clean stop of 2.2.1 does that,
+# too: its scheduler stops before its cleaner, which fails at the first segment that it has set aside.
+#
+# Source: Log.replaceSegments and asyncDeleteSegment, KafkaServer.shutdown (2.2.1); UnifiedLog.replaceSegments (3.9.2).
+
+_INTERVAL_BYTES: Final = 4096
+"""Of the indexes that the reading of a swap makes on the way; nothing is taken from them here."""
+
+
+def finish_swaps(engine: Engine, side: OpenSide, wants: Callable[[str, int], bool]) -> None:
+    """Read the swaps that were left in directories at rest. From then on the side is as the next start leaves it."""
+    for number, one in enumerate(side.logs):
+        if (
+            one.listing is not None
+            and one.state.kind == CURRENT
+            and log_swaps(one.folder)
+            and not one.folder.unreadable
+            and wants(one.state.topic, one.state.partition)
+            and not one.runs
+        ):
+            side.logs[number] = _finished(engine, one)
+
+
+def _finished(engine: Engine, one: ReplicaLog) -> ReplicaLog:
+    assert one.view is not None
+    partition = one.folder
+    items = [swap_item(one.place, partition, swap, _INTERVAL_BYTES) for swap in log_swaps(partition)]
+    swaps: list[PendingSwap] = sorted(swap.pending for swap in look_at_swaps(items, engine)[partition.folder])
+    live = list(_live(engine, one))
+    why_not = why_left_alone(partition)
+    decision = SwapDecision() if why_not else decide_swaps(swaps, live, cleaned_bases(partition), None)
+    if why_not or decision.left:
+        text = f"a cleaning was interrupted here: {why_not or decision.left}"
+        return one._replace(log=FinishedLog(why=text))
+    gone = {replaced.base_offset for completion in decision.completions for replaced in completion.replaces}
+    made = [(done.swap.base_offset, done.swap.log_bytes) for done in decision.completions]
+    stays = [(left.base_offset, left.log_bytes) for left in live if left.base_offset not in gone]
+    segments = tuple(sorted(stays + made))
+    recorded = one.view.log_start.offsets.get(partition.key, -1)
+    state = replace(
+        one.state,
+        segments=tuple(base for base, _ in segments),
+        log_bytes=sum(size for _, size in segments),
+        log_start=max(recorded, segments[0][0] if segments else 0),
+    )
+    return one._replace(state=state, log=FinishedLog(segments, tuple(base for base, _ in sorted(made))))
+
+
+def _live(engine: Engine, one: ReplicaLog) -> Iterator[LiveSegment]:
+    """The segments that are there, each read for itself; one that cannot be read counts as damaged."""
+    from krepair.pipeline.replicas.headers import read_headers
+
+    sizes = one.folder.log_sizes
+    parts = dict(engine.map(read_headers, [ReplicaItem(place=one.place, segments=(size,)) for size in sizes]))
+    for number, (base, size) in enumerate(sizes):
+        part = parts[number]
+        yield LiveSegment(
+            base_offset=base,
+            end_offset=max(base, part.last_offset + 1),
+            log_bytes=size,
+            batches=part.batches,
+            damaged=bool(part.failure or part.damages),
+        )
