@@ -28,7 +28,7 @@ from krepair.pipeline.compaction.partitions import (
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
 from krepair.pipeline.compaction.tasks import stage_compacted
 from krepair.pipeline.engines.engine import Engine, InlineEngine
-from krepair.pipeline.items import FinishItem, FinishResult, LogElsewhere, Place, ScanItem, ScanResult
+from krepair.pipeline.items import FinishItem, FinishResult, LogsItem, Place, ScanItem, ScanResult
 from krepair.pipeline.rewrite.finish import finish
 from krepair.pipeline.scan import scan
 from krepair.plan.model import KeepOriginal, RewriteSegments
@@ -186,7 +186,7 @@ def proven(
     *,
     engine: Engine | None = None,
     scratch: str = "",
-    elsewhere: tuple[LogElsewhere, ...] = (),
+    elsewhere: tuple[LogsItem, ...] = (),
 ) -> PartitionToProve:
     """Verify what was made of a folder, without the code that made it.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from krepair.pipeline.items import LogElsewhere
+from krepair.pipeline.items import LogsItem
 from tests import naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
@@ -192,7 +192,7 @@ def test_a_tombstone_that_another_replica_needs_may_not_be_gone(
 ) -> None:
     """The tombstone of e at offset 5 is gone in the result."""
     other = LogDir(tmp_path / "other").partition("t").segment(*older, base_offset=0).write()
-    log = LogElsewhere(place_of(other), ((0, (other / f"{0:020d}.log").stat().st_size),))
+    log = LogsItem(place=place_of(other), segments=((0, (other / f"{0:020d}.log").stat().st_size),))
     found = proven(done.folder, done.ours, done.results, elsewhere=(log,))
     assert ("the tombstone at offset 5 is gone" in found.why) is wrong, found.why
     assert found.failure == ("verify" if wrong else "")
