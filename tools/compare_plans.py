@@ -148,7 +148,7 @@ OF_CHANGE = (
 )
 OF_KEYS = (
     *("records", "kept", "superseded", "tombstones_dropped", "tombstones_kept", "aborted", "keyless", "keys"),
-    *("rewritten", "emptied", "headers", "tombstones", "file_bytes", "bytes_before", "bytes_after"),
+    *("rewritten", "emptied", "tombstones", "file_bytes", "bytes_before", "bytes_after"),
 )
 
 

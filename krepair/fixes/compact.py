@@ -161,7 +161,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     Returns:
         Partition folder -> base offset -> keys. Those above the bound, which is known after the scan, are not used.
     """
-    from krepair.pipeline.compaction.headers import header_bytes_of
+    from krepair.pipeline.compaction.headers import note_bytes_of
     from krepair.pipeline.compaction.items import KeysItem
     from krepair.pipeline.compaction.partitions import rows_inline_of
     from krepair.pipeline.compaction.tasks import find_keys
@@ -180,7 +180,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
             rows_inline=rows_inline_of(len(closed)),
             scratch=context.scratch.path,
             scan=scan_item(context, survey, segment),
-            header_bytes=header_bytes_of(len(closed)),
+            note_bytes=note_bytes_of(len(closed)),
         )
         for survey, segment in closed
     ]

@@ -98,6 +98,7 @@ I_HIGH_WATERMARK: Final = 2
 I_BASE_OFFSET: Final = 3
 I_FILE_SIZE: Final = 4
 I_STAGE: Final = 5  # 1: note runs to keep and starts of batches
+I_CRC_MASK: Final = 6  # of the header word with the CRC, for the digest of headers
 I_LAST_POSITION: Final = 7
 INPUT_SIZE: Final = 8
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels.compact_keys import (
-    BAD_CRC,
     BAD_ORDER,
     BAD_RECORD,
     CODEC_MASK,
@@ -78,7 +77,9 @@ F_RUN_ROW: Final = 8  # row of the header after a run of batches that have to be
 F_RUN_END: Final = 9  # position after that run
 F_NEXT: Final = 10  # row of the next compressed batch that was prepared
 F_READY: Final = 11  # row after the last of them
-FIELDS: Final = 12  # fields of the current record
+F_SIZED: Final = 12  # first word of the records of the next header's batch
+F_RUN_SIZED: Final = 13  # the same of the header after the run
+FIELDS: Final = 14  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
 # what a header tells of a batch
@@ -97,7 +98,8 @@ N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
 N_KEYLESS: Final = 2  # whether there may be records without key
 N_DROP_STAMPED: Final = 3  # whether tombstones whose stamp is past may go
-INPUT_SIZE: Final = 4
+N_SUMS: Final = 4  # whether new batches get their CRC; it only costs time where nobody keeps their bytes
+INPUT_SIZE: Final = 5
 
 # tallies
 T_RECORDS: Final = 0  # data records that were read
@@ -170,24 +172,42 @@ def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
     store64(out, to + MAGIC - 3, (le64(buf, place + MAGIC - 3) & _LOW_HALF) | swapped(crc))
 
 
-@kernel("bytes, long, long, long, long, long")
-def write_rewritten(out: Any, place: Any, size: Any, kept: Any, max_timestamp: Any, crc: Any) -> None:
-    """Turn a copied header into the header of a batch with fewer records.
+@inlined
+def put_left(
+    buf: Any, place: Any, count: Any, kept: Any, max_timestamp: Any, sums: Any, tallies: Any, out: Any, to: Any,
+    end: Any,
+) -> Any:  # fmt: skip
+    """Write the header of what is left of a batch; the records that stay are behind it already.
 
     Args:
-        out: uint8[W].
-        place: place of the header.
-        size: bytes of the new batch, with its header.
-        kept: records in it.
-        max_timestamp: largest timestamp of these records; ignored with LogAppendTime.
-        crc: CRC-32C of the bytes behind the header if they are not in ``out``, else -1.
+        buf: uint8[W].
+        place: place of the batch's header.
+        count: its records.
+        kept: how many of them stay.
+        max_timestamp: largest timestamp of these; ignored with LogAppendTime.
+        sums: whether a new CRC is worked out; else the old one stays.
+        tallies: int64[TALLY_COUNT].
+        out: uint8[V], out.
+        to: place of the new header.
+        end: place after the records that stay.
+
+    Returns:
+        The place after all of it.
     """
-    _put32(out, place + LENGTH, size - LENGTH_END)
-    _put32(out, place + RECORD_COUNT, kept)
-    if be16(out, place + ATTRIBUTES) & LOG_APPEND_TIME == 0:
-        _put64(out, place + MAX_TIMESTAMP, max_timestamp)
-    if crc < 0:
-        _put32(out, place + CRC, crc32c_update(0, out, place + ATTRIBUTES, place + size))
+    if kept == 0:
+        tallies[T_EMPTIED] += 1
+        put_empty(buf, place, out, to)
+        return to + HEADER
+    copied(buf, place, place + HEADER, out, to)
+    if kept < count:
+        tallies[T_REWRITTEN] += 1
+        _put32(out, to + LENGTH, end - to - LENGTH_END)
+        _put32(out, to + RECORD_COUNT, kept)
+        if be16(out, to + ATTRIBUTES) & LOG_APPEND_TIME == 0:
+            _put64(out, to + MAX_TIMESTAMP, max_timestamp)
+        if sums != 0:
+            _put32(out, to + CRC, crc32c_update(0, out, to + ATTRIBUTES, end))
+    return end
 
 
 @inlined
@@ -222,7 +242,7 @@ def _is_winner(offset: Any, stays: Any, state: Any) -> Any:
 
 
 @inlined
-def _record_stays(
+def record_stays(
     offset: Any,
     size: Any,
     fields: Any,
@@ -358,7 +378,7 @@ def _filter(
             status = BAD_ORDER
             break
         state[F_LAST_OFFSET] = offset
-        if _record_stays(offset, after - at, fields, stamp, stays, held, inputs, state, tallies):
+        if record_stays(offset, after - at, fields, stamp, stays, held, inputs, state, tallies):
             state[F_KEPT] += 1
             state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], base_timestamp + fields[F_TIMESTAMP])
             state[F_OUT] = copied(buf, at, after, out, state[F_OUT])
@@ -412,6 +432,7 @@ def _put_packed(
     end: Any,
     count: Any,
     to: Any,
+    inputs: Any,
     state: Any,
     tallies: Any,
     packed: Any,
@@ -430,21 +451,14 @@ def _put_packed(
         return OTHER
     if kept == count:
         state[F_OUT] = copied(buf, place, end, out, to)
-    elif kept == 0:
-        tallies[T_EMPTIED] += 1
-        put_empty(buf, place, out, to)
-        state[F_OUT] = to + HEADER
     else:
         start, stop = packed[row, P_START], packed[row, P_END]
         if to + HEADER + stop - start > out.shape[0]:
             return OUTPUT_FULL
-        # the new batch gets a right CRC whatever its bytes are
-        if crc32c_update(0, buf, place + ATTRIBUTES, end) != be32(buf, place + CRC) & 0xFFFFFFFF:
-            return BAD_CRC
-        tallies[T_REWRITTEN] += 1
-        copied(buf, place, place + HEADER, out, to)
-        state[F_OUT] = copied(contents, start, stop, out, to + HEADER)
-        write_rewritten(out, to, state[F_OUT] - to, kept, packed[row, P_MAX_TIMESTAMP], np.int64(-1))
+        left = copied(contents, start, stop, out, to + HEADER)
+        state[F_OUT] = put_left(
+            buf, place, count, kept, packed[row, P_MAX_TIMESTAMP], inputs[N_SUMS], tallies, out, to, left
+        )
     return NEED_BYTES
 
 
@@ -485,7 +499,7 @@ def filter_window(
 
     Returns:
         A status; ``UNPREPARED`` at a compressed batch that has no row. The batch at ``F_PLACE`` is untouched,
-        except with ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
+        except with ``BAD_RECORD`` and ``BAD_ORDER``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[F_PLACE])
@@ -525,7 +539,7 @@ def filter_window(
             place = end
             continue
         if attributes & CODEC_MASK != 0:
-            status = _put_packed(buf, place, end, count, to, state, tallies, packed, contents, out)
+            status = _put_packed(buf, place, end, count, to, inputs, state, tallies, packed, contents, out)
             if status != NEED_BYTES:
                 break
             place = end
@@ -555,20 +569,18 @@ def filter_window(
         if found != NEED_BYTES or read != count or after != end:
             status = found if found == BAD_ORDER else BAD_RECORD
             break
-        if state[F_KEPT] == 0:
-            tallies[T_EMPTIED] += 1
-            put_empty(buf, place, out, to)
-            state[F_OUT] = to + HEADER
-        elif state[F_KEPT] < count:
-            # the new batch gets a right CRC whatever its bytes are
-            if crc32c_update(0, buf, place + ATTRIBUTES, end) != be32(buf, place + CRC) & 0xFFFFFFFF:
-                status = BAD_CRC
-                break
-            tallies[T_REWRITTEN] += 1
-            copied(buf, place, place + HEADER, out, to)
-            write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], np.int64(-1))
-        else:
-            copied(buf, place, place + HEADER, out, to)
+        state[F_OUT] = put_left(
+            buf,
+            place,
+            count,
+            state[F_KEPT],
+            state[F_MAX_TIMESTAMP],
+            inputs[N_SUMS],
+            tallies,
+            out,
+            to,
+            state[F_OUT],
+        )
         place = end
     state[F_PLACE] = place
     return status

@@ -1,7 +1,8 @@
 """The second wave of key compaction where the headers of all batches are known: what is left of batches nobody reads.
 
-A batch of which nothing stays becomes an empty header, which follows from its own header. Others are asked for in runs
-that are read from the log, and go the way of ``compact_filter``.
+A batch of which nothing stays becomes an empty header, which follows from its own header. Where a word is known of each
+record, the header of what is left of an uncompressed batch follows too, all but its CRC; its records are left out.
+Other batches are asked for in runs that are read from the log, and go the way of ``compact_filter``.
 """
 
 from __future__ import annotations
@@ -16,17 +17,41 @@ from krepair.kernels.compact_filter import (
     F_ROW,
     F_RUN_END,
     F_RUN_ROW,
+    F_RUN_SIZED,
+    F_SIZED,
+    FIELDS,
+    GOES_ABORTED,
+    N_NOW_MS,
     STAYS_PARTLY,
     batch_goes,
     copied,
     count_gone,
     put_empty,
+    put_left,
+    record_stays,
+    stamp_of,
 )
-from krepair.kernels.compact_keys import CONTROL, NEED_BYTES, OTHER, OUTPUT_FULL
+from krepair.kernels.compact_keys import (
+    BAD_RECORD,
+    CODEC_MASK,
+    CONTROL,
+    NEED_BYTES,
+    OTHER,
+    OUTPUT_FULL,
+    W_KEYLESS,
+    W_SIZE,
+    W_STEP,
+    W_STEP_SHIFT,
+    W_TIME_SHIFT,
+    W_TOMBSTONE,
+)
+from krepair.kernels.compact_records import F_KEY_SIZE, F_VALUE_SIZE
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.next_batch import next_batch
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
     HEADER,
     LAST_DELTA,
     LENGTH,
@@ -34,7 +59,7 @@ from krepair.kernels.scan_window import (
     MAGIC,
     RECORD_COUNT,
 )
-from krepair.kernels.words import be16, be32, byte_at
+from krepair.kernels.words import be16, be32, be64, byte_at
 
 
 @kernel("bytes, long, bytes")
@@ -67,88 +92,135 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
 
 
 @inlined
-def _of(heads: Any, at: Any, size: Any, aborted: Any, stays: Any, inputs: Any, state: Any) -> Any:
-    """(whether the batch has to be read, else what its header tells of it)."""
-    attributes = be16(heads, at + ATTRIBUTES)
-    reads = attributes & CONTROL != 0 or be32(heads, at + RECORD_COUNT) <= 0
-    goes = STAYS_PARTLY
-    if reads:
+def _of(heads: Any, at: Any, size: Any, most: Any, aborted: Any, stays: Any, inputs: Any, state: Any) -> Any:
+    """(whether the batch has to be read, what its header tells of it, how many words are of its records).
+
+    ``most``: bytes of the largest batch whose words are looked at, 0 if there are none.
+    """
+    attributes, count = be16(heads, at + ATTRIBUTES), be32(heads, at + RECORD_COUNT)
+    goes, words = STAYS_PARTLY, np.int64(0)
+    if attributes & CONTROL != 0 or count <= 0:
         reads = size != HEADER  # a header alone is copied as it is
     else:
         goes = batch_goes(heads, at, attributes, be32(heads, at + LAST_DELTA), aborted, stays, inputs, state)
-        reads = goes == STAYS_PARTLY
-    return reads, goes
+        if most > 0 and attributes & CODEC_MASK == 0 and goes != GOES_ABORTED:
+            words = np.int64(count)
+        reads = goes == STAYS_PARTLY and (words == 0 or size > most)
+    return reads, goes, words
 
 
-@kernel("fixed bytes, long, long, fixed rows, longs, longs, longs, longs, bytes")
+@inlined
+def _put_by_words(
+    heads: Any, at: Any, size: Any, sizes: Any, first: Any, count: Any, stays: Any, held: Any, inputs: Any, state: Any,
+    tallies: Any, out: Any, to: Any,
+) -> Any:  # fmt: skip
+    """Write the header of what is left of a batch and leave room for its records; gives the place after it.
+
+    The words of its records begin at ``first``. -1: they are not those of this batch.
+    """
+    fields = state[FIELDS:]
+    base_timestamp = be64(heads, at + BASE_TIMESTAMP)
+    stamp = stamp_of(be16(heads, at + ATTRIBUTES), base_timestamp, inputs[N_NOW_MS])
+    offset = be64(heads, at + BASE_OFFSET) - 1
+    kept, end, every, latest = np.int64(0), np.int64(to + HEADER), np.int64(HEADER), np.int64(-1)
+    for number in range(first, min(first + count, sizes.shape[0])):
+        word = np.int64(sizes[np.uint64(number)])
+        record = word & W_SIZE
+        every += record
+        offset += (word >> W_STEP_SHIFT) & W_STEP
+        fields[F_KEY_SIZE] = -1 if word & W_KEYLESS != 0 else 0
+        fields[F_VALUE_SIZE] = -1 if word & W_TOMBSTONE != 0 else 0
+        if record_stays(offset, record, fields, stamp, stays, held, inputs, state, tallies):
+            kept += 1
+            end += record
+            latest = max(latest, base_timestamp + (word >> W_TIME_SHIFT))
+    if every != size:
+        return np.int64(-1)
+    return put_left(heads, at, count, kept, latest, np.int64(0), tallies, out, to, end)
+
+
+@kernel("fixed bytes, fixed words, long, long, fixed rows, longs, longs, longs, longs, longs, bytes")
 def filter_headers(
     heads: Any,
+    sizes: Any,
     window_bytes: Any,
     gap_bytes: Any,
     aborted: Any,
     stays: Any,
+    held: Any,
     inputs: Any,
     state: Any,
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Write what is left of batches of which nothing stays, up to one that has to be read.
+    """Write what is left of batches that need not be read, up to one that has to be.
 
     Args:
         heads: uint8[N * 61], the headers of all batches of a log, in order.
+        sizes: uint64[R], a word for each record of uncompressed batches that are not aborted, in order; or uint64[0].
         window_bytes: a run of batches that are to be read together has at most so many bytes, or is one batch.
         gap_bytes: batches that need not be read are, where those between two that must have no more bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
+        held: int64[H], see ``filter_window``.
         inputs: int64[INPUT_SIZE].
-        state: int64[FILTER_STATE]; ``F_ROW`` and ``F_POSITION`` are of the next batch.
+        state: int64[FILTER_STATE]; ``F_ROW``, ``F_POSITION`` and ``F_SIZED`` are of the next batch.
         tallies: int64[TALLY_COUNT].
-        out: uint8[V], out, from ``F_OUT`` on.
+        out: uint8[V], out, from ``F_OUT`` on. Bytes of records by ``sizes`` are left as they are.
 
     Returns:
         ``NEED_BYTES`` at the end; ``OUTPUT_FULL``; ``OTHER`` if a run begins at the batch at hand, up to
-        ``F_RUN_ROW`` and ``F_RUN_END``.
+        ``F_RUN_ROW``, ``F_RUN_END`` and ``F_RUN_SIZED``; ``BAD_RECORD`` if the words are not those of these batches.
     """
     rows = heads.shape[0] // HEADER
-    row = np.int64(state[F_ROW])
-    position = np.int64(state[F_POSITION])
+    row, position, sized = np.int64(state[F_ROW]), np.int64(state[F_POSITION]), np.int64(state[F_SIZED])
+    most = out.shape[0] if sizes.shape[0] > 0 else 0
     status = NEED_BYTES
     while row < rows:
         at = row * HEADER
         size = be32(heads, at + LENGTH) + LENGTH_END
-        reads, goes = _of(heads, at, size, aborted, stays, inputs, state)
+        reads, goes, words = _of(heads, at, size, most, aborted, stays, inputs, state)
         if reads:
             status = OTHER
             break
         to = np.int64(state[F_OUT])
-        if to + HEADER > out.shape[0]:
+        by_words = goes == STAYS_PARTLY and words > 0
+        after = to + HEADER
+        if to + (size if by_words else HEADER) > out.shape[0]:
             status = OUTPUT_FULL
             break
-        if goes != STAYS_PARTLY:
+        if by_words:
+            after = _put_by_words(
+                heads, at, size, sizes, sized, words, stays, held, inputs, state, tallies, out, to
+            )  # fmt: skip
+            if after < 0:
+                status = BAD_RECORD
+                break
+        elif goes != STAYS_PARTLY:
             count_gone(goes, be32(heads, at + RECORD_COUNT), tallies)
             put_empty(heads, at, out, to)
         else:
             copied(heads, at, at + HEADER, out, to)
-        state[F_OUT] = to + HEADER
+        state[F_OUT] = after
         position += size
+        sized += words
         row += 1
-    state[F_ROW] = row
-    state[F_POSITION] = position
+    state[F_ROW], state[F_POSITION], state[F_SIZED] = row, position, sized
     if status == OTHER:
         begun = position
-        run_row, run_end = row, begun
+        run_row, run_end, run_sized = row, begun, sized
         while row < rows:
             at = row * HEADER
             size = be32(heads, at + LENGTH) + LENGTH_END
             if run_end > begun and position + size - begun > window_bytes:
                 break
-            reads, goes = _of(heads, at, size, aborted, stays, inputs, state)
+            reads, goes, words = _of(heads, at, size, most, aborted, stays, inputs, state)
             position += size
+            sized += words
             row += 1
             if reads:
-                run_row, run_end = row, position
+                run_row, run_end, run_sized = row, position, sized
             elif position - run_end > gap_bytes:
                 break
-        state[F_RUN_ROW] = run_row
-        state[F_RUN_END] = run_end
+        state[F_RUN_ROW], state[F_RUN_END], state[F_RUN_SIZED] = run_row, run_end, run_sized
     return status

@@ -18,6 +18,7 @@ from krepair.kernels.compact_records import (
     F_KEY,
     F_KEY_SIZE,
     F_OFFSET,
+    F_TIMESTAMP,
     F_VALUE_SIZE,
     FIELD_COUNT,
     is_aborted,
@@ -50,11 +51,10 @@ BAD_RECORD: Final = 3  # a record does not fit its batch
 BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
 NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
-BAD_CRC: Final = 7  # of a batch that would be written anew
-PACKED_FULL: Final = 8
-TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
-UNPREPARED: Final = 10  # a compressed batch of which nobody has worked out what stays
-OLD_FORMAT: Final = 11  # a message of v0 or v1
+PACKED_FULL: Final = 7
+TRANSACTION: Final = 8  # a batch of data of a transaction, and what is aborted is not known
+UNPREPARED: Final = 9  # a compressed batch of which nobody has worked out what stays
+OLD_FORMAT: Final = 10  # a message of v0 or v1
 
 # columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
 # records in the buffer into which it is unpacked
@@ -79,11 +79,22 @@ K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
 K_NOTED: Final = 12  # keys that were noted, and are not entered yet
-FIELDS: Final = 13  # fields of the current record
+K_SIZED: Final = 13  # words of records that were noted, and are not taken yet
+K_SIZES: Final = 14  # whether such words are wanted, and fit all records so far
+FIELDS: Final = 15  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
 ROW_WORDS: Final = 3
+
+# a word for each record of an uncompressed batch: its size, two flags, the step from the offset of the record before
+# (from the base offset - 1 for the first), and its timestamp delta
+W_SIZE: Final = (1 << 26) - 1
+W_KEYLESS: Final = 1 << 26
+W_TOMBSTONE: Final = 1 << 27
+W_STEP_SHIFT: Final = 28
+W_STEP: Final = (1 << 12) - 1
+W_TIME_SHIFT: Final = 40
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
@@ -120,9 +131,24 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any
         state[K_NOTED] += 1
 
 
-@kernel("bytes, long, long, long, long, fixed words, word rows, longs")
+@inlined
+def _note_size(size: Any, step: Any, fields: Any, sizes: Any, state: Any) -> None:
+    """Note the word of a record. Where one does not fit, none of the log is of use."""
+    time = fields[F_TIMESTAMP]
+    if size > W_SIZE or step > W_STEP or (time << W_TIME_SHIFT) >> W_TIME_SHIFT != time:
+        state[K_SIZES] = 0
+    word = size | (step << W_STEP_SHIFT) | (time << W_TIME_SHIFT)
+    if fields[F_KEY_SIZE] < 0:
+        word |= W_KEYLESS
+    elif fields[F_VALUE_SIZE] < 0:
+        word |= W_TOMBSTONE
+    sizes[np.uint64(state[K_SIZED])] = np.uint64(word)
+    state[K_SIZED] += 1
+
+
+@kernel("bytes, long, long, long, long, fixed words, word rows, longs, words")
 def keys_of_records(
-    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, rows: Any, state: Any
+    buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, rows: Any, state: Any, sizes: Any
 ) -> Any:  # fmt: skip
     """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
 
@@ -135,12 +161,13 @@ def keys_of_records(
         secret: uint64[2], the key of the hash.
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
+        sizes: uint64[R], out, from ``K_SIZED`` on, where such words are wanted; uint64[0]: not of this batch.
 
     Returns:
         (status, records taken, place after them). ``TABLE_FULL`` when there is no room for more rows.
     """
     fields = state[FIELDS:]
-    return _records(buf, place, end, left, base_offset, secret, rows, state, fields)
+    return _records(buf, place, end, left, base_offset, secret, rows, state, sizes, fields)
 
 
 @inlined
@@ -153,14 +180,16 @@ def _records(
     secret: Any,
     rows: Any,
     state: Any,
+    sizes: Any,
     fields: Any,
 ) -> Any:
     status = NEED_BYTES
     taken = np.int64(0)
     at = np.int64(place)
     limit = rows.shape[0]
+    sized = sizes.shape[0] > 0 and state[K_SIZES] != 0
     while taken < left:
-        if state[K_NOTED] >= limit:
+        if max(state[K_NOTED], state[K_SIZED]) >= limit:
             status = TABLE_FULL
             break
         after = read_record(buf, at, end, fields)
@@ -171,6 +200,8 @@ def _records(
         if offset <= state[K_LAST_OFFSET] or offset > state[K_BATCH_LAST]:
             status = BAD_ORDER
             break
+        if sized:
+            _note_size(after - at, offset - state[K_LAST_OFFSET], fields, sizes, state)
         state[K_LAST_OFFSET] = offset
         _take(buf, offset, fields, secret, rows, state)
         at = after
@@ -192,7 +223,7 @@ def last_stored_offset(buf: Any) -> Any:
     return last
 
 
-@kernel("bytes, long, long, long, fixed rows, fixed words, word rows, longs, rows")
+@kernel("bytes, long, long, long, fixed rows, fixed words, word rows, longs, words, rows")
 def keys_window(
     buf: Any,
     filled: Any,
@@ -202,6 +233,7 @@ def keys_window(
     secret: Any,
     rows: Any,
     state: Any,
+    sizes: Any,
     packed: Any,
 ) -> Any:
     """Enter the keys of the uncompressed batches that lie whole in a window.
@@ -218,6 +250,7 @@ def keys_window(
         secret: uint64[2].
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE].
+        sizes: uint64[R], see ``keys_of_records``.
         packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
 
     Returns:
@@ -275,14 +308,14 @@ def keys_window(
             state[K_PACKED] = row + 1
             place += size
             continue
-        if state[K_NOTED] + count > limit:
+        if max(state[K_NOTED], state[K_SIZED]) + count > limit:
             status = TABLE_FULL if count <= limit else OTHER
             break
         end = place + size
         state[K_LAST_OFFSET] = base_offset - 1
         state[K_BATCH_LAST] = base_offset + be32(buf, place + LAST_DELTA)
         found, taken, after = _records(
-            buf, place + HEADER, end, count, base_offset, secret, rows, state, fields
+            buf, place + HEADER, end, count, base_offset, secret, rows, state, sizes, fields
         )  # fmt: skip
         if found != NEED_BYTES or taken != count or after != end:
             status = found if found == BAD_ORDER else BAD_RECORD
@@ -326,7 +359,7 @@ def keys_of_packed(
         state[K_BATCH_LAST] = base_offset + be32(heads, place + LAST_DELTA)
         end = packed[row, P_END]
         found, taken, at = _records(
-            unpacked, packed[row, P_START], end, count, base_offset, secret, rows, state, fields
+            unpacked, packed[row, P_START], end, count, base_offset, secret, rows, state, rows[:0, 0], fields
         )  # fmt: skip
         if found != NEED_BYTES or taken != count or at != end:
             status = found if found == BAD_ORDER else BAD_RECORD

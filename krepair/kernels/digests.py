@@ -53,10 +53,13 @@ def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
 
 
 @inlined_by_numba
-def digested(headers_1: Any, headers_2: Any, buf: Any, place: int) -> Any:
-    """The next values of both lanes of the digest of headers, with the header at a place."""
+def digested(headers_1: Any, headers_2: Any, buf: Any, place: int, crc_mask: Any) -> Any:
+    """The next values of both lanes of the digest of headers, with the header at a place.
+
+    ``crc_mask`` is all ones, or has zeros where the word from byte 13 on has the CRC: then it counts as 0.
+    """
     pair_1a, pair_1b = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
-    pair_2a, pair_2b = le64(buf, place + 13) ^ _K2, le64(buf, place + 21) ^ _K3
+    pair_2a, pair_2b = (le64(buf, place + 13) & crc_mask) ^ _K2, le64(buf, place + 21) ^ _K3
     pair_3a, pair_3b = le64(buf, place + 29) ^ _K4, le64(buf, place + 37) ^ _K5
     pair_4a, pair_4b = le64(buf, place + 45) ^ _K6, le64(buf, place + 53) ^ _K7
     low = product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)

@@ -24,6 +24,8 @@ from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
 WINDOW_BYTES = 1 << 20
 _FIRST_ROWS = 64
 _FIRST_EPOCHS = 64
+_BEFORE_CRC = 0xFFFFFFFF
+"""Of the header word that ends with the CRC, the bytes before it."""
 
 ReadInto = Callable[[memoryview, int], int]
 """Fills a buffer from a file position; gives the bytes read, 0 at the end. It may raise ``OSError``."""
@@ -64,6 +66,8 @@ class ScanInputs(Struct, frozen=True):
         now_ms: current time in milliseconds, for markers with a delete horizon.
         high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
         check_crc: whether every CRC is checked.
+        digests_crc: whether the digest of headers covers the CRCs. Not so where what stays of a batch is known, but
+            not its bytes.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: sorted positions of emptied batches that stay.
@@ -78,6 +82,7 @@ class ScanInputs(Struct, frozen=True):
     now_ms: int
     high_watermark: int = INT64_MAX
     check_crc: bool = True
+    digests_crc: bool = True
     entries: Int64s = field(default_factory=no_pairs)
     carried: Int64s = field(default_factory=no_ids)
     keep_positions: Int64s = field(default_factory=no_ids)
@@ -198,6 +203,7 @@ def _inputs_array(inputs: ScanInputs, *, stage: bool) -> Int64s:
     array[c.I_BASE_OFFSET] = inputs.base_offset
     array[c.I_FILE_SIZE] = inputs.file_size
     array[c.I_STAGE] = stage
+    array[c.I_CRC_MASK] = -1 if inputs.digests_crc else _BEFORE_CRC
     array[c.I_LAST_POSITION] = inputs.last_position
     return array
 

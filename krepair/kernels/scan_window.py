@@ -318,6 +318,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     check_crc, now_ms, high_watermark = inputs[c.I_CHECK_CRC], inputs[c.I_NOW_MS], inputs[c.I_HIGH_WATERMARK]
     segment_base, file_size = inputs[c.I_BASE_OFFSET], inputs[c.I_FILE_SIZE]
     stage, last_position = inputs[c.I_STAGE], inputs[c.I_LAST_POSITION]
+    crc_mask = np.uint64(inputs[c.I_CRC_MASK])
     place = state[c.S_PLACE]
     origin = state[c.S_ORIGIN]
     count_starts = state[c.S_STARTS]
@@ -389,7 +390,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             rows[plain_row, c.P_PLAIN_MARKERS] += 1
             rows[plain_row, c.P_TIMESTAMP] = max_timestamp
             rows[plain_row, c.P_COORDINATOR_EPOCH] = be32(buf, place + PLAIN_SIZE - 5)
-            headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
+            headers_1, headers_2 = digested(headers_1, headers_2, buf, place, crc_mask)
             if max_timestamp > largest_timestamp:
                 largest_timestamp = max_timestamp
                 offset_of_max = base_offset
@@ -448,7 +449,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 tallies[batch_class, c.T_BYTES] += size
                 tallies[batch_class, c.T_RECORDS] += count
                 decisions += decision_word(origin + place, batch_class)
-                headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
+                headers_1, headers_2 = digested(headers_1, headers_2, buf, place, crc_mask)
                 if stage:
                     starts[np.uint64(count_starts)] = place
                     batch_classes[np.uint64(count_starts)] = batch_class
@@ -615,7 +616,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         if not control:
             tallies[batch_class, c.T_RECORDS] += count
         decisions += decision_word(position, batch_class)
-        headers_1, headers_2 = digested(headers_1, headers_2, buf, place)
+        headers_1, headers_2 = digested(headers_1, headers_2, buf, place, crc_mask)
         if stage:
             starts[count_starts] = place
             batch_classes[count_starts] = batch_class

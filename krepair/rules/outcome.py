@@ -26,7 +26,8 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
         file_bytes: size of the ``.log``.
         records: number of data records in it.
         kept: number of records that stay.
-        headers: digest of the compacted stream: position and header of each batch. A header holds the CRC of its batch.
+        headers: digest of the compacted stream: position and header of each batch, without the CRCs. The bytes of its
+            records are held against the source by the proof.
         superseded: number of records that go, because a later record of their key is there.
         tombstones: number of tombstones that go.
         aborted: number of records that go, because their transaction was aborted.

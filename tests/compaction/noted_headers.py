@@ -1,4 +1,4 @@
-"""Logs whose noted headers can be compared."""
+"""Logs of which more is noted in the first reading, and what that is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 
-from krepair.pipeline.compaction import log
-from krepair.pipeline.compaction.headers import HeaderNotes
-from tests.builders import Batch, commit, data, emptied
+from krepair.pipeline.compaction.headers import Noted, Notes
+from krepair.pipeline.compaction.keys import KeyWalk
+from tests.builders import Batch, commit, data, emptied, reading
 from tests.compaction.cases import batch, rec
 
 NO_RANGES = np.empty((0, 3), np.int64)
@@ -36,21 +36,19 @@ def batches(chance: random.Random) -> list[Batch]:
     return found
 
 
-def noted(raw: bytes, most: int = 1 << 20) -> bytes:
-    """The headers as the windows of a reading give them."""
-    notes = HeaderNotes(most)
-    place = 0
-    while place < len(raw):
-        window = np.frombuffer(raw[place : place + headers_window()], np.uint8)
-        end = at = 0
-        while at + 61 <= len(window):
-            end, at = at, at + int.from_bytes(window[at + 8 : at + 12].tobytes(), "big") + 12
-        if at <= len(window) or end == 0:
-            end = at
-        notes.take(window, end)
-        place += end
-    return notes.found
+def noted(raw: bytes, most: int = 1 << 20, *, sizes: bool = False) -> Noted:
+    """What the first reading notes of a log: its headers, and with ``sizes`` a word for each record."""
+    secret = np.zeros(2, np.uint64)
+    walk = KeyWalk(reading(raw), len(raw), NO_RANGES, secret, lambda rows, starts: None, notes=Notes(most))
+    walk.run()
+    return walk.noted if sizes else Noted(walk.noted.headers)
 
 
-def headers_window() -> int:
-    return log.WINDOW_BYTES
+def headers_of(stream: bytes) -> list[bytes]:
+    """The headers of batches, all but their CRCs; their lengths tell where the next one is."""
+    found, place = [], 0
+    while place < len(stream):
+        found.append(stream[place : place + 17] + stream[place + 21 : place + 61])
+        place += int.from_bytes(stream[place + 8 : place + 12], "big") + 12
+    assert place == len(stream)
+    return found

@@ -138,21 +138,12 @@ def test_damage_in_any_batch_that_comes_after_the_plan_stops_apply_and_is_named(
     assert visible(look(verbs.log_dir)) == before
 
 
-def test_damage_in_a_batch_that_is_written_anew_that_comes_while_plan_reads_leaves_the_partition_alone(
-    tmp_path: Path, after_task: dict[str, Callable[[], None]]
+@pytest.mark.parametrize("number", [REWRITTEN, WHOLE])
+def test_damage_in_a_batch_of_which_something_stays_that_comes_while_plan_reads_stops_apply(
+    number: int, tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:
     verbs = made(tmp_path)
-    after_task["find_keys"] = lambda: flip_value(verbs.log_dir, REWRITTEN)
-    part = verbs.plan().partitions[0]
-    assert part.changes == ()
-    assert f"{LOG}, position {place_of(verbs.log_dir / 't-0' / LOG, REWRITTEN)}" in str(part.why)
-
-
-def test_damage_in_a_batch_that_is_carried_over_that_comes_while_plan_reads_stops_apply(
-    tmp_path: Path, after_task: dict[str, Callable[[], None]]
-) -> None:
-    verbs = made(tmp_path)
-    after_task["find_keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
+    after_task["find_keys"] = lambda: flip_value(verbs.log_dir, number)
     plan = verbs.plan()
     assert plan.partitions[0].changes
     names = set(visible(look(verbs.log_dir)))

@@ -10,6 +10,7 @@ import pytest
 
 from krepair.formats.arrays import Uint8s
 from krepair.pipeline.compaction import log, written
+from krepair.pipeline.compaction.headers import NOTHING_NOTED
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from tests.builders import NOW_MS, reading
 from tests.compaction.noted_headers import NO_RANGES, batches, noted
@@ -39,7 +40,7 @@ def test_buffers_of_any_size_get_the_same_stream(
     stay = Stay(np.array(offsets, np.int64), NO_RANGES, NOW_MS, drop_unstamped=True, keyless=False)
 
     def stream() -> CompactedLog:
-        return CompactedLog(reading(raw), len(raw), stay, noted(raw) if headers else b"")
+        return CompactedLog(reading(raw), len(raw), stay, noted(raw) if headers else NOTHING_NOTED)
 
     wanted = b"".join(bytes(piece) for piece in stream().pieces())
     for sizes in ([1 << 20], [100_000], [99_999], [1 << 20, 77], [300_000, 50, 100_000]):

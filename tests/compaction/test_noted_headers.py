@@ -1,4 +1,4 @@
-"""Batches of which nothing stays are not read again where their headers were noted, and nothing else changes."""
+"""What was noted in the first reading tells what stays without a second one, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ import pytest
 from krepair.pipeline.compaction import headers, log
 from krepair.pipeline.compaction import tasks as compaction_tasks
 from krepair.pipeline.compaction.content import ContentError
+from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted, Notes
 from krepair.pipeline.compaction.log import CompactedLog, Stay
-from tests.builders import data
+from tests.builders import NOW_MS, data
 from tests.compaction import histories
 from tests.compaction.cases import batch, rec
-from tests.compaction.noted_headers import NO_RANGES, batches, noted
+from tests.compaction.noted_headers import NO_RANGES, batches, headers_of, noted
 from tests.compaction.trying import twin_rules, with_twin
 from tests.old_messages import plain
 
@@ -37,7 +39,7 @@ class Reads:
 
 
 def left(
-    raw: bytes, stays: list[int], found: bytes, *, keyless: bool = False
+    raw: bytes, stays: list[int], found: Noted, *, keyless: bool = False
 ) -> tuple[bytes, list[int], int]:
     """What is left of a log, its tallies, and how much of it was read."""
     source = Reads(raw)
@@ -62,13 +64,15 @@ def test_the_same_stays_whether_headers_were_noted_or_not(
     every = batches(chance)
     raw = b"".join(one.raw for one in every)
     found = noted(raw)
-    assert len(found) == 61 * len(every)
+    assert len(found.headers) == 61 * len(every)
     offsets = [offset for one in every for offset in range(one.base_offset, one.last_offset + 1)]
     for share in (0.0, 0.05, 0.5, 1.0):
         stays = [offset for offset in offsets if chance.random() < share]
         for keyless in (False, True):
-            whole, tallies, _ = left(raw, stays, b"", keyless=keyless)
+            whole, tallies, _ = left(raw, stays, NOTHING_NOTED, keyless=keyless)
             assert left(raw, stays, found, keyless=keyless)[:2] == (whole, tallies)
+            by_words = left(raw, stays, noted(raw, sizes=True), keyless=keyless)
+            assert (headers_of(by_words[0]), by_words[1]) == (headers_of(whole), tallies)
 
 
 def test_of_batches_of_which_nothing_stays_nothing_is_read() -> None:
@@ -77,6 +81,27 @@ def test_of_batches_of_which_nothing_stays_nothing_is_read() -> None:
     assert left(raw, [], found)[2] == 0
     assert 0 < left(raw, [299], found)[2] < 10_000
     assert left(raw, list(range(300)), found)[2] == len(raw)
+    assert left(raw, list(range(300)), noted(raw, sizes=True))[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "fit"),
+    [
+        ({}, True),
+        ({"delta": 4095}, True),
+        ({"delta": 4096}, False),
+        ({"timestamp": NOW_MS + (1 << 23) - 1}, True),
+        ({"timestamp": NOW_MS + (1 << 23)}, False),
+        ({"timestamp": NOW_MS - (1 << 23)}, True),
+        ({"timestamp": NOW_MS - (1 << 23) - 1}, False),
+    ],
+)
+def test_a_log_with_a_record_that_no_word_can_tell_of_is_read_again(more: dict[str, Any], fit: bool) -> None:
+    batch_of_two = data(1, [rec("a", "v" * 9000), rec("b", "v", **more)])
+    raw, last = data(0, [rec("z", "v" * 9000)]).raw + batch_of_two.raw, batch_of_two.last_offset
+    by_words, tallies, read = left(raw, [last], noted(raw, sizes=True))
+    whole, its, _ = left(raw, [last], NOTHING_NOTED)
+    assert (headers_of(by_words), tallies, read == 0) == (headers_of(whole), its, fit)
 
 
 def test_a_log_that_has_changed_since_its_headers_were_noted_is_refused() -> None:
@@ -93,13 +118,17 @@ def test_a_log_that_has_changed_since_its_headers_were_noted_is_refused() -> Non
     "raw", [b"".join(batch(3 * n, *"abc").raw for n in range(20)), plain(0, b"v" * 9000).raw]
 )
 def test_headers_of_small_batches_and_of_old_formats_are_not_noted(raw: bytes) -> None:
-    assert noted(raw) == b""
+    notes = Notes(1 << 20)
+    notes.take(np.frombuffer(raw, np.uint8), len(raw))
+    assert notes.found() == NOTHING_NOTED
 
 
 def test_headers_are_not_noted_beyond_their_room() -> None:
     raw = b"".join(data(number, [rec("k", "v" * 9000)]).raw for number in range(300))
-    assert noted(raw, 299 * 61) == b""
-    assert len(noted(raw, 300 * 61)) == 300 * 61
+    assert noted(raw, 299 * 61, sizes=True) == NOTHING_NOTED
+    assert len(noted(raw, 300 * 61).headers) == 300 * 61
+    many = b"".join(data(100 * number, [rec("k", "v" * 99)] * 100).raw for number in range(10))
+    assert [len(noted(many, most, sizes=True).sizes) for most in (8000, 8001)] == [0, 8000]
 
 
 @pytest.mark.usefixtures("small_batches_too")

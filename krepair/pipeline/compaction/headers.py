@@ -1,15 +1,17 @@
-"""The headers of large batches, noted while their log is read for its keys.
+"""What is noted of large batches while their log is read for its keys: their headers, and a word for each record.
 
 When it is known which offsets stay, a header tells whether a record of its batch may stay. Of a batch of which nothing
-stays the header is all that is needed, so that such a batch is not read again. Where batches are small, their headers
-are a large part of the log: then nothing is noted, and the log is read as it is.
+stays the header is all that is needed; of an uncompressed one, with the sizes of its records, in any case. So such
+batches are not read again to know what is left of them. Where batches are small, their headers are a large part of the
+log: then nothing is noted, and the log is read as it is.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Uint8s
@@ -21,18 +23,34 @@ GAP_BYTES: Final = 1 << 16
 """What lies between two batches that have to be read is read too, where it is not more than this."""
 _ALL_BYTES: Final = 32 << 20
 _AT_LEAST_BYTES: Final = 1 << 14
+_WORD_BYTES: Final = 8
 
 
-def header_bytes_of(segments: int) -> int:
-    """How many bytes of headers each of so many segments may note."""
+class Noted(Struct, frozen=True):
+    """What was noted of one log.
+
+    Attributes:
+        headers: of all its batches, one after the other; empty if they were not noted.
+        sizes: uint64[R], see ``compact_headers.filter_headers``; empty if they were not noted.
+    """
+
+    headers: bytes = b""
+    sizes: bytes = b""
+
+
+NOTHING_NOTED: Final = Noted()
+
+
+def note_bytes_of(segments: int) -> int:
+    """How many bytes of headers each of so many segments may note, and as many of words."""
     return max(_ALL_BYTES // max(segments, 1), _AT_LEAST_BYTES)
 
 
-class HeaderNotes:
+class Notes:
     """Takes the windows of a log, one after the other.
 
     Args:
-        most_bytes: of headers; where there are more, none are noted.
+        most_bytes: of headers, and of words; where there are more, none are noted.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -42,6 +60,20 @@ class HeaderNotes:
         self._count = 0
         self._read = 0
         self._whole = self._most > 0
+        self._sizes: list[bytes] = []
+        self._room = most_bytes
+
+    @property
+    def wants_sizes(self) -> bool:
+        """Whether words are of use."""
+        return self._whole and self._room > 0
+
+    def take_sizes(self, words: Any) -> None:
+        """Note the words of the next records, uint64[N]."""
+        self._room -= len(words) * _WORD_BYTES
+        self._sizes.append(words.tobytes())
+        if self._room <= 0:
+            self._sizes = []
 
     def take(self, window: Uint8s, end: int) -> None:
         """Note the headers of one window.
@@ -59,12 +91,12 @@ class HeaderNotes:
             self._out = np.empty(2 * wanted, np.uint8)
         count = int(note_headers(window, np.int64(end), self._out[:wanted]))
         if count < 0:
-            self._whole, self._found = False, []
+            self._whole, self._found, self._sizes = False, [], []
             return
         self._count += count
         self._found.append(self._out[: count * batch_v2.HEADER_SIZE].tobytes())
 
-    @property
-    def found(self) -> bytes:
-        """All headers, one after the other; empty if they were not noted."""
-        return b"".join(self._found)
+    def found(self, *, sizes: bool = True) -> Noted:
+        """All that was noted; ``sizes``: whether words could be noted of all records."""
+        whole = sizes and self.wants_sizes
+        return Noted(b"".join(self._found), b"".join(self._sizes) if whole else b"")

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import SegmentSummary
+from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted
 from krepair.pipeline.items import Failed, Outcome, Place, ScanItem, ScanResult
 
 ROW_BYTES = 24
@@ -41,7 +42,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         scratch: path of the scratch folder, empty if there is none.
         scan: a scan to be made in the same reading of the log, before any transaction is known. Of a segment with
             batches of transactions the keys are not found then.
-        header_bytes: the result holds the headers of large batches, at most so many bytes of them.
+        note_bytes: see ``compaction.headers``; 0: nothing is noted.
         lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
 
@@ -53,7 +54,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     rows_inline: int
     scratch: str
     scan: ScanItem | None = None
-    header_bytes: int = 0
+    note_bytes: int = 0
     lowest: bool = False
 
     @property
@@ -85,7 +86,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
         tombstones: those with a key and no value.
         aborted_records: of aborted transactions.
         scan: the result of the scan, if one was asked for.
-        headers: of all batches, one after the other; empty if they were not noted.
+        noted: of its batches.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -95,7 +96,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
     tombstones: int = 0
     aborted_records: int = 0
     scan: ScanResult | Failed | None = None
-    headers: bytes = b""
+    noted: Noted = NOTHING_NOTED
 
     @property
     def found(self) -> bool:
@@ -178,7 +179,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         aborted: int64[N, 3], see ``find_aborted``, of what may touch the segment.
         stays: offsets of the last record of each key, of this segment or of more.
         keyless: whether there are records without a key.
-        headers: see ``KeysResult``; batches of which nothing stays are not read then.
+        noted: see ``KeysResult``; batches of which that tells enough are not read.
         keeps_all: whether markers and tombstones stay whatever their time.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
@@ -196,7 +197,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     aborted: bytes
     stays: tuple[OffsetFile, ...]
     keyless: bool = True
-    headers: bytes = b""
+    noted: Noted = NOTHING_NOTED
     keeps_all: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""

@@ -25,7 +25,7 @@ from krepair.pipeline.compaction.content import (
     content_of,
     record_problem,
 )
-from krepair.pipeline.compaction.headers import HeaderNotes
+from krepair.pipeline.compaction.headers import Noted, Notes
 from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
@@ -37,7 +37,8 @@ _NOTED_ROWS: Final = 1 << 12
 BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
 
-Rows = np.ndarray[Any, np.dtype[np.uint64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Rows = Words
 """uint64[N, 3]: two halves of the hash of a key, offset + 1; by bucket, the highest bits of the first half."""
 OnRows = Callable[[Rows, Int64s], None]
 """Takes the rows of one table, and int64[BUCKETS + 1]: rows before each bucket."""
@@ -77,7 +78,7 @@ class KeyWalk:
         secret: uint64[2], the key of the hash.
         on_rows: takes the rows of a table before it is begun anew.
         table_rows: size of the largest table, a power of two.
-        notes: takes the headers.
+        notes: takes the headers, and a word of each record.
         aborted_known: whether ``aborted`` was looked for.
         lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
@@ -88,7 +89,7 @@ class KeyWalk:
     secret: Rows
     on_rows: OnRows
     table_rows: int = TABLE_ROWS
-    notes: HeaderNotes = field(default_factory=lambda: HeaderNotes(0))
+    notes: Notes = field(default_factory=lambda: Notes(0))
     aborted_known: bool = True
     lowest: bool = False
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
@@ -119,10 +120,12 @@ class KeyWalk:
         """Make the tables; then give all windows to ``take``."""
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
         self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.ROW_WORDS), np.uint64)
+        self._sizes: Words = np.empty(len(self._rows), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(_PACKED_ROWS)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
         self._state[k.K_LOWEST] = self.lowest
+        self._state[k.K_SIZES] = self.notes.wants_sizes
         self._position = 0
 
     def take(self, window: Uint8s, end: int) -> None:
@@ -144,6 +147,11 @@ class KeyWalk:
             raise ContentError(self._position, "whole batches were expected, found others than the scan")
         self.notes.take(window, end)
         self._position += end
+
+    @property
+    def noted(self) -> Noted:
+        """What was noted of the whole log."""
+        return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
 
     def end(self) -> KeyCounts:
         """The result of all windows."""
@@ -169,6 +177,7 @@ class KeyWalk:
             self.secret,
             self._rows,
             state,
+            self._sizes,
             self._packed,
         )
         self._enter_rows()
@@ -215,11 +224,14 @@ class KeyWalk:
                 raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
 
     def _enter_rows(self) -> None:
-        """Enter the keys that were noted."""
+        """Enter the keys that were noted, and take the words of their records."""
         while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
             self._make_room()
         k.merge_rows(self._rows[: self._state[k.K_NOTED]], self._table, self._state)
-        self._state[k.K_NOTED] = 0
+        if self._state[k.K_SIZES] and self._state[k.K_SIZED]:
+            self.notes.take_sizes(self._sizes[: self._state[k.K_SIZED]])
+            self._state[k.K_SIZES] = self.notes.wants_sizes
+        self._state[k.K_NOTED] = self._state[k.K_SIZED] = 0
 
     def _make_room(self) -> None:
         """A larger table, or the same one emptied."""
@@ -251,19 +263,22 @@ class KeyWalk:
         self._state[k.K_LAST_OFFSET] = header.base_offset - 1
         self._state[k.K_BATCH_LAST] = header.last_offset
         pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
+        sizes = self._sizes[:0] if header.codec else self._sizes
 
         def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
-            return self._take(buffer, end, left, header.base_offset)
+            return self._take(buffer, end, left, header.base_offset, sizes)
 
         self._buffer.read(pieces, header.codec, header.record_count, here, take)
         self._state[k.K_PLACE] = place + size
 
-    def _take(self, buffer: Uint8s, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
+    def _take(
+        self, buffer: Uint8s, end: int, left: int, base_offset: int, sizes: Words
+    ) -> tuple[int, int, int]:
         taken = place = 0
         status = k.TABLE_FULL
         while status == k.TABLE_FULL:
             status, more, place = k.keys_of_records(
-                buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state
+                buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state, sizes
             )
             self._enter_rows()
             taken += more

@@ -30,7 +30,7 @@ from krepair.pipeline.compaction.content import (
     content_of,
     record_problem,
 )
-from krepair.pipeline.compaction.headers import GAP_BYTES
+from krepair.pipeline.compaction.headers import GAP_BYTES, NOTHING_NOTED, Noted
 from krepair.pipeline.compaction.keys import whole_batch
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
@@ -45,10 +45,6 @@ _PACKED_ROWS: Final = 1 << 12
 _ALONE: Final = -1
 _NONE: Final = -1
 _ALL: Final = 1 << 62
-
-_WRONG_CRC: Final = (
-    "bytes that the CRC of the batch fits were expected, found others than in the first reading"
-)
 
 Piece = Any
 """uint8[] or bytes."""
@@ -100,29 +96,39 @@ class CompactedLog:
         read_into: fills a buffer from a position of the source; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the source; all of it must be valid batches.
         stay: what decides.
-        headers: of all its batches, one after the other; then those of which nothing stays are not read. Empty: all
-            are read.
+        noted: of it; then batches of which that tells enough are not read, and what is in the place of their records
+            means nothing.
+        sums: whether new batches get their CRC.
 
     Attributes:
         tallies: int64[TALLY_COUNT], of what was streamed so far.
         size: bytes streamed so far.
         on_source: takes each window that was read of the source, once what stays of it was read from the stream and
-            looked at. Where there are no ``headers`` it gets every batch once.
+            looked at. Where nothing was noted it gets every batch once.
     """
 
-    def __init__(self, read_into: ReadInto, file_size: int, stay: Stay, headers: bytes = b"") -> None:
+    def __init__(
+        self,
+        read_into: ReadInto,
+        file_size: int,
+        stay: Stay,
+        noted: Noted = NOTHING_NOTED,
+        *,
+        sums: bool = True,
+    ) -> None:
         self.tallies: Int64s = np.zeros(f.TALLY_COUNT, np.int64)
         self.size = 0
         self._read_into = read_into
         self._file_size = file_size
         self._stay = stay
-        self._headers = headers
+        self._noted_of_it = noted
         self.on_source: OnSource | None = None
         self._inputs: Int64s = np.zeros(f.INPUT_SIZE, np.int64)
         self._inputs[f.N_NOW_MS] = stay.now_ms
         self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
         self._inputs[f.N_KEYLESS] = stay.keyless
         self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
+        self._inputs[f.N_SUMS] = sums
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
         self._window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         self._out: Uint8s = np.empty(_LARGEST_PACKED_BYTES, np.uint8)
@@ -183,7 +189,7 @@ class CompactedLog:
             ContentError: a batch of the source cannot be read.
             OSError: the source cannot be.
         """
-        if self._headers:
+        if self._noted_of_it.headers:
             yield from self._beside_headers()
             return
         position = 0
@@ -197,20 +203,25 @@ class CompactedLog:
             position += int(self._state[f.F_PLACE])
 
     def _beside_headers(self) -> Iterator[Piece]:
-        """Headers tell of which batches nothing stays; the others are read in runs."""
-        heads, state = np.frombuffer(self._headers, np.uint8), self._state
+        """What was noted tells what is left of most batches; the others are read in runs."""
+        heads, state = np.frombuffer(self._noted_of_it.headers, np.uint8), self._state
+        sizes = np.frombuffer(self._noted_of_it.sizes, np.uint64)
         status = k.OUTPUT_FULL
         while status != k.NEED_BYTES:
-            state[f.F_OUT] = 0
+            out = self._begin_output()
             status = filter_headers(
-                heads, len(self._window), GAP_BYTES, self._stay.aborted, self._stay.offsets, self._inputs, state,
-                self.tallies, self._out,
+                heads, sizes, len(self._window), GAP_BYTES, self._stay.aborted, self._stay.offsets, self._stay.held,
+                self._inputs, state, self.tallies, out,
             )  # fmt: skip
+            if status == k.BAD_RECORD:
+                self._refuse(status, int(state[f.F_POSITION]))
             if state[f.F_OUT]:
-                yield self._out[: state[f.F_OUT]]
+                self._in_place = out is not self._out
+                yield out[: state[f.F_OUT]]
             if status == k.OTHER:
                 yield from self._run(int(state[f.F_POSITION]), int(state[f.F_RUN_END]))
                 state[f.F_ROW], state[f.F_POSITION] = state[f.F_RUN_ROW], state[f.F_RUN_END]
+                state[f.F_SIZED] = state[f.F_RUN_SIZED]
         if state[f.F_POSITION] != self._file_size:
             raise ContentError(int(state[f.F_POSITION]), "batches up to the end were expected, found none")
 
@@ -230,17 +241,15 @@ class CompactedLog:
         state[f.F_PLACE] = state[f.F_NEXT] = state[f.F_READY] = self._noted = 0
         status = k.OUTPUT_FULL
         while status == k.OUTPUT_FULL:
-            state[f.F_OUT] = 0
-            lent, self._lent = self._lent, None  # for one piece
-            out = self._out if lent is None else lent
+            out = self._begin_output()
             status = f.filter_window(
                 self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
                 self._stay.held, self._inputs, state, self.tallies, self._packed, self._contents, out,
             )  # fmt: skip
-            if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH, k.OLD_FORMAT):
+            if status in (k.BAD_RECORD, k.BAD_ORDER, k.NO_BATCH, k.OLD_FORMAT):
                 self._refuse(status, position)
             if state[f.F_OUT]:
-                self._in_place = lent is not None
+                self._in_place = out is not self._out
                 yield out[: state[f.F_OUT]]
             if status == k.UNPREPARED:
                 self._prepare(filled)
@@ -249,11 +258,17 @@ class CompactedLog:
                 yield from self._one(filled, position)
                 status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
 
+    def _begin_output(self) -> Uint8s:
+        """Where the next piece is written to."""
+        self._state[f.F_OUT] = 0
+        lent, self._lent = self._lent, None  # for one piece
+        return self._out if lent is None else lent
+
     def _refuse(self, status: int, position: int) -> None:
         here = position + int(self._state[f.F_PLACE])
         if status == k.NO_BATCH:
             raise ContentError(here, "a batch was expected, found none")
-        raise ContentError(here, _WRONG_CRC if status == k.BAD_CRC else record_problem(status))
+        raise ContentError(here, record_problem(status))
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
         """A batch that is compressed, or passes the window."""
@@ -336,7 +351,6 @@ class CompactedLog:
             self.tallies[f.T_EMPTIED] += 1
             yield batch_v2.empty_batch(header)
         else:
-            self._check_crc(header, place, size, filled, position)
             self.tallies[f.T_REWRITTEN] += 1
             new = _new_header(header, content)
             summed = _RecordsLeft(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
@@ -353,14 +367,6 @@ class CompactedLog:
                 pass
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
             yield from pieces(_RecordsLeft(), uncounted, _ALL)
-
-    def _check_crc(self, header: BatchHeader, place: int, size: int, filled: int, position: int) -> None:
-        """A batch that is written anew gets a right CRC whatever its bytes are; so those that it had are checked."""
-        crc, skipped = 0, batch_v2.CRC_START
-        for piece in self._verbatim(place, size, filled, position):
-            crc, skipped = crc32c(piece[skipped:], crc), 0
-        if crc != header.crc & 0xFFFFFFFF:
-            raise ContentError(position, _WRONG_CRC)
 
     def _all_go(self, header: BatchHeader) -> bool:
         aborted, offsets = self._stay.aborted, self._stay.offsets

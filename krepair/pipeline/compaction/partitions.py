@@ -22,7 +22,7 @@ from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels.scan import SegmentSummary
 from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
-from krepair.pipeline.compaction.headers import header_bytes_of
+from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
 from krepair.pipeline.compaction.items import (
     ROW_BYTES,
     CompactItem,
@@ -99,7 +99,7 @@ class Prepared:
         keys: how many distinct keys there are.
         keyless: base offset -> records without a key.
         planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
-        headers: base offset -> headers of its batches, where they were noted.
+        noted: base offset -> what was noted of its batches.
         problem: why it is left alone, None if it is not.
         scratch: path of the scratch folder, empty if there is none.
     """
@@ -113,7 +113,7 @@ class Prepared:
     keys: int = 0
     keyless: dict[int, int] = field(default_factory=dict)
     planned: dict[int, OffsetFile] = field(default_factory=dict)
-    headers: dict[int, bytes] = field(default_factory=dict)
+    noted: dict[int, Noted] = field(default_factory=dict)
     problem: LeftAlone | None = None
     scratch: str = ""
 
@@ -225,7 +225,7 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
     def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
         each.problem = each.problem or _problem(result, log_name(base_offset), each)
         each.keyless[base_offset] = result.keyless
-        each.headers[base_offset] = result.headers
+        each.noted[base_offset] = result.noted
         each.found[base_offset] = result
 
     work = []
@@ -245,7 +245,7 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
             secret=each.partition.secret,
             rows_inline=rows_inline,
             scratch=scratch,
-            header_bytes=header_bytes_of(len(every)),
+            note_bytes=note_bytes_of(len(every)),
         )
         for each, facts in work
     ]
@@ -352,7 +352,7 @@ def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactIt
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
         stays=_stays(each, facts.base_offset, next_base),
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
-        headers=each.headers.get(facts.base_offset, b""),
+        noted=each.noted.get(facts.base_offset, NOTHING_NOTED),
         keeps_all=policy.keeps_all,
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),

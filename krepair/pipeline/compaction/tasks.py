@@ -25,7 +25,7 @@ from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
-from krepair.pipeline.compaction.headers import HeaderNotes
+from krepair.pipeline.compaction.headers import Notes
 from krepair.pipeline.compaction.items import (
     SCRATCH_NEEDED,
     CompactItem,
@@ -106,7 +106,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
-                HeaderNotes(item.header_bytes), aborted_known=item.scan is None, lowest=item.lowest,
+                Notes(item.note_bytes), aborted_known=item.scan is None, lowest=item.lowest,
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()
@@ -133,7 +133,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         keyless=counts.keyless,
         tombstones=counts.tombstones,
         aborted_records=counts.aborted_records,
-        headers=walk.notes.found,
+        noted=walk.noted,
     )
 
 
@@ -225,7 +225,7 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
     try:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)
-            log = CompactedLog(read_into, item.size, stay, item.headers)
+            log = CompactedLog(read_into, item.size, stay, item.noted, sums=False)
             entries, _ = sound_entries(item.place, item.base_offset, tree)
             inputs = _inputs(item, entries)
             summary = scan_segment(inputs, log.read_into)
@@ -339,6 +339,7 @@ def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
         now_ms=item.now_ms,
         high_watermark=item.high_watermark,
         check_crc=False,
+        digests_crc=False,
         entries=entry_pairs(entries),
         protected=pairs(item.protected),
         held=np.frombuffer(item.held_markers, np.int64).copy(),
